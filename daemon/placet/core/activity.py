@@ -1,0 +1,89 @@
+"""One journal row as a value: what happened, to what, by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Actor(StrEnum):
+    """Who did it."""
+
+    HUMAN = "human"
+    AGENT = "agent"
+    SYSTEM = "system"
+
+
+class Entity(StrEnum):
+    """What it was done to."""
+
+    REQUEST = "request"
+    PLAN = "plan"
+    MISSION = "mission"
+    REPOSITORY = "repository"
+    DAEMON = "daemon"
+
+
+class Action(StrEnum):
+    """What happened, as `domain.verb`. Queries rely on these names; more may be added, none renamed."""
+
+    REQUEST_DETECTED = "request.detected"
+    REQUEST_INVALID = "request.invalid"
+    REQUEST_EDITED = "request.edited"
+    REQUEST_WITHDRAWN = "request.withdrawn"
+    PLAN_CREATED = "plan.created"
+    PLAN_FAILED = "plan.failed"
+    PLAN_APPROVED = "plan.approved"
+    PLAN_REJECTED = "plan.rejected"
+    PLAN_REVISION_REQUESTED = "plan.revision_requested"
+    PLAN_REVISED = "plan.revised"
+    PLAN_CHANGED_AFTER_APPROVAL = "plan.changed_after_approval"
+    PLAN_REFUSED = "plan.refused"
+    PLAN_TAKEN_BACK = "plan.taken_back"
+    PLAN_WITHDRAWN = "plan.withdrawn"
+    LEASE_ACQUIRED = "lease.acquired"
+    LEASE_RELEASED = "lease.released"
+    LEASE_EXPIRED = "lease.expired"
+    EXECUTION_STARTED = "execution.started"
+    EXECUTION_COMPLETED = "execution.completed"
+    EXECUTION_FAILED = "execution.failed"
+    EXECUTION_RESUMED = "execution.resumed"
+    STEP_COMPLETED = "step.completed"
+    TOOL_CALLED = "tool.called"
+    TOOL_REFUSED = "tool.refused"
+    MODEL_CALLED = "model.called"
+    FAILURE_DETECTED = "failure.detected"
+    GIT_INITIALIZED = "git.initialized"
+    GIT_BRANCH_CREATED = "git.branch_created"
+    GIT_COMMITTED = "git.committed"
+    GIT_ROLLED_BACK = "git.rolled_back"
+    REPORT_WRITTEN = "report.written"
+    PR_MERGED = "pr.merged"
+    PR_REJECTED = "pr.rejected"
+    DAEMON_STARTED = "daemon.started"
+    DAEMON_STOPPED = "daemon.stopped"
+    DAEMON_ERROR = "daemon.error"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One row of table `activity`.
+
+    `timestamp` is UTC, RFC 3339, ending in `Z`. `metadata` holds digests and sizes, never contents or secrets.
+    Raises ValueError for a row of a human that does not say which one (`reviewed_by`).
+    """
+
+    timestamp: str
+    trace_id: str
+    actor: Actor
+    action: Action
+    entity_type: Entity
+    entity_id: str
+    agent: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.actor is Actor.HUMAN and not self.metadata.get("reviewed_by"):
+            raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by")

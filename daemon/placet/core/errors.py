@@ -1,0 +1,84 @@
+"""Errors, sorted by who must act. Anything else that is raised is a bug."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+
+class PlacetError(Exception):
+    """Base of every error that placet raises on purpose."""
+
+
+class UserError(PlacetError):
+    """A person must act.
+
+    `what` says what happened and to which file; `hint` is the next command or edit that helps.
+    `exit_code` is the command line's: 1 it failed, 2 usage or configuration, 3 no such request, plan or mission.
+    """
+
+    def __init__(self, what: str, hint: str = "", *, exit_code: int = 1) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.hint}" if self.hint else self.what
+
+
+class ToolError(PlacetError):
+    """The model must act: the tool call could not be done, and says why.
+
+    Becomes the tool's result `{"error": message, "error_type": error_type, **details}`; it is never raised into
+    the mission's loop. `refused` is true where policy (scope, confinement) said no, false where the attempt failed.
+    """
+
+    def __init__(self, error_type: str, message: str, *, refused: bool = False, **details: Any) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+        self.message = message
+        self.refused = refused
+        self.details = details
+
+    def as_result(self) -> dict[str, Any]:
+        """Return the structured error that the model is given."""
+        return {"error": self.message, "error_type": self.error_type, **self.details}
+
+
+class End(StrEnum):
+    """Why a mission ended. Every end has a name; it stands in result, journal and report."""
+
+    FINISHED = "finished"
+    GAVE_UP = "gave_up"
+    NOTHING_CHANGED = "nothing_changed"
+    UNRESOLVED_ERROR = "unresolved_error"
+    ITERATION_CAP = "iteration_cap"
+    TOOL_CALL_CAP = "tool_call_cap"
+    REPETITION = "repetition"
+    STALL = "stall"
+    TALK = "talk"
+    BUDGET = "budget"
+    TIMEOUT = "timeout"
+    STOPPED_BY_PERSON = "stopped_by_person"
+    MODEL_ERROR = "model_error"
+    TOOL_ERROR = "tool_error"
+    SCOPE = "scope"
+    REFUSAL = "refusal"
+    CONTEXT_FULL = "context_full"
+    LEASE_LOST = "lease_lost"
+    REPOSITORY = "repository"
+    CRASH_LOOP = "crash_loop"
+
+
+class Stop(PlacetError):
+    """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
+
+    `error_type` is what the failure report names (an exception-like word, `ToolExecutionError`).
+    """
+
+    def __init__(self, end: End, detail: str, *, error_type: str = "") -> None:
+        super().__init__(detail)
+        self.end = end
+        self.detail = detail
+        self.error_type = error_type or end.value

@@ -1,0 +1,865 @@
+"""The one checker of paths: what it refuses, what it gives, and that nobody wins a race against it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet import confine
+from placet.confine import ALWAYS, VAULT, Denied, Entry, Fault, Kind, Method, Root, best_method
+from placet.core.errors import ToolError, UserError
+
+CANARY = b"the canary is outside"
+METHODS = [Method.WALK] if best_method() is Method.WALK else [Method.OPENAT2, Method.WALK]
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> Method:
+    return request.param
+
+
+LINKS = {
+    "docs": "src", "src/readme": "../README.md", "out_file": "../canary.txt", "out_folder": "../yard",
+    "src/out_then_back": "../../worktree/README.md", "dangling": "nowhere", "dangling_out": "../fresh.txt",
+    "loop": "loop", "to_git": ".git", "proc": "/proc/self/root", "out_absolute": "{up}/yard",
+    "in_absolute": "{up}/worktree/README.md",
+}
+
+
+def plant(root: Path) -> None:
+    """Put the links into the worktree, those that are not there."""
+    for name, target in LINKS.items():
+        if not (root / name).is_symlink():
+            (root / name).symlink_to(target.format(up=root.parent))
+    if not (root / "hard").exists():
+        (root / "hard").hardlink_to(root.parent / "canary.txt")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A worktree with the usual things in it, a canary beside it, and every kind of link between the two."""
+    root = tmp_path / "up" / "worktree"
+    (root / "src" / "deep").mkdir(parents=True)
+    (root / "src" / "main.py").write_bytes(b"print()\n")
+    (root / "src" / "deep" / "leaf.txt").write_bytes(b"leaf")
+    (root / "README.md").write_bytes(b"# Read me\n")
+    (root / ".git").write_bytes(b"gitdir: elsewhere\n")
+    (tmp_path / "up" / "canary.txt").write_bytes(CANARY)
+    (tmp_path / "up" / "yard").mkdir()
+    (tmp_path / "up" / "yard" / "canary.txt").write_bytes(CANARY)
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def root(folder: Path, method: Method) -> Iterator[Root]:
+    with Root(folder, writable=True, method=method) as opened:
+        yield opened
+
+
+def fault(call: Callable[[], object]) -> Fault:
+    """Return the error type that `call` is refused with."""
+    with pytest.raises(ToolError) as caught:
+        call()
+    return Fault(caught.value.error_type)
+
+
+def handles() -> int:
+    """Return how many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def snapshot(folder: Path, *, without: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return mode, time and content of everything below `folder`, leaving `without` out."""
+    seen: dict[str, tuple[int, int, bytes]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_relative_to(without) or path == without.parent:
+            continue
+        info = path.lstat()
+        seen[str(path)] = (info.st_mode, info.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+    return seen
+
+
+def test_best_method_agrees_with_what_the_kernel_says() -> None:
+    """Asked by another program, so that a broken ctypes call cannot make both answers the same."""
+    script = """
+import ctypes, os
+how = (ctypes.c_uint64 * 3)(os.O_PATH, 0, 8)
+raise SystemExit(ctypes.CDLL(None).syscall(437, os.open("/", os.O_PATH), b".", how, 24) < 0)
+"""
+    works = sys.platform == "linux" and subprocess.run([sys.executable, "-c", script]).returncode == 0
+    assert best_method() is (Method.OPENAT2 if works else Method.WALK)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="an x86-64 filter")
+@pytest.mark.parametrize("code", [1, 38], ids=["EPERM", "ENOSYS"])
+def test_a_container_that_refuses_openat2_gets_the_walk(folder: Path, code: int) -> None:
+    script = f"""
+import ctypes, struct
+from pathlib import Path
+from placet.confine import Root
+libc = ctypes.CDLL(None, use_errno=True)
+# BPF: load the number; if it is openat2 then errno {code}, else allow
+program = b"".join(struct.pack("HBBI", *i) for i in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, 0x00050000 | {code}), (0x06, 0, 0, 0x7FFF0000)))
+class Prog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Prog(4, program)), 0, 0) == 0, ctypes.get_errno()
+with Root(Path({str(folder)!r}), writable=False) as root:
+    print(root.method, root.read("docs/readme").decode(), end="")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("walk # Read me\n", "")
+
+
+class TestReading:
+    def test_a_file_its_size_and_its_folder(self, root: Root) -> None:
+        assert root.read("src/main.py") == b"print()\n"
+        assert root.read(f"{root.path}/src//./main.py") == b"print()\n"
+        assert root.stat("src/main.py") == Entry("src/main.py", Kind.FILE, 8)
+        assert root.stat(".") == Entry(".", Kind.DIRECTORY, 0)
+        assert root.stat("./src/") == Entry("src", Kind.DIRECTORY, 0)
+        assert root.exists("README.md")
+        assert not root.exists("README.md/below")
+        assert not root.exists("nothing")
+
+    @pytest.mark.parametrize(("path", "content"), [
+        ("docs/main.py", b"print()\n"),
+        ("docs/deep/leaf.txt", b"leaf"),
+        ("src/readme", b"# Read me\n"),
+        ("docs/readme", b"# Read me\n"),
+    ])
+    def test_links_that_stay_inside_are_followed(self, root: Root, path: str, content: bytes) -> None:
+        assert root.read(path) == content
+        assert root.stat(path) == Entry(path, Kind.FILE, len(content))
+
+    @pytest.mark.parametrize(("path", "expected"), [
+        ("out_file", Fault.PATH_OUTSIDE),
+        ("out_folder/canary.txt", Fault.PATH_OUTSIDE),
+        ("out_absolute/canary.txt", Fault.PATH_OUTSIDE),
+        ("src/out_then_back", Fault.PATH_OUTSIDE),
+        ("in_absolute", Fault.PATH_OUTSIDE),
+        ("proc/etc/passwd", Fault.PATH_OUTSIDE),
+        ("dangling_out", Fault.PATH_OUTSIDE),
+        ("dangling", Fault.NOT_FOUND),
+        ("loop", Fault.BAD_PATH),
+        ("to_git", Fault.PATH_DENIED),
+        ("hard", Fault.HARD_LINK),
+        ("src", Fault.IS_A_DIRECTORY),
+        (".", Fault.IS_A_DIRECTORY),
+        ("docs", Fault.IS_A_DIRECTORY),
+        ("README.md/x", Fault.NOT_A_DIRECTORY),
+        ("src/nothing", Fault.NOT_FOUND),
+    ])
+    def test_what_a_read_is_refused_with(self, root: Root, path: str, expected: Fault) -> None:
+        assert fault(lambda: root.read(path)) is expected
+
+    def test_a_chain_of_links_is_bounded(self, root: Root, folder: Path) -> None:
+        (folder / "l0").symlink_to("README.md")
+        for n in range(1, 42):
+            (folder / f"l{n}").symlink_to(f"l{n - 1}")
+        assert root.read(f"l{confine.MAX_LINKS - 1}") == b"# Read me\n"
+        assert fault(lambda: root.read(f"l{confine.MAX_LINKS}")) is Fault.BAD_PATH
+
+    def test_a_link_that_grows_the_path_is_bounded(self, root: Root, folder: Path) -> None:
+        (folder / "grow").symlink_to("./" + "docs/../" * 60 + "grow")
+        assert fault(lambda: root.read("grow")) is Fault.TOO_DEEP
+
+    def test_too_large_is_never_cut(self, folder: Path, method: Method) -> None:
+        with Root(folder, writable=True, method=method, max_read_bytes=8) as small:
+            assert small.read("src/main.py") == b"print()\n"
+            assert fault(lambda: small.read("src/main.py", limit_bytes=7)) is Fault.TOO_LARGE
+            assert fault(lambda: small.read("README.md", limit_bytes=1000)) is Fault.TOO_LARGE
+
+    def test_a_sparse_terabyte_is_not_read(self, root: Root, folder: Path) -> None:
+        with (folder / "sparse").open("wb") as file:
+            file.truncate(2**40)
+        assert fault(lambda: root.read("sparse")) is Fault.TOO_LARGE
+        assert root.stat("sparse").size == 2**40
+
+    def test_a_file_whose_size_lies_is_capped_while_it_is_read(self, method: Method) -> None:
+        """/proc files say 0 bytes and give more, as a file does that grows while it is read."""
+        if not Path("/proc/self/status").exists():
+            pytest.skip("no /proc here")
+        with Root(Path("/proc/self"), writable=False, method=method) as proc:
+            assert len(proc.read("status")) > 100
+            assert fault(lambda: proc.read("status", limit_bytes=100)) is Fault.TOO_LARGE
+
+    @pytest.mark.timeout(5)
+    def test_fifo_socket_and_device_are_refused_at_once(self, root: Root, folder: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+        os.mkfifo(folder / "fifo")
+        monkeypatch.chdir(folder)  # a socket's address is at most 107 bytes
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("socket")
+            odd = ["fifo", "socket"]
+            if os.geteuid() == 0:
+                os.mknod("device", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+                odd.append("device")
+            began = time.monotonic()
+            for path in odd:
+                assert root.stat(path).kind is Kind.OTHER
+                for verb in (root.read, root.delete, lambda p: root.write(p, b"x"),
+                             lambda p: root.rename(p, "new")):
+                    assert fault(lambda v=verb, p=path: v(p)) is Fault.NOT_A_REGULAR_FILE
+            assert time.monotonic() - began < 1
+
+
+class TestListing:
+    def test_list_is_sorted_follows_nothing_and_leaves_git_out(self, root: Root) -> None:
+        found = root.list()
+        assert [e.path for e in found] == sorted(e.path for e in found)
+        kinds = {e.path: e.kind for e in found}
+        assert kinds["src"] is Kind.DIRECTORY
+        assert kinds["docs"] is kinds["out_folder"] is kinds["loop"] is Kind.SYMLINK
+        assert kinds["hard"] is Kind.FILE
+        assert ".git" not in kinds
+        assert [e.path for e in root.list("docs")] == [
+            "docs/deep", "docs/main.py", "docs/out_then_back", "docs/readme"]
+        assert fault(lambda: root.list("out_folder")) is Fault.PATH_OUTSIDE
+        assert fault(lambda: root.list("README.md")) is Fault.NOT_A_DIRECTORY
+        assert fault(lambda: root.list("nothing")) is Fault.NOT_FOUND
+
+    def test_walk_goes_through_folders_and_not_through_links(self, root: Root, folder: Path) -> None:
+        (folder / "src" / "sub").mkdir()
+        (folder / "src" / "sub" / ".git").mkdir()
+        (folder / "src" / "sub" / ".git" / "config").touch()
+        (folder / "src" / "sub" / "empty").mkdir()
+        assert [e.path for e in root.walk("src", max_entries=99)] == [
+            "src/deep/leaf.txt", "src/main.py", "src/out_then_back", "src/readme"]
+        through = [e.path for e in root.walk("docs", max_entries=99)]
+        assert through == ["docs/deep/leaf.txt", "docs/main.py", "docs/out_then_back", "docs/readme"]
+        everything = [e.path for e in root.walk(max_entries=99)]
+        assert everything == ["README.md", "dangling", "dangling_out", "docs", "hard", "in_absolute", "loop",
+                              "out_absolute", "out_file", "out_folder", "proc", "src/deep/leaf.txt",
+                              "src/main.py", "src/out_then_back", "src/readme", "to_git"]
+
+    def test_walk_stops_aloud_at_its_limit(self, root: Root) -> None:
+        assert len(list(root.walk("src", max_entries=5))) == 4  # and one folder
+        assert fault(lambda: list(root.walk("src", max_entries=4))) is Fault.TOO_LARGE
+
+    def test_list_stops_aloud_at_its_limit(self, root: Root, folder: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(confine, "MAX_LISTED", 4)
+        assert len(root.list("src")) == 4
+        (folder / "src" / "one more").touch()
+        assert fault(lambda: root.list("src")) is Fault.TOO_LARGE
+
+    def test_a_tree_deeper_than_any_path_ends(self, root: Root, folder: Path) -> None:
+        here = os.open(folder, os.O_RDONLY)
+        for _ in range(confine.MAX_DEPTH + 6):
+            os.mkdir("d", dir_fd=here)
+            below = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+        last = list(root.walk("d", max_entries=999))
+        assert last == [Entry("/".join(["d"] * confine.MAX_DEPTH), Kind.OTHER, 0)]
+        assert fault(lambda: root.list("d/" * (confine.MAX_DEPTH + 1))) is Fault.TOO_DEEP
+
+    def test_a_walk_left_early_holds_no_handle(self, root: Root) -> None:
+        if not Path("/proc/self/fd").exists():
+            pytest.skip("counts handles in /proc")
+        before = handles()
+        walk = root.walk(max_entries=99)
+        next(walk)
+        assert handles() == before + 1
+        walk.close()
+        assert handles() == before
+
+
+class TestWriting:
+    def test_a_new_file_in_new_folders(self, root: Root, folder: Path) -> None:
+        assert root.write("a/b/c.txt", b"hello") == 5
+        assert (folder / "a" / "b" / "c.txt").read_bytes() == b"hello"
+        mask = os.umask(0)
+        os.umask(mask)
+        assert stat.S_IMODE((folder / "a" / "b" / "c.txt").stat().st_mode) == 0o666 & ~mask
+        assert [e.path for e in root.walk("a", max_entries=9)] == ["a/b/c.txt"]  # and no temporary file
+        assert root.write("a/b/empty", b"") == 0
+
+    def test_a_replaced_file_keeps_its_permissions_but_no_set_id_bits(self, root: Root, folder: Path) -> None:
+        (folder / "run.sh").touch()
+        (folder / "run.sh").chmod(0o4751)
+        root.write("run.sh", b"#!/bin/sh\n")
+        assert stat.S_IMODE((folder / "run.sh").stat().st_mode) == 0o751
+
+    @pytest.mark.parametrize("path", [
+        "docs/x.txt", "docs/new/x.txt", "docs/main.py", "src/readme", "out_file", "out_folder/x",
+        "out_folder/n/x", "out_absolute/x", "dangling", "loop", "dangling_out", "loop/x", "dangling/x",
+        "proc/tmp/x"])
+    def test_no_write_goes_through_a_link(self, root: Root, folder: Path, path: str) -> None:
+        """Else `docs/x` would change `src/x` while the scope allows only `docs/**`."""
+        before = snapshot(folder.parent, without=folder / "none")
+        assert fault(lambda: root.write(path, b"x")) is Fault.PATH_DENIED
+        assert fault(lambda: root.mkdir(path)) is Fault.PATH_DENIED
+        assert fault(lambda: root.rename("README.md", path)) in (Fault.PATH_DENIED, Fault.ALREADY_EXISTS)
+        assert fault(lambda: root.rename(path, "new")) is Fault.PATH_DENIED
+        if "/" in path and path != "src/readme":
+            assert fault(lambda: root.delete(path)) is Fault.PATH_DENIED
+        assert snapshot(folder.parent, without=folder / "none") == before
+
+    def test_a_hard_link_is_broken_and_the_outside_stays(self, root: Root, folder: Path) -> None:
+        root.write("hard", b"new")
+        assert root.read("hard") == b"new"
+        assert (folder.parent / "canary.txt").read_bytes() == CANARY
+
+    def test_what_a_write_is_refused_with(self, folder: Path, method: Method) -> None:
+        with Root(folder, writable=True, method=method, max_write_bytes=3) as root:
+            assert fault(lambda: root.write("x", b"1234")) is Fault.TOO_LARGE
+            assert fault(lambda: root.write("src", b"")) is Fault.IS_A_DIRECTORY
+            assert fault(lambda: root.write(".", b"")) is Fault.IS_A_DIRECTORY
+            assert fault(lambda: root.write("new/", b"")) is Fault.IS_A_DIRECTORY
+            assert fault(lambda: root.write("README.md/x", b"")) is Fault.NOT_A_DIRECTORY
+            assert fault(lambda: root.write("n" * 300, b"")) is Fault.BAD_PATH
+            assert not (folder / "new").exists()
+
+    def test_a_reading_root_changes_nothing(self, folder: Path, method: Method) -> None:
+        before = snapshot(folder.parent, without=folder / "none")
+        with Root(folder, writable=False, method=method) as root:
+            for verb in (lambda: root.write("x", b""), lambda: root.mkdir("x"),
+                         lambda: root.delete("README.md"), lambda: root.rename("README.md", "x")):
+                assert fault(verb) is Fault.READ_ONLY
+        assert snapshot(folder.parent, without=folder / "none") == before
+
+    def test_mkdir(self, root: Root, folder: Path) -> None:
+        root.mkdir("a/b")
+        root.mkdir("a/b/")
+        assert (folder / "a" / "b").is_dir()
+        assert fault(lambda: root.mkdir("README.md")) is Fault.NOT_A_DIRECTORY
+
+    def test_rename(self, root: Root, folder: Path) -> None:
+        root.rename("README.md", "text/READ.md")
+        assert (folder / "text" / "READ.md").read_bytes() == b"# Read me\n"
+        assert not (folder / "README.md").exists()
+        assert fault(lambda: root.rename("README.md", "x")) is Fault.NOT_FOUND
+        assert fault(lambda: root.rename("no/such", "x")) is Fault.NOT_FOUND
+        assert fault(lambda: root.rename("text/READ.md", "src/main.py")) is Fault.ALREADY_EXISTS
+        assert fault(lambda: root.rename("src", "lib")) is Fault.IS_A_DIRECTORY
+        assert fault(lambda: root.rename("text/READ.md", ".git")) is Fault.PATH_DENIED
+
+    def test_delete(self, root: Root, folder: Path) -> None:
+        root.delete("src/main.py")
+        root.delete("out_file")  # the link goes, not what it points to
+        root.delete("hard")
+        root.mkdir("empty")
+        root.delete("empty")
+        assert not (folder / "src" / "main.py").exists()
+        assert not (folder / "out_file").is_symlink()
+        assert (folder.parent / "canary.txt").read_bytes() == CANARY
+        assert fault(lambda: root.delete("src")) is Fault.IS_A_DIRECTORY
+        assert fault(lambda: root.delete("src/main.py")) is Fault.NOT_FOUND
+        assert fault(lambda: root.delete(".")) is Fault.IS_A_DIRECTORY
+        assert fault(lambda: root.delete("docs/deep/leaf.txt")) is Fault.PATH_DENIED
+
+    def test_a_taken_temporary_name_is_stepped_over(self, root: Root, folder: Path) -> None:
+        """Somebody plants links at the names that come next; O_EXCL follows none of them."""
+        root.write("first", b"")
+        following = next(confine._numbers) + 1
+        for n in range(following, following + 20):
+            (folder / f".placet-{os.getpid()}-{n}.tmp").symlink_to("../canary.txt")
+        root.write("second", b"2")
+        assert (folder / "second").read_bytes() == b"2"
+        assert (folder.parent / "canary.txt").read_bytes() == CANARY
+
+    def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, method: Method) -> None:
+        script = f"""
+from pathlib import Path
+from placet.confine import Root
+from placet.core.errors import ToolError
+where = Path({str(tmp_path)!r})
+with Root(where, writable=True, method="{method}") as root:
+    root.write("kept", b"old")
+    try:
+        root.write("kept", b"x" * 200_000)
+    except ToolError as error:
+        print(error.error_type, root.read("kept").decode(), [e.path for e in root.list()])
+"""
+        mounted = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
+        done = subprocess.run(
+            ["unshare", "-mr", "sh", "-c", mounted, str(tmp_path), sys.executable, "-c", script],
+            capture_output=True, text=True)
+        if done.returncode != 0 and "Traceback" not in done.stderr:
+            pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+        assert (done.stdout, done.stderr) == ("disk_full old ['kept']\n", "")
+
+    def test_a_file_larger_than_the_system_allows(self, folder: Path, method: Method) -> None:
+        script = f"""
+import resource
+from pathlib import Path
+from placet.confine import Root
+from placet.core.errors import ToolError
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+with Root(Path({str(folder)!r}), writable=True, method="{method}") as root:
+    try:
+        root.write("src/main.py", b"x" * 2000)
+    except ToolError as error:
+        print(error.error_type, root.read("src/main.py"), len(root.list("src")))
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("too_large b'print()\\n' 4\n", "")
+
+
+def test_permissions_are_told_as_such(folder: Path, method: Method) -> None:
+    """In a process of an ordinary user: root may do everything and would hide it."""
+    (folder / "secret").touch(mode=0o000)
+    (folder / "closed").mkdir(mode=0o000)
+    (folder / "search").mkdir()
+    (folder / "search" / "known").write_bytes(b"known")
+    (folder / "search").chmod(0o711)
+    folder.chmod(0o555)
+    script = f"""
+import os
+from pathlib import Path
+from placet.confine import Root
+from placet.core.errors import ToolError
+root = Root(Path({str(folder)!r}), writable=True, method="{method}")
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for verb in (lambda: root.read("secret"), lambda: root.read("closed/x"), lambda: root.list("closed"),
+             lambda: root.write("new", b""), lambda: root.write("README.md", b""), lambda: root.mkdir("new"),
+             lambda: root.delete("README.md"), lambda: root.rename("README.md", "x")):
+    try:
+        verb()
+        print("done")
+    except ToolError as error:
+        print(error.error_type, error.refused)
+print([e.kind.value for e in root.walk(max_entries=99) if e.path == "closed"], root.read("search/known"))
+root.close()
+"""
+    try:
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    finally:
+        folder.chmod(0o755)
+        (folder / "closed").chmod(0o755)
+    assert (done.stdout, done.stderr) == ("permission_denied False\n" * 8 + "['other'] b'known'\n", "")
+
+
+class TestNames:
+    @pytest.mark.parametrize(("path", "expected"), [
+        ("", Fault.BAD_PATH),
+        ("a\0b", Fault.BAD_PATH),
+        ("\ud800", Fault.BAD_PATH),
+        ("\udc2e\udc2e/x", Fault.BAD_PATH),
+        ("a" * 300, Fault.BAD_PATH),
+        ("é" * 200, Fault.BAD_PATH),
+        ("ab/" * 2000, Fault.BAD_PATH),
+        ("a/" * 65, Fault.TOO_DEEP),
+        ("..", Fault.PATH_OUTSIDE),
+        ("a/../..", Fault.PATH_OUTSIDE),
+        ("./a//../../b", Fault.PATH_OUTSIDE),
+        ("a/../b", Fault.BAD_PATH),
+        ("/", Fault.PATH_OUTSIDE),
+        ("/etc/passwd", Fault.PATH_OUTSIDE),
+        ("//etc/passwd", Fault.PATH_OUTSIDE),
+        ("/proc/self/cwd", Fault.PATH_OUTSIDE),
+        ("~", Fault.PATH_OUTSIDE),
+        ("~/.ssh/id_ed25519", Fault.PATH_OUTSIDE),
+        ("./~/x", Fault.PATH_OUTSIDE),
+    ])
+    def test_what_cannot_be_a_path_here(self, root: Root, path: str, expected: Fault) -> None:
+        for verb in (root.read, root.list, root.delete, root.mkdir):
+            assert fault(lambda v=verb: v(path)) is expected
+
+    @pytest.mark.parametrize("name", [
+        "notes..md", "...", "a b", "line\nbreak", "%2e%2e", "..\\x", "~root", "-rf", "\udcff", "*",
+        "~$a.docx",
+        "ü", unicodedata.normalize("NFD", "ü"), "Inbox", ".obsidian", ".gitignore", ".github", "git", "x.git",
+        "git~"])
+    def test_odd_names_are_names(self, root: Root, folder: Path, name: str) -> None:
+        root.write(f"odd/{name}", name.encode("utf-8", "surrogateescape"))
+        assert root.read(f"odd/{name}") == os.fsencode(name)
+        assert [e.path for e in root.list("odd")] == [f"odd/{name}"]
+        assert [p.name for p in (folder / "odd").iterdir()] == [name]
+
+    def test_an_absolute_path_by_either_name_of_the_root(self, tmp_path: Path, folder: Path) -> None:
+        (tmp_path / "alias").symlink_to(folder)
+        with Root(tmp_path / "alias", writable=False) as root:
+            assert root.relative(f"{tmp_path}/alias/src") == root.relative(f"{folder}/src/") == "src"
+            assert root.relative(str(folder)) == "."
+            assert fault(lambda: root.relative(f"{folder}2/src")) is Fault.PATH_OUTSIDE
+            assert fault(lambda: root.relative(f"{folder}/../canary.txt")) is Fault.PATH_OUTSIDE
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.text(alphabet="a./~\\ \u00e9\u200b\udcc3\udca9\x00", max_size=12))
+    def test_the_canonical_path_is_a_fixed_point(self, path: str) -> None:
+        with Root(Path("/usr"), writable=False, method=Method.WALK) as root:
+            try:
+                canonical = root.relative(path)
+            except ToolError as error:
+                Fault(error.error_type)
+                return
+            assert root.relative(canonical) == canonical
+            assert ".." not in canonical.split("/")
+            assert not canonical.startswith("/")
+
+    def test_a_message_names_the_path_as_given_on_one_printable_line(self, root: Root) -> None:
+        for path in ["out_file", "/etc/passwd", "a\nb\x1b[31m", "\udcff", "z" * 5000, "hard"]:
+            with pytest.raises(ToolError) as caught:
+                root.read(path)
+            message = caught.value.message
+            assert message.isprintable()
+            assert len(message) < 350
+            assert message.encode()
+            assert str(root.path) not in message
+            assert "canary" not in message
+            assert path.isprintable() is (path[:100] in message)
+
+    def test_a_missing_root_is_a_persons_matter(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "none", tmp_path / "file"):
+            (tmp_path / "file").touch()
+            with pytest.raises(UserError):
+                Root(path, writable=False)
+
+    def test_a_closed_root_is_a_bug(self, folder: Path) -> None:
+        root = Root(folder, writable=False)
+        root.close()
+        root.close()
+        with pytest.raises(RuntimeError):
+            root.read("README.md")
+
+
+GIT = [".git", ".GIT", ".Git", "git~1", "GIT~1", "git~2", ".git.", ".git ", ".git . .", ".g\u200cit",
+       ".gi\u00adt", "\ufeff.git", ".git\u200d", ".g\u2060i\ufe0ft", "\uff0egit", ".\uff47\uff49\uff54",
+       ".git:stream",
+       ".git::$INDEX_ALLOCATION", "\u2024git", "x\\.git", ".g\udce2\udc80\udc8cit"]
+FORMS = ["{}", "{}/config", "{}/hooks/post-commit", "sub/{}", "sub/{}/x", "./{}/", "a//{}"]
+
+
+class TestDenied:
+    @pytest.mark.parametrize("name", GIT)
+    def test_git_in_every_disguise_at_every_depth(self, root: Root, name: str) -> None:
+        for path in (form.format(name) for form in FORMS):
+            for verb in (root.relative, root.read, root.stat, root.exists, root.list, root.mkdir, root.delete,
+                         lambda p: root.write(p, b"x"), lambda p: list(root.walk(p, max_entries=9)),
+                         lambda p: root.rename("README.md", p), lambda p: root.rename(p, "x")):
+                assert fault(lambda v=verb, p=path: v(p)) is Fault.PATH_DENIED
+
+    @pytest.mark.parametrize("path", [
+        "Inbox/a.md", "inbox", "INBOX/x", "System/Active/p.md", "system", ".obsidian/x", ".Obsidian",
+        "OBSIDI~1/x", "SYSTEM_PROMPT.md", "system_prompt.MD", "SYSTEM~1.MD", "./Inbox//x", "Inbox./x",
+        "Inbox /x",
+        "In\u200bbox/x", "\uff29nbox/x", "system_prompt.md/"])
+    def test_a_vaults_own_folders_can_be_read_and_never_written(self, folder: Path, path: str) -> None:
+        with Root(folder, writable=True, denied=VAULT) as root:
+            for verb in (root.mkdir, root.delete, lambda p: root.rename("README.md", p),
+                         lambda p: root.rename(p, "x"), lambda p: root.write(p, b"x")):
+                assert fault(lambda v=verb: v(path)) is Fault.PATH_DENIED
+            assert fault(lambda: root.read(path)) is Fault.NOT_FOUND
+
+    @pytest.mark.parametrize("path", ["a/Inbox/x", "Knowledge/System", "Inbox2/x", "sub/SYSTEM_PROMPT.md",
+                                      "Systems/x"])
+    def test_elsewhere_in_a_vault_those_names_are_ordinary(self, folder: Path, path: str) -> None:
+        with Root(folder, writable=True, denied=VAULT) as root:
+            assert root.write(path, b"x") == 1
+
+    def test_in_a_repository_a_vaults_names_are_ordinary(self, root: Root) -> None:
+        for path in ("Inbox/a.md", "System/x", ".obsidian/app.json", "SYSTEM_PROMPT.md"):
+            assert root.write(path, b"x") == 1
+        assert root.denied is ALWAYS
+
+    def test_a_link_into_git_reads_nothing(self, root: Root, folder: Path) -> None:
+        (folder / "sub" / ".git").mkdir(parents=True)
+        (folder / "sub" / ".git" / "config").write_bytes(b"[user]")
+        (folder / "g").symlink_to("sub/.git")
+        (folder / "h").symlink_to("sub/./.git/config")
+        for path in ("g/config", "h", "g"):
+            assert fault(lambda p=path: root.read(p)) is Fault.PATH_DENIED
+        assert fault(lambda: root.list("g")) is Fault.PATH_DENIED
+        assert not [e for e in root.walk(max_entries=99) if ".git" in e.path]
+
+    def test_a_denied_name_is_one_name(self) -> None:
+        for bad in ("", "a/b"):
+            with pytest.raises(ValueError, match="single name"):
+                Denied(anywhere=(bad,))
+        assert not Denied(anywhere=()).hides(".git")
+
+
+def payloads(root: Path) -> list[str]:
+    """Return the table of traversals: ways up, times what to reach, times ways to write it down."""
+    ups = ["../", "..\\", "..%2f", "%2e%2e/", "%2e%2e%2f", "%252e%252e%252f", "..%252f", "..%5c", "%2e%2e%5c",
+           "..%c0%af", "%c0%ae%c0%ae/", "..%u2215", "..;/", "..//", "..././", "....//", "....\\\\", ".../",
+           "./../",
+           "../.", "..%00/", "..\x00/", "..\n/", ".. /", " ../", "\u2025/", "\uff0e\uff0e/", "..\u2215",
+           "..\uff0f",
+           ".\u200b./", "\u2024\u2024/", "src/../../", "docs/../../", "out_folder/../", "src/deep/../../../"]
+    ends = ["canary.txt", "yard/canary.txt", "etc/passwd", "yard", ""]
+    found = [up * n + end for up in ups for n in (1, 2, 3, 8) for end in ends]
+    up = root.parent
+    absolute = [f"{up}/canary.txt", f"{up}/yard/canary.txt", "/etc/passwd", f"{root}/../canary.txt",
+                "/proc/self/environ", "/proc/self/root/etc/passwd", f"/proc/self/root{up}/canary.txt",
+                "/proc/self/cwd/README.md", "/proc/1/root/etc/passwd", "/proc/self/fd/0", "/dev/stdin",
+                "/dev/fd/0", "/dev/null", "~/.ssh/id_rsa", "~root/.bashrc", "$HOME/x", "${HOME}/x", "`id`",
+                "C:\\Windows\\win.ini", "\\\\host\\share\\x"]
+    wrapped = ["{}", "/{}", "//{}", "./{}", "file://{}", "{}%00.md", "{}\0.md", "{}/.", "src/{}", "\\{}"]
+    found += [form.format(path) for path in absolute for form in wrapped]
+    planted = [*LINKS, "hard"]
+    found += [form.format(name) for name in planted for form in (
+        "{}", "{}/", "./{}", "{}/.", "{}/canary.txt", "{}/../canary.txt", "{}/x", "docs/../{}",
+        "{}//canary.txt",
+        "{}/etc/passwd")]
+    found += [f"proc{up}/canary.txt", "proc/self/environ", ".git/../../canary.txt", "a" * 5000,
+              "../" * 1500 + "x",
+              "a/" * 3000, "\ud800/../x", "\udcff/../../canary.txt"]
+    return found
+
+
+def spellings(raw: list[str]) -> list[str]:
+    """Return `raw`, URL-decoded once and twice, and in the two normal forms; each once."""
+    forms: list[Callable[[str], str]] = [
+        str, lambda s: unquote(s, errors="surrogateescape"),
+        lambda s: unquote(unquote(s, errors="surrogateescape"), errors="surrogateescape"),
+        lambda s: unicodedata.normalize("NFKC", s), lambda s: unicodedata.normalize("NFD", s),
+        lambda s: s.replace("\\", "/")]
+    return list(dict.fromkeys(form(s) for s in raw for form in forms))
+
+
+def attack(root: Root, table: list[str]) -> tuple[int, list[str]]:
+    """Try each payload with every verb; return how many calls were refused, and the payloads that leaked.
+
+    Anything but a ToolError of the closed set ends the test. What a payload that is merely an odd name could
+    move or delete is put back, so that each payload meets the same worktree.
+    """
+    refused = 0
+    leaks: list[str] = []
+    reading: list[Callable[[str], object]] = [
+        root.read, root.stat, root.exists, root.list, lambda p: list(root.walk(p, max_entries=99))]
+    writing: list[Callable[[str], object]] = [
+        lambda p: root.rename(p, "moved"), root.mkdir, root.delete, lambda p: root.rename("spare", p),
+        root.delete,
+        lambda p: root.write(p, b"w"), root.delete]
+    for path in table:
+        changed = False
+        for verb in (*reading, *writing):
+            try:
+                got = verb(path)
+            except ToolError as error:
+                Fault(error.error_type)
+                refused += 1
+                continue
+            if CANARY in got if isinstance(got, bytes) else ("canary" in str(got) and "canary" not in path):
+                leaks.append(path)
+            changed = changed or verb in writing
+        if changed:
+            plant(root.path)
+            if not root.exists("spare"):
+                root.write("spare", b"spare")
+            if root.exists("moved"):
+                root.delete("moved")
+    return refused, leaks
+
+
+def naive(root: Path, table: list[str]) -> int:
+    """Return how many payloads a plain join and open gives something outside for: the control."""
+    leaks = 0
+    for path in table:
+        try:
+            content = (root / path).read_bytes()
+        except (OSError, ValueError):
+            continue
+        leaks += content == CANARY or b"root:" in content
+    return leaks
+
+
+def storm(folder: Path, method: Method, table: list[str]) -> str:
+    """Attack with every payload and check the outside; return the figures."""
+    # /dev/stdin would be waited for by the naive variant
+    control = naive(folder, [p for p in table if "fd/" not in p and "stdin" not in p])
+    assert control >= 30, "the control must leak"
+    above = folder.parent.parent
+    before = snapshot(above, without=folder)
+    with Root(folder, writable=True, method=method) as root:
+        root.write("spare", b"spare")
+        refused, leaks = attack(root, table)
+    assert leaks == []
+    assert snapshot(above, without=folder) == before
+    assert refused > 5 * len(table)
+    return f"{len(table)} payloads, {refused} calls refused, 0 leaks; naive join and open: {control} leaks"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of writes need no flushing of the disk."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def test_traversals_find_nothing_outside(folder: Path, method: Method, quick: None) -> None:
+    table = spellings(payloads(folder))
+    assert len(table) >= 1000
+    print(storm(folder, method, table))
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_sweep_of_a_payload_file(folder: Path, method: Method, quick: None) -> None:
+    """`PLACET_PAYLOADS=FILE pytest -m sweep`: one payload a line, raw bytes."""
+    if "PLACET_PAYLOADS" not in os.environ:
+        pytest.skip("PLACET_PAYLOADS names no file")
+    lines = Path(os.environ["PLACET_PAYLOADS"]).read_bytes().splitlines()
+    table = spellings([line.decode("utf-8", "surrogateescape") for line in lines] + payloads(folder))
+    print(f"\n{method}: {storm(folder, method, table)}")
+
+
+ADVERSARY = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+here = os.open(sys.argv[1], os.O_RDONLY)
+if libc.renameat2(here, b"d", here, b"l", 2):
+    raise SystemExit(f"RENAME_EXCHANGE: {os.strerror(ctypes.get_errno())}")
+print("ready", flush=True)
+while True:
+    libc.renameat2(here, b"d", here, b"l", 2)
+"""
+
+
+@pytest.fixture
+def contested(tmp_path: Path) -> Iterator[Path]:
+    """A root in which another process swaps the folder `a/d` and a link to the outside, all the time."""
+    root = tmp_path / "root"
+    (root / "a" / "d").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (root / "a" / "d" / "file").write_bytes(b"inside")
+    (tmp_path / "out" / "file").write_bytes(CANARY)
+    (root / "a" / "l").symlink_to("../../out")
+    with subprocess.Popen([sys.executable, "-c", ADVERSARY, str(root / "a")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as adversary:
+        assert adversary.stdout is not None
+        assert adversary.stderr is not None
+        if adversary.stdout.readline() != b"ready\n":
+            pytest.skip(f"no adversary here: {adversary.stderr.read().decode()[-200:]}")
+        try:
+            yield root
+        finally:
+            adversary.kill()
+
+
+def check_then_open(root: Path, path: str) -> bytes:
+    """The control: what most tools do."""
+    whole = (root / path).resolve()
+    if not whole.is_relative_to(root):
+        raise ToolError(Fault.PATH_OUTSIDE, "")
+    return (root / path).read_bytes()
+
+
+def race(read: Callable[[], bytes], enough: Callable[[int, int], bool]) -> tuple[int, int, int]:
+    """Read until `enough(tries, escapes)`; return the tries, those that read the inside, and the escapes."""
+    tries = inside = escapes = 0
+    while not enough(tries, escapes):
+        tries += 1
+        try:
+            got = read()
+        except (ToolError, OSError) as error:
+            if isinstance(error, ToolError):
+                Fault(error.error_type)
+            continue
+        inside += got == b"inside"
+        escapes += got == CANARY
+    return tries, inside, escapes
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE is Linux")
+
+
+@linux_only
+def test_nobody_wins_a_race_for_reads(contested: Path, method: Method) -> None:
+    end = time.monotonic() + 20
+    _, _, escapes = race(lambda: check_then_open(contested, "a/d/file"),
+                         lambda _, found: found > 0 or time.monotonic() > end)
+    assert escapes > 0, "the control must lose the race"
+    with Root(contested, writable=False, method=method) as root:
+        end = time.monotonic() + 0.5
+        tries, inside, escapes = race(lambda: root.read("a/d/file"), lambda *_: time.monotonic() > end)
+    assert escapes == 0
+    assert inside > 0
+    assert tries > inside
+
+
+@linux_only
+def test_nobody_wins_a_race_for_writes(contested: Path, method: Method, quick: None) -> None:
+    outside = contested.parent / "out"
+    end = time.monotonic() + 0.5
+    done = 0
+    with Root(contested, writable=True, method=method) as root:
+        for n in itertools.count():
+            if time.monotonic() > end and done > 5:
+                break
+            for verb in (lambda n=n: root.write(f"a/d/n{n % 9}/new", b"x"), lambda: root.mkdir("a/d/m"),
+                         lambda: root.write("a/d/file", b"inside"), lambda: root.delete("a/d/moved"),
+                         lambda: root.rename("a/d/n0/new", "a/d/moved")):
+                try:
+                    verb()
+                    done += 1
+                except ToolError as error:
+                    Fault(error.error_type)
+    assert [p.name for p in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_bytes() == CANARY
+
+
+@linux_only
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_sweep_of_a_million_races(contested: Path, method: Method) -> None:
+    tries = 1_000_000
+    control = race(lambda: check_then_open(contested, "a/d/file"), lambda n, e: n >= tries or e >= 1000)
+    with Root(contested, writable=False, method=method) as root:
+        ours = race(lambda: root.read("a/d/file"), lambda n, _: n >= tries)
+    print(f"\n{method}: tries, inside, escapes {ours}; check-then-open {control}")
+    assert ours[2] == 0
+    assert control[2] >= 1000
+
+
+def timed_us(call: Callable[[], object], times: int) -> float:
+    """Return the least of five means of `call`, in µs."""
+    def one() -> float:
+        began = time.perf_counter()
+        for _ in range(times):
+            call()
+        return (time.perf_counter() - began) / times * 1e6
+    return min(one() for _ in range(5))
+
+
+@pytest.mark.sweep
+def test_sweep_of_what_it_costs(folder: Path, method: Method) -> None:
+    (folder / "src" / "deep" / "k").write_bytes(b"k" * 1024)
+
+    name = str(folder / "src" / "deep" / "k")
+
+    def bare() -> bytes:
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            return os.read(handle, 4096)
+        finally:
+            os.close(handle)
+
+    def refused(path: str) -> None:
+        try:
+            root.read(path)
+        except ToolError:
+            return
+        raise AssertionError(path)
+
+    with Root(folder, writable=True, method=method) as root:
+        plain, ours = timed_us(bare, 2000), timed_us(lambda: root.read("src/deep/k"), 2000)
+        linked = timed_us(lambda: root.read("docs/deep/k"), 2000)
+        up = timed_us(lambda: refused("../../etc/passwd"), 2000)
+        out = timed_us(lambda: refused("out_file"), 2000)
+        wrote = timed_us(lambda: root.write("src/deep/w", b"k" * 1024), 20)
+    print(f"\n{method}: read 1 KiB {ours:.1f} µs, bare {plain:.1f}, ratio {ours / plain:.1f}, through a link "
+          f"{linked:.1f}; refused ../ {up:.1f}, link out {out:.1f}; write with fsync {wrote:.0f}")
+    assert up < 50

@@ -1,0 +1,220 @@
+"""Names of folders and files in a vault: what they mean, which to ignore, how to make and to show them.
+
+Pure: a name goes in, a value comes out. A name may hold anything that a file system allows, also bytes that
+are not UTF-8, which Python writes as lone surrogates.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import unicodedata
+from collections.abc import Collection
+from enum import StrEnum
+from hashlib import sha256
+from uuid import UUID, uuid5
+
+
+class Folder(StrEnum):
+    """The vault's folders, relative to its root."""
+
+    REQUESTS = "Inbox/Requests"
+    PLANS = "Inbox/Plans"
+    ACTIVE = "System/Active"
+    REJECTED = "Inbox/Rejected"
+    ARCHIVE = "Inbox/Archive"
+    KNOWLEDGE = "Knowledge"
+    REPORTS = "Knowledge/Reports"
+    AGENTS = "System/Agents"
+
+
+QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
+"""The folders where a person's move or save means something; these are listed and watched."""
+
+MAX_ID = 48
+"""Longest `request_id`, in characters."""
+
+MAX_NAME_BYTES = 255
+"""Longest file name on ext4, APFS, NTFS and btrfs (NAME_MAX)."""
+
+_TRACES = UUID("6f0d3a52-5c0e-5d57-9a53-0a3d5f1c7b11")  # a constant of this program: never change it
+
+_NOT_DECOMPOSED = str.maketrans({
+    "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
+    "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH",
+    "ı": "i",  # noqa: RUF001 - the Turkish letter is meant
+})  # letters with a usual ASCII spelling that NFKD leaves whole
+
+_TEMPORARY = re.compile(
+    r"\..*|~\$.*|~syncthing~.*|.*~|#.*#|4913|.*\.(?:tmp|swp|swo|swx|icloud|part|partial|crdownload|download)",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONFLICT_WORD = re.compile(r"conflict|konflikt|conflit|конфл|競合|冲突|衝突|충돌", re.IGNORECASE)
+_COPY_OR_DATE = re.compile(
+    r"cop[iyí]|cóp|kop[iy]|exempla|копи|копі|コピー|副本|複本|复本|복사|\d{4}-?\d\d-?\d\d", re.IGNORECASE
+)
+_CONFLICT_TAIL = re.compile(
+    r"\.sync-conflict-\d{8}-\d{6}(?:-[0-9A-Za-z]+)?"  # Syncthing
+    r"|\.Conflict(?:\.\d+)?"  # Resilio Sync
+    r"|_conflict-\d{8}-\d{6}"  # ownCloud before 2.4
+    r"|_[^_]+_[A-Z][a-z]{2}-\d\d-(?:\d{6}-)?\d{4}_[A-Za-z]*Conflict"  # Synology Drive
+    r"|\s*\[conflict(?:ed)?(?: ?\d+)?\]"  # pCloud, Google Drive
+)
+_DUPLICATE_TAIL = re.compile(
+    r"(?: ?\([1-9]\d{0,2}\)| [1-9]\d{0,2}|(?: -)? copy(?: \(?\d{1,3}\)?)?)", re.IGNORECASE
+)
+_SIDE = ".placet"
+
+
+def is_note(name: str) -> bool:
+    """Whether a file of this name is a markdown note, by its suffix."""
+    return len(name) > len(".md") and name.lower().endswith(".md")
+
+
+def _stem(name: str) -> str:
+    """The name without `.md`."""
+    return name[: -len(".md")] if is_note(name) else name
+
+
+def request_id(file_name: str, taken: Collection[str]) -> str:
+    """The slug of a request's file name: `[a-z0-9]+(-[a-z0-9]+)*`, at most 48 characters, not in `taken`.
+
+    Accents go, letters such as `ß` are spelled out. A name with no ASCII letter or digit becomes `request-`
+    and the beginning of its SHA-256. Where the slug is taken, `-2`, `-3`, … is appended. The same arguments
+    give the same id.
+    """
+    stem = _stem(file_name)
+    plain = unicodedata.normalize("NFKD", stem.translate(_NOT_DECOMPOSED)).lower()
+    letters = "".join(c for c in plain if not unicodedata.combining(c))
+    slug = re.sub(r"[^a-z0-9]+", "-", letters).strip("-")[:MAX_ID].rstrip("-")
+    if not slug:
+        slug = f"request-{sha256(stem.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    unique, number = slug, 1
+    while unique in taken:
+        number += 1
+        unique = f"{slug[: MAX_ID - len(str(number)) - 1].rstrip('-')}-{number}"
+    return unique
+
+
+def trace_id(name: str, content_digest: str, ordinal: int) -> str:
+    """The trace id of a request: a UUID made of its name, its content's digest and which one in a row it is.
+
+    Seeing the same request twice, also after a crash, gives the same id. `ordinal` tells apart a request
+    that is dropped again, under the same name and with the same content, after the first was finished.
+    """
+    what = f"{name}\0{content_digest}\0{ordinal}".encode("utf-8", "surrogatepass")
+    return str(uuid5(_TRACES, sha256(what).hexdigest()))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the name is one that editors, browsers and sync tools use while they write; dotfiles too."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def conflict_of(name: str) -> str | None:
+    """The original's name, if this is the name of a sync tool's conflict copy; else None.
+
+    Knows Obsidian Sync, Dropbox and Nextcloud (also translated), Syncthing, Seafile, Resilio, Synology,
+    ownCloud and pCloud. A conflict copy is never a request and never an approval. In brackets, a word for
+    conflict is not enough (`Fix it (merge conflict).md` is a request): a word for copy or a date must be
+    there as well.
+    """
+    stem, found = _stem(name), False
+    while (shorter := _without_conflict(stem)) is not None:
+        stem, found = shorter, True
+    return f"{stem}{name[len(_stem(name)):]}" if found else None
+
+
+def _without_conflict(stem: str) -> str | None:
+    """The stem without its last conflict mark; None where it has none, or nothing is left."""
+    tail = re.fullmatch(rf"(.+?)(?:{_CONFLICT_TAIL.pattern})", stem, re.IGNORECASE | re.DOTALL)
+    if tail:
+        return tail[1]
+    numbered = re.fullmatch(r"(.+\)) ?\(?\d{1,3}\)?", stem, re.DOTALL)  # the second copy on one day
+    body = numbered[1] if numbered else stem
+    start = _bracket(body)
+    inside, before = body[start:], body[:start].rstrip()
+    if not before or not inside:
+        return None
+    if "sfconflict" in inside.lower() or (_CONFLICT_WORD.search(inside) and _COPY_OR_DATE.search(inside)):
+        return before
+    return None
+
+
+def _bracket(text: str) -> int:
+    """Where the bracket opens that the last character closes; the text's length where it closes none."""
+    if not text.endswith(")"):
+        return len(text)
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            return at
+    return len(text)
+
+
+def duplicate_of(name: str) -> str | None:
+    """The name that `X 2.md`, `X 1.md`, `X (1).md` or `X copy.md` may be a copy of; None for other names.
+
+    People use such names too, so this means something only where both notes carry the same trace id.
+    """
+    match = re.fullmatch(rf"(.+?){_DUPLICATE_TAIL.pattern}", _stem(name), re.IGNORECASE | re.DOTALL)
+    return f"{match[1]}{name[len(_stem(name)):]}" if match else None
+
+
+def show(name: str) -> str:
+    r"""The name for people to read: what would move the cursor, hide text or turn it round is escaped.
+
+    Control, format (zero width, bidirectional), private and unassigned characters become `\n`, `\x1b`,
+    `\u202e`; a byte that is not UTF-8 becomes `\xff`; a backslash is doubled, so that no two names look the
+    same.
+    """
+    return "".join(_shown(c) for c in name)
+
+
+def _shown(char: str) -> str:
+    """One character, escaped where it must be."""
+    if "\udc80" <= char <= "\udcff":  # how Python writes a byte that is not UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    if char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        return char.encode("unicode_escape").decode("ascii")
+    return char
+
+
+def plan_name(request: str) -> str:
+    """File name of the plan of a request, in `Inbox/Plans`."""
+    return f"{request}_plan.md"
+
+
+def active_name(request: str) -> str:
+    """File name of an approved plan, in `System/Active`."""
+    return f"{request}.md"
+
+
+def rejected_name(request: str) -> str:
+    """File name of a rejected plan, in `Inbox/Rejected`."""
+    return f"{request}_rejected.md"
+
+
+def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> str:
+    """File name of a mission's report, in `Knowledge/Reports`; `date` is the UTC day."""
+    return f"{date:%Y-%m-%d}_{trace8}_{request}{'_failure' if failed else ''}.md"
+
+
+def side_note_name(name: str) -> str:
+    """File name of the note that explains what is wrong with the note of this name, to stand beside it.
+
+    A name that would be too long for a file system is cut, and made unique by a part of its digest.
+    """
+    stem = _stem(name)
+    tail = f"{_SIDE}.md"
+    raw = stem.encode("utf-8", "surrogateescape")
+    if len(raw) + len(tail) > MAX_NAME_BYTES:
+        mark = f"-{sha256(raw).hexdigest()[:8]}"
+        stem = raw[: MAX_NAME_BYTES - len(tail) - len(mark)].decode("utf-8", "ignore") + mark
+    return f"{stem}{tail}"
+
+
+def is_side_note(name: str) -> bool:
+    """Whether this is the name of such a note; a side note is never a request."""
+    return name.lower().endswith(f"{_SIDE}.md")

@@ -1,0 +1,139 @@
+"""When a file has settled and when it is gone, as a pure function of the looks at it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placet.core.settle import SETTLE_S, Fingerprint, Looks, look
+
+A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
+
+
+def test_two_equal_looks_far_enough_apart_settle_a_file():
+    first = look(Looks(), {"x": A}, 10.0)
+    assert not first.settled
+    assert first.again_in_s == SETTLE_S
+    early = look(first.looks, {"x": A}, 10.0 + SETTLE_S / 2)
+    assert not early.settled
+    assert early.again_in_s == SETTLE_S / 2
+    late = look(early.looks, {"x": A}, 10.0 + SETTLE_S)
+    assert late.settled == late.fresh == {"x"}
+    assert late.again_in_s is None
+
+
+def test_a_settled_file_stays_settled_but_is_fresh_once():
+    settled = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
+    again = look(settled.looks, {"x": A}, 1.01)
+    assert again.settled == {"x"}
+    assert not again.fresh
+    assert again.again_in_s is None
+
+
+def test_every_change_starts_the_wait_again():
+    looks = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
+    changed = look(looks, {"x": B}, 1.1)
+    assert not changed.settled
+    back = look(changed.looks, {"x": A}, 1.4)
+    assert not back.settled
+    assert look(back.looks, {"x": A}, 1.7).settled == {"x"}
+
+
+def test_every_part_of_the_fingerprint_counts():
+    looks = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0).looks
+    for part in Fingerprint._fields:
+        assert not look(looks, {"x": A._replace(**{part: 77})}, 2.0).settled, part
+
+
+def test_a_hint_settles_at_the_first_look():
+    hinted = look(Looks(), {"x": A, "y": A}, 0.0, hinted={"x"})
+    assert hinted.settled == hinted.fresh == {"x"}
+
+
+def test_a_hint_makes_a_known_file_fresh_again():
+    settled = look(look(Looks(), {"x": A}, 0.0).looks, {"x": A}, 1.0)
+    assert look(settled.looks, {"x": A}, 2.0, hinted={"x"}).fresh == {"x"}
+
+
+def test_a_hint_for_a_file_that_is_not_there_means_nothing():
+    verdict = look(Looks(), {}, 0.0, hinted={"x"})
+    assert not verdict.settled
+    assert not verdict.gone
+    assert verdict.looks == Looks()
+
+
+def test_a_deletion_must_outlive_the_settling_time():
+    there = look(Looks(), {"x": A}, 0.0, hinted={"x"})
+    missed = look(there.looks, {}, 1.0)
+    assert not missed.gone
+    assert missed.again_in_s == SETTLE_S
+    assert look(missed.looks, {}, 1.1).gone == frozenset()
+    assert look(missed.looks, {}, 1.0 + SETTLE_S).gone == {"x"}
+
+
+def test_an_atomic_save_seen_by_polling_is_no_deletion():
+    there = look(Looks(), {"x": A}, 0.0, hinted={"x"})
+    between = look(there.looks, {}, 1.0)
+    after = look(between.looks, {"x": B}, 1.3)
+    assert not after.gone
+    assert after.looks.missing == {}
+    assert look(after.looks, {"x": B}, 1.6).settled == {"x"}
+
+
+def test_a_file_deleted_while_nobody_looked_is_gone_and_stays_gone():
+    first = look(Looks(), {}, 0.0, expected={"x"})
+    assert not first.gone
+    second = look(first.looks, {}, 0.3, expected={"x"})
+    assert second.gone == {"x"}
+    assert look(second.looks, {}, 0.31, expected={"x"}).gone == {"x"}
+
+
+def test_a_gone_file_that_nobody_expects_is_forgotten():
+    there = look(Looks(), {"x": A}, 0.0)
+    gone = look(look(there.looks, {}, 1.0).looks, {}, 2.0)
+    assert gone.gone == {"x"}
+    assert gone.looks == Looks()
+
+
+def test_a_folder_that_could_not_be_listed_deletes_nothing():
+    there = look(Looks(), {"a/x": A, "ab/y": A}, 0.0, hinted={"a/x"})
+    blind = look(there.looks, {}, 1.0, unlisted={"a"}, expected={"a/x", "a/z"})
+    assert blind.settled == frozenset()
+    later = look(blind.looks, {}, 2.0, unlisted={"a"}, expected={"a/x", "a/z"})
+    assert later.gone == {"ab/y"}
+    assert look(later.looks, {"a/x": A}, 3.0).settled == {"a/x"}
+
+
+Steps = st.lists(
+    st.tuples(st.floats(0.01, 0.4), st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B])),
+              st.sets(st.sampled_from("xyz"))),
+    max_size=12)
+
+
+@given(Steps)
+def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
+    looks, now, since, missing = Looks(), 0.0, {}, {}
+    present: dict[str, Fingerprint] = {}
+    for gap, there, hints in steps:
+        now += gap
+        verdict = look(looks, there, now, hinted=hints)
+        for path in "xyz":
+            if path in there:
+                if present.get(path) != there[path]:
+                    since[path] = (now, path in hints)
+                since[path] = (since[path][0], since[path][1] or path in hints)
+                assert (path in verdict.settled) == (since[path][1] or now - since[path][0] >= SETTLE_S)
+                missing.pop(path, None)
+            elif path in verdict.gone:
+                assert now - missing[path] >= SETTLE_S
+                del missing[path]
+            elif path in present:
+                missing[path] = now
+        assert verdict.fresh <= verdict.settled <= there.keys()
+        assert not verdict.gone & there.keys()
+        looks, present = verdict.looks, there
+    first = look(looks, present, now + 1)
+    last = look(first.looks, present, now + 2)
+    assert last.settled == present.keys()
+    assert last.again_in_s is None
+    assert last.looks.missing == {}

@@ -1,0 +1,171 @@
+"""What follows a failed model call, and what a reply costs."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placet.core.price import DEFAULT_PRICES, Price, cost_usd
+from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.talk import ModelError, ModelErrorKind, Usage
+
+POLICY = RetryPolicy(first_wait_s=1, factor=2, longest_wait_s=30, longest_rest_s=900, give_up_after_s=3600)
+
+
+def transient(retry_after_s: float | None = None) -> ModelError:
+    return ModelError(ModelErrorKind.TRANSIENT, "overloaded", status=529, retry_after_s=retry_after_s)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "jitter", "expected"),
+    [
+        (1, 0.0, Retry(1)),
+        (1, 1.0, Retry(0.5)),
+        (2, 0.0, Retry(2)),
+        (3, 0.5, Retry(3)),
+        (5, 0.0, Retry(16)),
+        (6, 0.0, Sleep(32)),
+        (6, 1.0, Retry(16)),
+        (10, 0.0, Sleep(512)),
+        (11, 0.0, Sleep(900)),
+        (11, 1.0, Sleep(450)),
+        (100_000, 0.0, Sleep(900)),
+    ],
+)
+def test_the_backoff_doubles_and_is_handed_back_when_it_grows_long(attempt, jitter, expected):
+    assert next_attempt(transient(), attempt, 0, POLICY, jitter) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish_s", "expected"),
+    [
+        (None, Retry(2)),
+        (0, Retry(2)),
+        (1.9, Retry(2)),
+        (2.1, Retry(2.1)),
+        (30, Retry(30)),
+        (30.1, Sleep(30.1)),
+        (900, Sleep(900)),
+        (86_400, Sleep(900)),
+        (float("inf"), Sleep(900)),
+        (float("nan"), Retry(2)),
+        (-5, Retry(2)),
+    ],
+)
+def test_a_servers_wish_is_never_undercut_but_capped(wish_s, expected):
+    assert next_attempt(transient(wish_s), 2, 0, POLICY, 0.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "expected"),
+    [
+        (3598, Retry(2)),
+        (3598.1, GiveUp("no answer after 2 attempts in 3598 s; the last one: overloaded")),
+    ],
+)
+def test_patience_ends(spent_s, expected):
+    assert next_attempt(transient(), 2, spent_s, POLICY, 0.0) == expected
+
+
+def test_the_kind_of_error_decides():
+    permanent = ModelError(ModelErrorKind.PERMANENT, "no credit", retry_after_s=1)
+    assert next_attempt(permanent, 1, 0, POLICY, 0) == Blocked("no credit")
+    bad = ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
+    assert next_attempt(bad, 1, 0, POLICY, 0) == GiveUp("prompt is too long")
+    with pytest.raises(ValueError, match="cancelled"):
+        next_attempt(ModelError(ModelErrorKind.CANCELLED, ""), 1, 0, POLICY, 0)
+
+
+@pytest.mark.parametrize(("attempt", "spent_s", "jitter"), [(0, 0, 0), (1, -1, 0), (1, 0, 1.1), (1, 0, -0.1)])
+def test_nonsense_is_a_bug(attempt, spent_s, jitter):
+    with pytest.raises(ValueError, match="attempt counts from 1"):
+        next_attempt(transient(), attempt, spent_s, POLICY, jitter)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"first_wait_s": 0}, {"factor": 0.9}, {"longest_wait_s": 0.5}, {"longest_rest_s": 1},
+     {"give_up_after_s": 9}],
+)
+def test_a_policy_that_contradicts_itself_does_not_exist(wrong):
+    with pytest.raises(ValueError, match="retry policy"):
+        RetryPolicy(**wrong)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1e7), st.floats(0, 1), st.none() | st.floats())
+def test_every_wait_is_positive_bounded_and_on_the_right_side(attempt, spent_s, jitter, wish_s):
+    match next_attempt(transient(wish_s), attempt, spent_s, POLICY, jitter):
+        case Retry(after_s):
+            assert 0 < after_s <= POLICY.longest_wait_s
+            assert spent_s + after_s <= POLICY.give_up_after_s
+        case Sleep(after_s):
+            assert POLICY.longest_wait_s < after_s <= POLICY.longest_rest_s
+            assert spent_s + after_s <= POLICY.give_up_after_s
+        case GiveUp(reason):
+            assert "overloaded" in reason
+            assert spent_s + POLICY.longest_rest_s > POLICY.give_up_after_s
+        case other:
+            pytest.fail(f"unexpected: {other}")
+
+
+def test_an_outage_is_ridden_out_with_a_bounded_number_of_calls():
+    spent_s, attempt = 0.0, 0
+    step = Retry(0)
+    while isinstance(step, Retry | Sleep):
+        spent_s += step.after_s
+        attempt += 1
+        step = next_attempt(transient(), attempt, spent_s, RetryPolicy(), 0.5)
+    assert isinstance(step, GiveUp)
+    assert 5 * 3600 < spent_s <= 6 * 3600
+    assert attempt < 50
+
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("model", "usage", "usd"),
+    [
+        ("claude-opus-5-5", Usage(MILLION, 0, 0, 0), "4"),
+        ("claude-opus-5-5", Usage(0, MILLION, 0, 0), "20"),
+        ("claude-opus-5-5", Usage(0, 0, MILLION, 0), "0.2"),
+        ("claude-opus-5-5", Usage(0, 0, 0, MILLION), "5"),
+        ("claude-sonnet-5-5", Usage(1_000, 500, 20_000, 100), "0.00925"),
+        ("claude-opus-5-5-20261001", Usage(MILLION, 0, 0, 0), "4"),
+        ("claude-haiku-5-5", Usage(), "0"),
+        ("claude-haiku-5-5", Usage(1, 0, 0, 0), "0.0000001"),
+        ("claude-haiku-5-5", Usage(40_000, 0, 50_000, 10_000), "0.00575"),
+        ("claude-haiku-5-5", Usage(40_001, 0, 50_000, 10_000), "0.0287505"),
+        ("claude-haiku-5-5", Usage(100_001, MILLION, 0, 0), "2.5500005"),
+    ],
+)
+def test_the_cost_is_exact(model, usage, usd):
+    assert cost_usd(usage, model, DEFAULT_PRICES) == Decimal(usd)
+
+
+def test_an_unknown_model_costs_unknown_and_a_free_one_nothing():
+    assert cost_usd(Usage(1, 1), "claude-opus-6", DEFAULT_PRICES) is None
+    assert cost_usd(Usage(), "claude-opus", DEFAULT_PRICES) is None
+    assert cost_usd(Usage(1, 1), "qwen3-coder", ()) is None
+    assert cost_usd(Usage(1, 1), "scripted", DEFAULT_PRICES, free=True) == Decimal(0)
+
+
+def test_the_newest_row_holds_and_a_snapshot_may_have_its_own():
+    def row(model: str, usd: int, since: date) -> Price:
+        return Price(model, Decimal(usd), Decimal(0), Decimal(0), Decimal(0), since)
+
+    old, new = date(2026, 1, 1), date(2027, 1, 1)
+    rows = [row("m", 3, new), row("m", 1, old), row("m-20260101", 9, old)]
+    assert cost_usd(Usage(MILLION), "m", rows) == 3
+    assert cost_usd(Usage(MILLION), "m-20260101", rows) == 9
+    assert cost_usd(Usage(MILLION), "m-20260202", rows) == 3
+
+
+@pytest.mark.parametrize("wrong", ["-1", "NaN", "Infinity"])
+def test_a_price_that_is_none_does_not_exist(wrong):
+    with pytest.raises(ValueError, match="price of m"):
+        Price("m", Decimal(1), Decimal(wrong), Decimal(1), Decimal(1), date(2026, 1, 1))

@@ -1,0 +1,55 @@
+"""Model providers: a name in the configuration, and where it is.
+
+A provider is one module with `open_model(settings, env) -> Model`, and one line in `PROVIDERS`. Importing
+this package imports none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from placet.core.errors import UserError
+from placet.core.talk import Model
+
+PROVIDERS: dict[str, str] = {
+    "anthropic": "placet.models.anthropic",
+    "scripted": "placet.models.scripted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Which model to talk to.
+
+    `name` is the model's name as the provider knows it. `base_url` is the server, "" for the provider's own
+    (or `ANTHROPIC_BASE_URL`). `script` is the path of the scripted provider's file. `timeout_s` is how long
+    a server may be silent in the middle of an answer. Raises ValueError for a time that is not positive.
+    """
+
+    provider: str
+    name: str = ""
+    base_url: str = ""
+    script: str = ""
+    timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise ValueError("timeout_s must be greater than 0")
+
+
+def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
+    """Return the model that `settings` name; `env` is the process's environment, where keys come from.
+
+    Makes no connection. Raises UserError (exit code 2) for settings that a person must mend, ModelError
+    (permanent) for a missing or unusable key.
+    """
+    where = PROVIDERS.get(settings.provider)
+    if where is None:
+        raise UserError(f"[model] provider: there is no provider {settings.provider!r}",
+                        f"Set it to one of: {', '.join(sorted(PROVIDERS))}.", exit_code=2)
+    opener = cast("Callable[[ModelSettings, Mapping[str, str]], Model]",
+                  importlib.import_module(where).open_model)
+    return opener(settings, env)

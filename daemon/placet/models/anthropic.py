@@ -1,0 +1,472 @@
+"""The Messages API, at its vendor's or at any server that speaks it.
+
+The only module that imports the SDK, and only when the first call is made: it takes 2 to 4 s and 66 MB. The
+SDK's own retries are off: it retries neither a cut stream, nor a reset in mid-stream, nor an error event,
+and it obeys a `retry-after` of any length. One call here is one attempt; `core.retry` decides about the
+next one.
+
+Tools are offered without `strict`: the API compiles all strict schemas of a request into one grammar and
+refuses the whole request where that grows too large, at a size that is not documented; placet checks every
+input itself anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import mktime_tz, parsedate_tz
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+from placet.core.errors import UserError
+from placet.core.talk import (
+    Ask,
+    Block,
+    Model,
+    ModelError,
+    ModelErrorKind,
+    Reply,
+    StopReason,
+    Turn,
+    Usage,
+)
+from placet.models import ModelSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+    import anthropic
+
+DEFAULT_NAME = "claude-opus-5-5"
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+CREDENTIAL = "anthropic_api_key"
+
+_POLL_S = 0.25  # `Model.reply` promises to look at `cancelled` every 0.5 s
+_CONNECT_S = 10.0
+_NO_KEY = "placet-has-no-key"  # what a local server that asks for no key is sent
+_CACHED = {"type": "ephemeral"}
+_QUOTED_CHARACTERS = 300
+_ECHO_CHARACTERS = 20
+_KEY_CHARACTERS = 8
+
+
+def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
+    """Return the model that `settings` name, with the key of `env`.
+
+    The key is `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`; a server on loopback
+    that is named by `base_url` or `ANTHROPIC_BASE_URL` may go without. Raises UserError for a `base_url`
+    that cannot be one, ModelError (permanent) for a missing or unusable key.
+    """
+    base_url = settings.base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
+    host = _host_of(base_url)
+    key = _key_from(env)
+    if not key:
+        if not _is_loopback(host):
+            raise ModelError(
+                ModelErrorKind.PERMANENT,
+                f"there is no key for {host}. Export {KEY_VARIABLE}=…, or in the systemd unit set"
+                f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none: set"
+                ' base_url in [model]. Without any model, provider = "scripted" replays a file.')
+        key = _NO_KEY
+    return AnthropicModel(settings.name or DEFAULT_NAME, base_url.rstrip("/"), key, settings.timeout_s)
+
+
+class AnthropicModel:
+    """One model at one server. Holds no connection between calls; several threads may use it at once."""
+
+    provider = "anthropic"
+
+    def __init__(self, name: str, base_url: str, key: str, timeout_s: float) -> None:
+        self.name = name
+        self._base_url = base_url
+        self._key = key
+        self._timeout_s = timeout_s
+
+    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        """Answer `ask` in one attempt, or raise ModelError; `cancelled` is polled four times a second."""
+        if cancelled():
+            raise _cancelled()
+        request = request_of(ask, self.name)
+        try:
+            text = json.dumps(request, ensure_ascii=False, allow_nan=False)
+            text.encode()
+        except (TypeError, ValueError) as error:
+            # A lone surrogate out of a file's name, a date, NaN: the SDK would raise the same bare error
+            # later.
+            raise ModelError(ModelErrorKind.BAD_REQUEST,
+                             f"the conversation cannot be written as JSON ({type(error).__name__})") from None
+        _load_sdk(cancelled)
+        # An event loop for each call: cancelling a task closes its connection at once, whatever it waits
+        # for, where a thread that sits in a blocking read can only be abandoned, and the server would go on
+        # writing.
+        return asyncio.run(self._reply(request, text, cancelled))
+
+    async def _reply(self, request: Mapping[str, Any], text: str, cancelled: Callable[[], bool]) -> Reply:
+        async with self._client() as client:
+            attempt = asyncio.create_task(self._attempt(client, request, text))
+            try:
+                while not (await asyncio.wait({attempt}, timeout=_POLL_S))[0]:
+                    if cancelled():
+                        raise _cancelled()
+                return attempt.result()
+            finally:
+                attempt.cancel()
+                await asyncio.gather(attempt, return_exceptions=True)
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        import anthropic
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s))
+        return anthropic.AsyncAnthropic(
+            api_key=self._key, base_url=self._base_url, max_retries=0, timeout=timeout,
+            http_client=anthropic.DefaultAsyncHttpxClient(verify=_tls(), timeout=timeout))
+
+    async def _attempt(self, client: anthropic.AsyncAnthropic, request: Mapping[str, Any],
+                       text: str) -> Reply:
+        import anthropic
+        import httpx2
+
+        try:
+            async with client.messages.stream(**request) as stream:
+                return reply_of(await self._receive(stream), self.name)
+        except anthropic.APIStatusError as error:
+            raise self._refused(error, text) from None
+        except anthropic.APITimeoutError:
+            raise self._transient("no answer in time") from None
+        except anthropic.APIConnectionError as error:
+            self._unreachable(error.__cause__)
+        except httpx2.TimeoutException:
+            raise self._transient(f"silent for {self._timeout_s:g} s in the middle of an answer") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise self._transient(f"the connection broke in mid-stream ({type(error).__name__})") from None
+
+    async def _receive(self, stream: anthropic.AsyncMessageStream[None]) -> _Received:
+        pieces: dict[int, list[str]] = {}
+        started = False
+        try:
+            async for event in stream:
+                if event.type == "message_start":
+                    started = True
+                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                    pieces.setdefault(event.index, []).append(event.delta.partial_json)
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+            # What the SDK's parser raises, by what it trips over. Its words may quote the stream.
+            raise self._transient(f"the stream is malformed ({type(error).__name__})") from None
+        if not started:
+            kind = stream.response.headers.get("content-type", "no content type")
+            raise self._transient(f"the answer is no event stream but {kind[:60]}; does this server speak the"
+                                  " Messages API?")
+        message = stream.current_message_snapshot.to_dict(mode="json", warnings=False)
+        return message, {index: "".join(parts) for index, parts in pieces.items()}
+
+    def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
+        said = error.body if isinstance(error.body, Mapping) else {}
+        inner = said.get("error", said)
+        inner = inner if isinstance(inner, Mapping) else {"message": inner}
+        error_type, words = inner.get("type"), inner.get("message")
+        error_type = error_type if isinstance(error_type, str) and error_type.isidentifier() else ""
+        kind = kind_of(error.status_code, error_type, error.error_code or "")
+        what = "an error in mid-stream" if error.status_code == 200 else f"status {error.status_code}"
+        return ModelError(
+            kind,
+            f"{self._who()}: {what}" + (f", {error_type}" if error_type else "")
+            + _quoted(words if isinstance(words, str) else "", key=self._key, request=request, name=self.name)
+            + (f". {_advice(error.status_code)}" if kind is ModelErrorKind.PERMANENT else ""),
+            status=error.status_code,
+            retry_after_s=retry_after_s(error.response.headers, time.time()))
+
+    def _unreachable(self, cause: BaseException | None) -> NoReturn:
+        import httpx2
+
+        # Only a connection's own error is quoted: others (a header that may not be sent) would quote the key.
+        if isinstance(cause, httpx2.ConnectError):
+            raise self._transient(f"cannot connect ({cause})") from None
+        if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL,
+                              httpx2.TooManyRedirects)):
+            raise ModelError(ModelErrorKind.PERMANENT, f"{self._who()}: the request cannot be sent there"
+                             f" ({type(cause).__name__}). Check base_url in [model].") from None
+        raise self._transient(f"the connection broke ({type(cause).__name__})") from None
+
+    def _transient(self, what: str) -> ModelError:
+        return ModelError(ModelErrorKind.TRANSIENT, f"{self._who()}: {what}")
+
+    def _who(self) -> str:
+        return f"{self.name} at {urlsplit(self._base_url).netloc}"
+
+
+_Received = tuple[Mapping[str, Any], Mapping[int, str]]
+"""A message as the SDK put it together, and the JSON text of each tool call's input by the block's index."""
+
+
+def request_of(ask: Ask, name: str) -> dict[str, Any]:
+    """Return the request's arguments for `ask`.
+
+    What goes before the last turn is the same, byte for byte, in every request of a conversation. Three
+    cache marks: the tools, the system prompt (both outlive the conversation, and hold where a turn of more
+    than 20 blocks takes the third out of reach), and, at the top, the last block. A turn without blocks,
+    which a model may give and the API does not take back, is left out.
+    """
+    request: dict[str, Any] = {
+        "model": name,
+        "max_tokens": ask.max_tokens,
+        "cache_control": _CACHED,
+        "messages": [{"role": turn.role, "content": [dict(block) for block in turn.blocks]}
+                     for turn in ask.turns if turn.blocks],
+    }
+    system = [{"type": "text", "text": words} for words in ask.system if words.strip()]
+    if system:
+        request["system"] = _marked(system)
+    if ask.tools:
+        request["tools"] = _marked([{"name": tool.name, "description": tool.description,
+                                     "input_schema": dict(tool.input_schema)} for tool in ask.tools])
+    return request
+
+
+def _marked(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*parts[:-1], {**parts[-1], "cache_control": _CACHED}]
+
+
+def reply_of(received: _Received, name: str) -> Reply:
+    """Return the reply in a received message, or raise ModelError (transient) for one that cannot be used.
+
+    Blocks stay as they came, except for what the API would refuse to take back: keys that are null, and
+    text blocks without text. The input of a call that `max_tokens` cut off is `{}`, never the part that
+    arrived.
+    """
+    message, inputs = received
+    reason = message.get("stop_reason")
+    if reason is None:
+        raise _malformed("the stream was cut before the answer was complete")
+    content = message.get("content")
+    if not isinstance(content, list):
+        raise _malformed("the answer has no content")
+    blocks: list[Block] = []
+    for index, raw in enumerate(content):
+        if not isinstance(raw, Mapping) or not isinstance(raw.get("type"), str):
+            raise _malformed("a block of the answer has no type")
+        block = {key: value for key, value in raw.items() if value is not None}
+        if block["type"] == "tool_use":
+            if inputs.get(index):
+                block["input"] = _input_of(inputs[index], cut=reason in _BREAKING_OFF)
+            _check_call(block)
+        elif block["type"] == "text" and not str(block.get("text", "")).strip():
+            continue
+        blocks.append(block)
+    calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    if len(set(calls)) < len(calls):
+        raise _malformed("two calls of the answer have the same id")
+    try:
+        json.dumps(blocks, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        raise _malformed("the answer holds characters or numbers that cannot be sent back") from None
+    model = message.get("model")
+    return Reply(Turn("assistant", tuple(blocks)), _stop_reason(reason), _usage(message.get("usage")),
+                 model if isinstance(model, str) and model else name)
+
+
+# Where the model is stopped in the middle of a block.
+_BREAKING_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL)
+
+
+def _input_of(text: str, *, cut: bool) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if cut:
+            return {}
+        raise _malformed("the input of a call is not JSON") from None
+
+
+def _check_call(block: Mapping[str, Any]) -> None:
+    for key in ("id", "name"):
+        if not isinstance(block.get(key), str) or not block[key]:
+            raise _malformed(f"a call of the answer has no {key}")
+    if not isinstance(block.get("input"), Mapping):
+        raise _malformed("the input of a call is not an object")
+
+
+def _stop_reason(reason: Any) -> StopReason:
+    return StopReason(reason) if reason in tuple(StopReason) else StopReason.UNKNOWN
+
+
+def _usage(usage: Any) -> Usage:
+    counts = usage if isinstance(usage, Mapping) else {}
+    return Usage(
+        input_tokens=_count(counts.get("input_tokens")),
+        output_tokens=_count(counts.get("output_tokens")),
+        cache_read_tokens=_count(counts.get("cache_read_input_tokens")),
+        cache_write_tokens=_count(counts.get("cache_creation_input_tokens")))
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _malformed(what: str) -> ModelError:
+    # Asked again, a model seldom makes the same mistake: transient.
+    return ModelError(ModelErrorKind.TRANSIENT, what)
+
+
+def _cancelled() -> ModelError:
+    return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled")
+
+
+# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is not among
+# them, as other servers say it for everything that is wrong.
+_BY_TYPE = {
+    "overloaded_error": ModelErrorKind.TRANSIENT,
+    "rate_limit_error": ModelErrorKind.TRANSIENT,
+    "api_error": ModelErrorKind.TRANSIENT,
+    "timeout_error": ModelErrorKind.TRANSIENT,
+    "conflict_error": ModelErrorKind.TRANSIENT,
+    "authentication_error": ModelErrorKind.PERMANENT,
+    "permission_error": ModelErrorKind.PERMANENT,
+    "billing_error": ModelErrorKind.PERMANENT,
+    "not_found_error": ModelErrorKind.PERMANENT,
+    "request_too_large": ModelErrorKind.BAD_REQUEST,
+}
+# Codes that name a cause which no waiting mends, whatever status they come with (SDK, `_error_classes.py`).
+_FOR_A_PERSON = frozenset({
+    "contract_spend_limit_reached", "enforced_spend_limit_reached", "linked_organization_spend_limit_reached",
+    "linked_organization_billing_unavailable", "organization_on_hold", "organization_type_not_supported",
+    "parent_organization_required", "cmek_key_disabled", "cmek_key_network_blocked",
+})
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
+_PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
+
+
+def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
+    """Return what can be done about an error answer, by its names and its status, never by its words.
+
+    Status 200 is an error event in a stream that had begun well.
+    """
+    if error_code in _FOR_A_PERSON:
+        return ModelErrorKind.PERMANENT
+    if error_type in _BY_TYPE:
+        return _BY_TYPE[error_type]
+    if status == 200:
+        refused = error_type == "invalid_request_error"
+        return ModelErrorKind.BAD_REQUEST if refused else ModelErrorKind.TRANSIENT
+    if status in _TRANSIENT_STATUS or status >= 500:
+        return ModelErrorKind.TRANSIENT
+    if status in _PERMANENT_STATUS or status < 400:
+        return ModelErrorKind.PERMANENT
+    return ModelErrorKind.BAD_REQUEST
+
+
+def _advice(status: int) -> str:
+    match status:
+        case 401 | 403:
+            return f"Check {KEY_VARIABLE}"
+        case 402:
+            return "Check the account's credit"
+        case 404:
+            return "Check name and base_url in [model]; base_url goes without /v1"
+        case _:
+            return "Check the account, and name and base_url in [model]"
+
+
+def _quoted(words: str, *, key: str, request: str, name: str) -> str:
+    """Return the server's words as the end of a sentence, or a note where they repeat what it was sent.
+
+    Some servers quote what they were sent; a message of ours goes into journal, notes and logs.
+    """
+    line = " ".join(words.split())[:_QUOTED_CHARACTERS]
+    nameless = line.replace(name, "")  # the model's name may be said, however long it is
+    echoes = any(nameless[at:at + _ECHO_CHARACTERS] in request
+                 for at in range(len(nameless) - _ECHO_CHARACTERS + 1))
+    secret = any(key[at:at + _KEY_CHARACTERS] in line for at in range(max(1, len(key) - _KEY_CHARACTERS + 1)))
+    if echoes or secret:
+        return " (its words are left out: they repeat what it was sent)"
+    return f": {line}" if line else ""
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """Return how long the server asks to wait, None where it does not say so in a way that can be read.
+
+    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds; `now_s`
+    is Unix time. A date that has passed is 0.
+    """
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(wait_s) and wait_s >= 0:
+            return wait_s
+    date = parsedate_tz(headers.get("retry-after", ""))
+    if date is None:
+        return None
+    try:
+        return max(0.0, mktime_tz(date) - now_s)
+    except (ValueError, OverflowError):
+        return None
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Read the machine's certificates: 70 ms, so once a process."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+def _load_sdk(cancelled: Callable[[], bool]) -> None:
+    """Import the SDK without going deaf to `cancelled` for the seconds that it takes the first time."""
+    loading = threading.Thread(target=importlib.import_module, args=("anthropic",), daemon=True)
+    loading.start()
+    while loading.is_alive():
+        if cancelled():
+            raise _cancelled()
+        loading.join(_POLL_S)
+
+
+def _key_from(env: Mapping[str, str]) -> str:
+    where, key = KEY_VARIABLE, env.get(KEY_VARIABLE, "")
+    if not key.strip() and env.get("CREDENTIALS_DIRECTORY"):
+        path = Path(env["CREDENTIALS_DIRECTORY"], CREDENTIAL)
+        try:
+            where, key = str(path), path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(ModelErrorKind.PERMANENT,
+                             f"the credential {path} cannot be read ({type(error).__name__})") from None
+    key = key.strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ModelError(ModelErrorKind.PERMANENT,
+                         f"{where} holds spaces, line ends or characters that no key has; set the key alone")
+    return key
+
+
+def _host_of(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
+        raise UserError("[model] base_url (or ANTHROPIC_BASE_URL) is not a server's address",
+                        "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
+                        exit_code=2)
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise UserError("[model] base_url (or ANTHROPIC_BASE_URL) ends in /v1", "Leave /v1 out; it is added.",
+                        exit_code=2)
+    return host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

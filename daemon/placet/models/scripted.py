@@ -1,0 +1,229 @@
+"""A model that replays a file: for the demo, for tests, and for trying placet without a key.
+
+The file is TOML. A conversation is what the model says, reply by reply, to the requests that it names:
+
+    [[conversation]]
+    purpose = "plan"            # plan, revise or execute
+    request = "*"               # glob on the request_id; the first conversation that fits is taken
+    delay_s = 0.5               # optional: the wait before each reply; a reply may set its own
+
+    [[conversation.reply]] text = "I look at the code first."                    # optional usage = {
+    input_tokens = 1200, output_tokens = 80 }   # optional; also cache_read_tokens, cache_write_tokens
+    stop_reason = "tool_use"                              # optional; this, where there are calls, else
+    end_turn
+
+    [[conversation.reply.call]]
+    name = "read_file"
+    input = { path = "src/app.py" }
+
+    [[conversation.reply]]
+    error = { kind = "transient", message = "overloaded", status = 529, retry_after_s = 1.0, times = 2 }
+    text = "…"                  # what is said after the error has been raised twice
+
+Which reply is due follows from the conversation alone: it is as many replies in as there are assistant
+turns already. So a daemon that was killed goes on where it was. Only an error's `times` is counted in
+memory, for each conversation of a running daemon; without `times` the error is raised whenever its turn
+comes. Costs nothing; no network is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from placet.core.errors import UserError
+from placet.core.talk import (
+    Ask,
+    Block,
+    Model,
+    ModelError,
+    ModelErrorKind,
+    Purpose,
+    Reply,
+    StopReason,
+    Turn,
+    Usage,
+    text_block,
+)
+from placet.models import ModelSettings
+
+DEFAULT_NAME = "scripted"
+
+_POLL_S = 0.1
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Tokens = Annotated[int, Field(ge=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Call(_Table):
+    name: str = Field(min_length=1)
+    input: dict[str, Any] = {}
+
+    @field_validator("input")
+    @classmethod
+    def _is_json(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError("must be what JSON can say: no dates, times, nan or inf") from None
+        return value
+
+
+class _Usage(_Table):
+    input_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+    cache_read_tokens: _Tokens = 0
+    cache_write_tokens: _Tokens = 0
+
+
+class _Error(_Table):
+    kind: ModelErrorKind
+    message: str = Field(min_length=1)
+    status: int | None = None
+    retry_after_s: _Seconds | None = None
+    times: Annotated[int, Field(ge=1)] | None = None
+
+
+class _Reply(_Table):
+    text: str = ""
+    call: tuple[_Call, ...] = ()
+    stop_reason: StopReason | None = None
+    usage: _Usage = _Usage()
+    delay_s: _Seconds | None = None
+    error: _Error | None = None
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> _Reply:
+        if self.error and self.error.times is None and (self.text or self.call or self.stop_reason):
+            raise ValueError("an error without `times` is always raised: the rest is never said")
+        return self
+
+
+class _Conversation(_Table):
+    purpose: Purpose
+    request: str = "*"
+    delay_s: _Seconds = 0.0
+    reply: tuple[_Reply, ...] = Field(min_length=1)
+
+
+class _Script(_Table):
+    conversation: tuple[_Conversation, ...] = Field(min_length=1)
+
+
+def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
+    """Return the model that replays `settings.script`.
+
+    Raises UserError (exit code 2) where the file is missing or wrong; it names every problem at once.
+    """
+    if not settings.script:
+        raise UserError('[model] provider = "scripted" needs a file of replies',
+                        'Set script = "…" in [model], or another provider.', exit_code=2)
+    path = Path(settings.script)
+    return ScriptedModel(path, _read(path), settings.name or DEFAULT_NAME)
+
+
+class ScriptedModel:
+    """The replies of one file. May be used from several threads at once."""
+
+    provider = "scripted"
+
+    def __init__(self, path: Path, script: _Script, name: str) -> None:
+        self.name = name
+        self._path = path
+        self._script = script
+        self._raised: dict[_Place, int] = {}
+        self._lock = threading.Lock()
+
+    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        """Return the reply that is due, after its delay, or raise ModelError as the file says.
+
+        Raises ModelError (permanent) where no conversation fits or where it is over.
+        """
+        number, conversation = self._conversation_for(ask)
+        at = sum(turn.role == "assistant" for turn in ask.turns)
+        if at >= len(conversation.reply):
+            raise ModelError(ModelErrorKind.PERMANENT,
+                             f"{self._path}: conversation {number} ({conversation.purpose}, request"
+                             f" {conversation.request!r}) is over after {len(conversation.reply)} replies,"
+                             f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.")
+        due = conversation.reply[at]
+        _wait(conversation.delay_s if due.delay_s is None else due.delay_s, cancelled)
+        if due.error and self._is_raised(due.error, _Place(number, at, ask.request_id, ask.trace_id)):
+            raise ModelError(due.error.kind, due.error.message, status=due.error.status,
+                             retry_after_s=due.error.retry_after_s)
+        return _reply(due, at, self.name)
+
+    def _conversation_for(self, ask: Ask) -> tuple[int, _Conversation]:
+        for number, conversation in enumerate(self._script.conversation, start=1):
+            if conversation.purpose is ask.purpose and fnmatchcase(ask.request_id, conversation.request):
+                return number, conversation
+        raise ModelError(ModelErrorKind.PERMANENT,
+                         f"{self._path}: no conversation has purpose {ask.purpose.value!r} and a request that"
+                         f" fits {ask.request_id!r}. Add one to the file.")
+
+    def _is_raised(self, error: _Error, place: _Place) -> bool:
+        if error.times is None:
+            return True
+        with self._lock:
+            before = self._raised.get(place, 0)
+            self._raised[place] = before + 1
+        return before < error.times
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    conversation: int
+    reply: int
+    request_id: str
+    trace_id: str
+
+
+def _reply(due: _Reply, at: int, name: str) -> Reply:
+    blocks: list[Block] = [text_block(due.text)] if due.text.strip() else []
+    blocks += [{"type": "tool_use", "id": f"scripted_{at + 1}_{number}", "name": call.name,
+                "input": call.input} for number, call in enumerate(due.call, start=1)]
+    stop_reason = due.stop_reason or (StopReason.TOOL_USE if due.call else StopReason.END_TURN)
+    usage = Usage(due.usage.input_tokens, due.usage.output_tokens, due.usage.cache_read_tokens,
+                  due.usage.cache_write_tokens)
+    return Reply(Turn("assistant", tuple(blocks)), stop_reason, usage, name)
+
+
+def _wait(delay_s: float, cancelled: Callable[[], bool]) -> None:
+    until = time.monotonic() + delay_s
+    while True:
+        if cancelled():
+            raise ModelError(ModelErrorKind.CANCELLED, "the call was cancelled")
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return
+        time.sleep(min(_POLL_S, left_s))
+
+
+def _read(path: Path) -> _Script:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: the file of replies cannot be read: {error.strerror}",
+                        "Mend script in [model].", exit_code=2) from None
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise UserError(f"{path}: not TOML: {error}", "Mend the file.", exit_code=2) from None
+    try:
+        return _Script.model_validate(tables)
+    except ValidationError as error:
+        problems = [f"  {'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
+                    for problem in error.errors(include_url=False)]
+        raise UserError(f"{path}: {len(problems)} wrong in the file of replies\n" + "\n".join(problems),
+                        "Mend the file; positions count from 0.", exit_code=2) from None

@@ -1,0 +1,687 @@
+"""The providers: the real SDK against a server that speaks the Messages API, and the file that replays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from email.utils import formatdate
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import placet
+from messages_api import (
+    MessagesApi,
+    call,
+    closed_port,
+    cut,
+    drip,
+    hang,
+    hang_midway,
+    raw,
+    reply,
+    reset,
+    reset_midway,
+    sse_error,
+    status,
+    text,
+    thinking,
+)
+from placet.core.errors import UserError
+from placet.core.talk import (
+    Ask,
+    ModelError,
+    ModelErrorKind,
+    Purpose,
+    StopReason,
+    ToolSpec,
+    Turn,
+    Usage,
+    text_block,
+    user_turn,
+)
+from placet.models import PROVIDERS, ModelSettings, open_model
+from placet.models.anthropic import kind_of, reply_of, retry_after_s
+
+KEY = "sk-test-0123456789abcdefghijklmnop"
+TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT
+BAD_REQUEST, CANCELLED = ModelErrorKind.BAD_REQUEST, ModelErrorKind.CANCELLED
+TOOLS = (
+    ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
+    ToolSpec("write_file", "Writes a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
+)
+
+
+def never() -> bool:
+    return False
+
+
+def ask_of(*turns: Turn, **changes) -> Ask:
+    fields = {"purpose": Purpose.EXECUTE, "request_id": "add-login", "trace_id": "t-1",
+              "system": ("You work in a vault.", "", "The plan is: add a login page to the site."),
+              "tools": TOOLS, "turns": turns or (user_turn([text_block("Begin.")]),), "max_tokens": 1000}
+    return Ask(**{**fields, **changes})
+
+
+def model_at(url: str, *, timeout_s: float = 20.0):
+    return open_model(ModelSettings("anthropic", "claude-opus-5-5", url, timeout_s=timeout_s),
+                      {"ANTHROPIC_API_KEY": KEY})
+
+
+def error_of(*script, ask: Ask | None = None, timeout_s: float = 20.0) -> ModelError:
+    with MessagesApi(script) as api, pytest.raises(ModelError) as caught:
+        model_at(api.url, timeout_s=timeout_s).reply(ask or ask_of(), never)
+    assert len(api.requests) == 1, "one call is one attempt"
+    assert KEY not in str(caught.value)
+    assert "login page" not in str(caught.value)
+    return caught.value
+
+
+# What is asked
+
+
+def test_a_request_says_what_the_api_wants_and_no_more():
+    with MessagesApi([reply(text("Good."))]) as api:
+        model_at(api.url).reply(ask_of(), never)
+    assert api.refused == []
+    sent = api.requests[0]
+    assert sent.headers["authorization"] == f"Bearer {KEY}"
+    mark = {"type": "ephemeral"}
+    assert sent.body == {
+        "model": "claude-opus-5-5",
+        "max_tokens": 1000,
+        "stream": True,
+        "cache_control": mark,
+        "system": [
+            {"type": "text", "text": "You work in a vault."},
+            {"type": "text", "text": "The plan is: add a login page to the site.", "cache_control": mark},
+        ],
+        "tools": [
+            {"name": "read_file", "description": "Reads a file.", "input_schema": TOOLS[0].input_schema},
+            {"name": "write_file", "description": "Writes a file.", "input_schema": TOOLS[1].input_schema,
+             "cache_control": mark},
+        ],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Begin."}]}],
+    }
+
+
+def test_without_system_prompt_or_tools_none_is_sent():
+    with MessagesApi([reply(text("Good."))]) as api:
+        model_at(api.url).reply(ask_of(system=(" ",), tools=()), never)
+    assert {"system", "tools"}.isdisjoint(api.requests[0].body)
+
+
+def prefix_of(sent: dict) -> bytes:
+    """What comes before the last message, as bytes."""
+    return json.dumps([sent["tools"], sent["system"], sent["messages"][:-1]], ensure_ascii=False).encode()
+
+
+def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
+    odd = {"path": "b.py", "limit": 3, "ratio": 1.0, "nothing": None, "deep": [{"x": {}}]}
+    script = [
+        reply(thinking("First I look, größer 🙂", "sig=="), text("I look."),
+              call("read_file", {"path": "ä/🙂.py"}), call("read_file", odd)),
+        reply(thinking("", "sig-of-hidden-thought"),
+              call("write_file", {"path": "a.py", "content": "é🙂\n" * 500})),
+        reply(),
+        reply(text("Done.")),
+    ]
+    with MessagesApi(script) as api:
+        model = model_at(api.url)
+        turns = [user_turn([text_block("Begin.")])]
+        for _ in script:
+            answer = model.reply(ask_of(*turns), never)
+            turns.append(answer.turn)
+            results = [{"type": "tool_result", "tool_use_id": use.id, "content": "1\t🙂"}
+                       for use in answer.turn.tool_uses]
+            turns.append(user_turn(results or [text_block("Go on.")]))
+    assert api.refused == []
+    bodies = [request.body for request in api.requests]
+    for earlier, later in pairwise(bodies):
+        known = later["messages"][:len(earlier["messages"])]
+        assert known == earlier["messages"]
+        assert prefix_of({**later, "messages": known}) == prefix_of(earlier)
+    raw_messages = [request.raw.split(b'"messages":[', 1)[1] for request in api.requests]
+    for earlier, later in pairwise(raw_messages):
+        same = earlier.split(b'],"model"', 1)[0]
+        assert later.startswith(same), "the SDK writes what was sent before in the same bytes"
+    # The blocks went back as they came; the reply without blocks was left out, as the API does not take it.
+    first = turns[1].blocks
+    assert first[0] == thinking("First I look, größer 🙂", "sig==")
+    assert first[2]["input"] == {"path": "ä/🙂.py"}
+    assert first[3]["input"] == odd
+    assert turns[3].blocks[1]["input"]["content"] == "é🙂\n" * 500
+    assert turns[3].blocks[0]["signature"] == "sig-of-hidden-thought"
+    assert [message["role"] for message in bodies[3]["messages"]] == [
+        "user", "assistant", "user", "assistant", "user", "user"]
+    assert bodies[3]["messages"][1]["content"] == [dict(block) for block in first]
+
+
+# What is answered
+
+
+def test_a_reply_is_read():
+    used = {"input_tokens": 7, "output_tokens": 55, "cache_read_input_tokens": 9000,
+            "cache_creation_input_tokens": 300}
+    answer = reply(text("Two calls."), call("read_file", {"path": "a"}), call("list_directory"), usage=used,
+                   model="claude-opus-5-5-20261001")
+    with MessagesApi([answer]) as api:
+        got = model_at(api.url).reply(ask_of(), never)
+    assert got.turn.role == "assistant"
+    assert got.turn.text == "Two calls."
+    assert [(use.name, use.input) for use in got.turn.tool_uses] == [("read_file", {"path": "a"}),
+                                                                    ("list_directory", {})]
+    assert got.stop_reason is StopReason.TOOL_USE
+    assert got.usage == Usage(7, 55, 9000, 300)
+    assert got.model == "claude-opus-5-5-20261001"
+    assert json.loads(json.dumps(got.turn.blocks, default=dict)) == [dict(block) for block in got.turn.blocks]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [*((reason.value, reason) for reason in StopReason), ("tired", StopReason.UNKNOWN)])
+def test_stop_reasons(said, meant):
+    assert reply_of(({"content": [], "stop_reason": said}, {}), "m").stop_reason is meant
+
+
+def test_text_without_text_is_dropped_since_the_api_does_not_take_it_back():
+    with MessagesApi([reply(text(" \n"), call("read_file", {"path": "a"}))]) as api:
+        got = model_at(api.url).reply(ask_of(), never)
+    assert [block["type"] for block in got.turn.blocks] == ["tool_use"]
+
+
+def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
+    half = call("run_command", '{"command": "rm", "args": ["-rf", "build/ou', "toolu_1")
+    with MessagesApi([reply(half, stop_reason="max_tokens"), reply(half)]) as api:
+        model = model_at(api.url)
+        assert model.reply(ask_of(), never).turn.tool_uses[0].input == {}
+        with pytest.raises(ModelError, match="not JSON") as caught:
+            model.reply(ask_of(), never)
+    assert caught.value.kind is TRANSIENT
+
+
+def test_a_slow_answer_is_waited_for():
+    with MessagesApi([drip(reply(text("Slow but sure.")), 0.1)]) as api:
+        assert model_at(api.url, timeout_s=0.5).reply(ask_of(), never).turn.text == "Slow but sure."
+
+
+def test_two_threads_share_one_model():
+    def echo(body):
+        return reply(text(body["messages"][0]["content"][0]["text"]))
+
+    with MessagesApi(echo) as api:
+        model, got = model_at(api.url), {}
+
+        def ask(n: int) -> None:
+            got[n] = model.reply(ask_of(user_turn([text_block(f"number {n}")])), never).turn.text
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert got == {n: f"number {n}" for n in range(4)}
+
+
+# Faults
+
+LONG = call("write_file", {"path": "a", "content": "x" * 300})
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "code", "words"),
+    [
+        (status(429, "rate_limit_error"), TRANSIENT, 429, "rate_limit_error: scripted"),
+        (status(429, "rate_limit_error", error_code="enforced_spend_limit_reached"), PERMANENT, 429,
+         "account"),
+        (status(529, "overloaded_error"), TRANSIENT, 529, "overloaded_error"),
+        (status(500), TRANSIENT, 500, "status 500"),
+        (status(401, "authentication_error", "invalid bearer"), PERMANENT, 401, "Check ANTHROPIC_API_KEY"),
+        (status(402, "billing_error"), PERMANENT, 402, "credit"),
+        (status(400, "billing_error"), PERMANENT, 400, "account"),
+        (status(403, "permission_error"), PERMANENT, 403, "ANTHROPIC_API_KEY"),
+        (status(404, "not_found_error", "model: claude-opus-5-5"), PERMANENT, 404, "Check name and base_url"),
+        (status(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), BAD_REQUEST, 400,
+         "prompt is too long"),
+        (status(413, "request_too_large"), BAD_REQUEST, 413, "request_too_large"),
+        (status(422, "invalid_request_error"), BAD_REQUEST, 422, "422"),
+        (raw(b"<html>502 Bad Gateway</html>", 502, "text/html"), TRANSIENT, 502, "status 502"),
+        (raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"), PERMANENT, 404,
+         "try pulling it first"),
+        (sse_error("overloaded_error"), TRANSIENT, 200, "mid-stream, overloaded_error"),
+        (sse_error("billing_error", "x", text("It began well.")), PERMANENT, 200, "billing_error"),
+        (sse_error("never_heard_of"), TRANSIENT, 200, "never_heard_of"),
+        (raw(b"event: error\ndata: not even JSON\n\n"), TRANSIENT, 200, "mid-stream"),
+        (reset(), TRANSIENT, None, "connection broke"),
+        (reset_midway(), TRANSIENT, None, "broke in mid-stream"),
+        (reset_midway(text("One block."), LONG), TRANSIENT, None, "broke in mid-stream"),
+        (cut(), TRANSIENT, None, "cut"),
+        (cut(LONG), TRANSIENT, None, "cut"),
+        (raw(b""), TRANSIENT, None, "no event stream"),
+        (raw(b'{"content": []}', 200, "application/json"), TRANSIENT, None, "application/json"),
+        (raw(b"event: message_start\ndata: {not JSON\n\n"), TRANSIENT, None, "malformed"),
+        (raw(b"event: message_start\ndata: \xff\xfe\n\n"), TRANSIENT, None, "malformed"),
+        (raw(b'event: message_stop\ndata: {"type": "message_stop"}\n\n'), TRANSIENT, None, "no event stream"),
+        (raw(b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'), TRANSIENT, None,
+         "malformed"),
+        (raw(b'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
+             b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 4, "delta":'
+             b' {"type": "text_delta", "text": "x"}}\n\n'), TRANSIENT, None, "malformed"),
+        (reply(call("read_file", ["a"])), TRANSIENT, None, "not an object"),
+        (reply(call("read_file", "{'path': 'a'}")), TRANSIENT, None, "malformed"),
+        (reply(call("", {"path": "a"})), TRANSIENT, None, "no name"),
+        (reply(call("a", {}, "same"), call("b", {}, "same")), TRANSIENT, None, "same id"),
+    ],
+)
+def test_faults_are_sorted_by_what_can_be_done(fault, kind, code, words):
+    error = error_of(fault)
+    assert (error.kind, error.status) == (kind, code)
+    assert words in str(error)
+    assert "\n" not in str(error)
+
+
+def test_a_closed_port_is_transient():
+    with pytest.raises(ModelError, match="cannot connect") as caught:
+        model_at(closed_port()).reply(ask_of(), never)
+    assert caught.value.kind is TRANSIENT
+
+
+@pytest.mark.parametrize("silent", [hang(), hang_midway(), hang_midway(LONG)])
+def test_a_silent_server_is_left_after_the_time_out(silent):
+    began = time.monotonic()
+    error = error_of(silent, timeout_s=0.4)
+    assert error.kind is TRANSIENT
+    assert 0.4 <= time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("silent", [hang(), hang_midway(), drip(reply(text("x" * 9999)), 0.3)])
+def test_a_call_is_cancelled_within_a_second_and_the_connection_closed(silent):
+    with MessagesApi([silent]) as api:
+        stop = threading.Event()
+        timer = threading.Timer(0.3, stop.set)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(ModelError) as caught:
+            model_at(api.url).reply(ask_of(), stop.is_set)
+        assert time.monotonic() - began < 1.3
+        assert api.hung_up.wait(2), "the connection is closed, so that the server stops writing"
+        timer.join()
+    assert caught.value.kind is CANCELLED
+
+
+def test_a_call_that_is_cancelled_before_it_begins_asks_nothing():
+    with MessagesApi([]) as api, pytest.raises(ModelError) as caught:
+        model_at(api.url).reply(ask_of(), lambda: True)
+    assert caught.value.kind is CANCELLED
+    assert api.requests == []
+
+
+def test_the_next_attempt_after_a_fault_succeeds():
+    with MessagesApi([reset_midway(), status(529), reply(text("At last."))]) as api:
+        model = model_at(api.url)
+        for _ in range(2):
+            with pytest.raises(ModelError):
+                model.reply(ask_of(), never)
+        assert model.reply(ask_of(), never).turn.text == "At last."
+
+
+@pytest.mark.parametrize("unwritable", ["lone \ud800 surrogate", float("nan"), {1, 2}])
+def test_what_cannot_be_sent_is_a_bad_request(unwritable):
+    turn = user_turn([{"type": "text", "text": unwritable}])
+    with MessagesApi([]) as api, pytest.raises(ModelError, match="JSON") as caught:
+        model_at(api.url).reply(ask_of(turn), never)
+    assert caught.value.kind is BAD_REQUEST
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("code", "error_type", "kind"),
+    [
+        (401, "invalid_request_error", PERMANENT),
+        (429, "insufficient_quota", TRANSIENT),
+        (429, "invalid_request_error", TRANSIENT),
+        (500, "invalid_request_error", TRANSIENT),
+        (200, "invalid_request_error", BAD_REQUEST),
+        (408, "", TRANSIENT), (409, "", TRANSIENT), (499, "", TRANSIENT), (501, "", TRANSIENT),
+        (599, "", TRANSIENT), (301, "", PERMANENT), (405, "", PERMANENT), (407, "", PERMANENT),
+        (415, "", BAD_REQUEST),
+    ],
+)
+def test_kinds_of_other_servers(code, error_type, kind):
+    assert kind_of(code, error_type, "") is kind
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"Received API Key = {KEY}",
+        f"Invalid key sk-...{KEY[-10:]}",
+        "1 validation error: input_value=[{'text': 'The plan is: add a login page to the site.'}]",
+        "bad block:\n{'text': 'You work  in a vault.'}",
+    ],
+)
+def test_a_server_that_quotes_what_it_was_sent_is_not_quoted(words):
+    error = error_of(status(400, "invalid_request_error", words))
+    assert KEY[-10:] not in str(error)
+    assert "vault" not in str(error)
+    assert "left out" in str(error)
+
+
+def test_long_words_are_cut():
+    assert len(str(error_of(status(500, "api_error", "why " * 5000)))) < 500
+
+
+def test_the_key_is_in_no_log(caplog):
+    caplog.set_level(logging.DEBUG)
+    for fault in (status(401, "authentication_error"), reset_midway(), cut()):
+        error_of(fault)
+    assert caplog.records
+    assert KEY not in caplog.text
+
+
+def test_a_key_that_no_header_can_hold_is_refused_without_showing_it():
+    for bad in (f"{KEY}\nX-Other: 1", f"{KEY} and more", f"{KEY}ü"):
+        with pytest.raises(ModelError, match="characters that no key has") as caught:
+            open_model(ModelSettings("anthropic"), {"ANTHROPIC_API_KEY": bad})
+        assert caught.value.kind is PERMANENT
+        assert KEY[:12] not in str(caught.value)
+
+
+# Waiting as the server says
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "86400"}, 86_400.0),
+        ({"retry-after": formatdate(NOW + 90, usegmt=True)}, 90.0),
+        ({"retry-after": formatdate(NOW - 90, usegmt=True)}, 0.0),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "2"}, 2.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "Mon, 32 Jan 99999 25:61:61 GMT"}, None),
+        ({"retry-after": ""}, None),
+    ],
+)
+def test_retry_after(headers, wait_s):
+    assert retry_after_s(headers, NOW) == wait_s
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=60))
+def test_no_header_can_break_retry_after(words):
+    wait_s = retry_after_s({"retry-after": words}, NOW)
+    assert wait_s is None or wait_s >= 0
+
+
+def test_the_servers_wait_reaches_the_caller():
+    assert error_of(status(429, "rate_limit_error", headers={"retry-after": "86400"})).retry_after_s == 86_400
+    date = formatdate(time.time() + 100, usegmt=True)
+    wait_s = error_of(status(529, "overloaded_error", headers={"retry-after": date})).retry_after_s
+    assert wait_s is not None
+    assert 90 < wait_s <= 100
+    assert error_of(status(529)).retry_after_s is None
+
+
+# Malformed messages
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    | st.sampled_from(["text", "tool_use", "thinking", "end_turn", "max_tokens"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["type", "text", "id", "name", "input", "x"]), inner, max_size=5), max_leaves=12)
+
+
+@settings(max_examples=150)
+@given(st.fixed_dictionaries({}, optional={"content": st.lists(JSON, max_size=3) | JSON, "stop_reason": JSON,
+                                           "usage": JSON, "model": JSON}),
+       st.dictionaries(st.integers(0, 2), st.text(max_size=8), max_size=2))
+def test_no_message_can_break_the_reader(message, inputs):
+    with contextlib.suppress(ModelError):
+        got = reply_of((message, inputs), "m")
+        json.dumps(list(got.turn.blocks), ensure_ascii=False, allow_nan=False).encode()
+        assert all(use.id and use.name for use in got.turn.tool_uses)
+
+
+# Opening a model
+
+
+def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
+    code = (
+        "import sys, placet.models as models\n"
+        "heavy = {'anthropic', 'httpx2', 'pydantic'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    source = Path(placet.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_provider_is_named_with_the_known_ones():
+    with pytest.raises(UserError) as caught:
+        open_model(ModelSettings("openai"), {})
+    assert caught.value.exit_code == 2
+    assert "'openai'" in caught.value.what
+    assert all(known in caught.value.hint for known in PROVIDERS)
+
+
+def test_a_missing_key_says_what_to_do_and_becomes_no_mock():
+    for env in ({}, {"ANTHROPIC_API_KEY": " "}, {"ANTHROPIC_BASE_URL": "https://gateway.example"}):
+        with pytest.raises(ModelError, match="Export ANTHROPIC_API_KEY=") as caught:
+            open_model(ModelSettings("anthropic"), env)
+        assert caught.value.kind is PERMANENT
+        assert "LoadCredential=anthropic_api_key:" in str(caught.value)
+
+
+def test_the_key_comes_from_a_systemd_credential(tmp_path):
+    tmp_path.joinpath("anthropic_api_key").write_text(KEY + "\n")
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    with MessagesApi([reply(text("Hi.")), reply(text("Hi."))]) as api:
+        for more, key in (({}, KEY), ({"ANTHROPIC_API_KEY": "other"}, "other")):
+            open_model(ModelSettings("anthropic"), {**env, "ANTHROPIC_BASE_URL": api.url, **more}).reply(
+                ask_of(), never)
+            assert api.requests[-1].headers["authorization"] == f"Bearer {key}"
+    assert api.requests[0].body["model"] == "claude-opus-5-5"
+    tmp_path.joinpath("anthropic_api_key").unlink()
+    with pytest.raises(ModelError, match="there is no key"):
+        open_model(ModelSettings("anthropic"), env)
+    tmp_path.joinpath("anthropic_api_key").mkdir()
+    with pytest.raises(ModelError, match="cannot be read"):
+        open_model(ModelSettings("anthropic"), env)
+
+
+def test_a_local_server_needs_no_key():
+    with MessagesApi([reply(text("Hi."))]) as api:
+        model = open_model(ModelSettings("anthropic", "qwen3-coder", api.url + "/"), {})
+        assert model.reply(ask_of(), never).turn.text == "Hi."
+    assert (model.provider, model.name) == ("anthropic", "qwen3-coder")
+    for local in ("http://localhost:11434", "http://[::1]:8080", "https://box.localhost"):
+        open_model(ModelSettings("anthropic", "m", local), {})
+    for remote in ("http://192.168.1.9:11434", "http://localhost.example:11434", "http://127.0.0.1.example"):
+        with pytest.raises(ModelError, match="there is no key"):
+            open_model(ModelSettings("anthropic", "m", remote), {})
+
+
+@pytest.mark.parametrize("url", ["localhost:11434", "ftp://host", "http://", "http://me:secret@host",
+                                 "http://h:port", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1/"])
+def test_a_base_url_that_cannot_work_is_a_persons_to_mend(url):
+    with pytest.raises(UserError, match="base_url") as caught:
+        open_model(ModelSettings("anthropic", "m", url), {"ANTHROPIC_API_KEY": KEY})
+    assert caught.value.exit_code == 2
+    assert "secret" not in str(caught.value)
+
+
+def test_a_time_out_must_be_positive():
+    with pytest.raises(ValueError, match="timeout_s"):
+        ModelSettings("anthropic", timeout_s=0)
+
+
+# The scripted model
+
+SCRIPT = """
+[[conversation]]
+purpose = "plan"
+request = "fix-*"
+[[conversation.reply]]
+text = "Only for fixes."
+
+[[conversation]]
+purpose = "plan"
+[[conversation.reply]]
+text = "I look."
+usage = { input_tokens = 1200, output_tokens = 80, cache_read_tokens = 5, cache_write_tokens = 6 }
+[[conversation.reply.call]]
+name = "read_file"
+[conversation.reply.call.input]
+path = "a.py"
+[[conversation.reply.call]]
+name = "glob"
+input = { pattern = "**/*.py" }
+[[conversation.reply]]
+error = { kind = "transient", message = "overloaded", status = 529, retry_after_s = 1.5, times = 2 }
+text = "Done."
+stop_reason = "max_tokens"
+
+[[conversation]]
+purpose = "execute"
+delay_s = 30
+[[conversation.reply]]
+delay_s = 0
+error = { kind = "permanent", message = "no credit" }
+[[conversation.reply]]
+text = "Late."
+"""
+
+
+def scripted(tmp_path: Path, script: str = SCRIPT):
+    path = tmp_path / "replies.toml"
+    path.write_text(script, encoding="utf-8")
+    return open_model(ModelSettings("scripted", script=str(path)), {})
+
+
+def test_replies_follow_from_the_conversation_alone(tmp_path):
+    first = ask_of(purpose=Purpose.PLAN)
+    got = scripted(tmp_path).reply(first, never)
+    assert got.turn.text == "I look."
+    assert [(use.id, use.name, use.input) for use in got.turn.tool_uses] == [
+        ("scripted_1_1", "read_file", {"path": "a.py"}), ("scripted_1_2", "glob", {"pattern": "**/*.py"})]
+    assert (got.stop_reason, got.usage, got.model) == (StopReason.TOOL_USE, Usage(1200, 80, 5, 6), "scripted")
+    assert scripted(tmp_path).reply(first, never) == got, "a daemon that begins anew is told the same"
+    fix = ask_of(purpose=Purpose.PLAN, request_id="fix-typo")
+    answer = scripted(tmp_path).reply(fix, never)
+    assert (answer.turn.text, answer.stop_reason, answer.usage) == (
+        "Only for fixes.", StopReason.END_TURN, Usage())
+
+
+def test_an_error_is_raised_as_often_as_the_file_says(tmp_path):
+    model = scripted(tmp_path)
+    begun = (user_turn([text_block("Begin.")]), Turn("assistant", ()), user_turn([text_block("Go on.")]))
+    for trace_id in ("t-1", "t-2"):
+        ask = ask_of(*begun, purpose=Purpose.PLAN, trace_id=trace_id)
+        for _ in range(2):
+            with pytest.raises(ModelError, match="overloaded") as caught:
+                model.reply(ask, never)
+            error = caught.value
+            assert (error.kind, error.status, error.retry_after_s) == (TRANSIENT, 529, 1.5)
+        answer = model.reply(ask, never)
+        assert (answer.turn.text, answer.stop_reason) == ("Done.", StopReason.MAX_TOKENS)
+    for _ in range(3):
+        with pytest.raises(ModelError, match="no credit") as caught:
+            model.reply(ask_of(), never)
+        assert caught.value.kind is PERMANENT
+
+
+def test_the_end_of_a_script_says_where(tmp_path):
+    model = scripted(tmp_path)
+    said = [Turn("assistant", ())] * 2
+    over = ask_of(user_turn([text_block("x")]), *said, purpose=Purpose.PLAN)
+    with pytest.raises(ModelError) as caught:
+        model.reply(over, never)
+    assert caught.value.kind is PERMANENT
+    for words in ("replies.toml", "conversation 2", "after 2 replies", "reply 3"):
+        assert words in str(caught.value)
+    with pytest.raises(ModelError, match=r"replies\.toml: .* 'revise' .*'add-login'") as caught:
+        model.reply(ask_of(purpose=Purpose.REVISE), never)
+    assert caught.value.kind is PERMANENT
+
+
+def test_a_delay_is_waited_and_can_be_cancelled(tmp_path):
+    model = scripted(tmp_path)
+    late = ask_of(user_turn([text_block("x")]), Turn("assistant", ()))
+    stop = threading.Event()
+    timer = threading.Timer(0.2, stop.set)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(ModelError) as caught:
+        model.reply(late, stop.is_set)
+    assert caught.value.kind is CANCELLED
+    assert 0.2 <= time.monotonic() - began < 1.2
+    timer.join()
+
+
+def test_a_wrong_script_names_every_problem_at_once(tmp_path):
+    wrong = """
+    version = 1
+    [[conversation]]
+    purpose = "guess"
+    [[conversation.reply]]
+    txt = "typo"
+    usage = { input_tokens = -1 }
+    [[conversation.reply]]
+    text = "never said"
+    error = { kind = "transient", message = "x" }
+    [[conversation.reply.call]]
+    input = { when = 2026-11-21 }
+    [[conversation]]
+    purpose = "plan"
+    [[conversation.reply]]
+    error = { kind = "transient", message = "x" }
+    text = "never said"
+    """
+    with pytest.raises(UserError) as caught:
+        scripted(tmp_path, wrong)
+    assert caught.value.exit_code == 2
+    assert "replies.toml" in caught.value.what
+    for place in ("version: ", "conversation.0.purpose: ", "conversation.0.reply.0.txt: ",
+                  "reply.0.usage.input_tokens: ", "reply.1.call.0.name: ", "reply.1.call.0.input: ",
+                  "conversation.1.reply.0: "):
+        assert place in caught.value.what
+
+
+@pytest.mark.parametrize("wrong", ["", "[[conversation]\n", "[[conversation]]\npurpose = 'plan'\n"])
+def test_a_file_that_is_no_script_is_refused(tmp_path, wrong):
+    with pytest.raises(UserError, match=r"replies\.toml"):
+        scripted(tmp_path, wrong)
+
+
+def test_a_script_must_be_named_and_there(tmp_path):
+    with pytest.raises(UserError, match="needs a file"):
+        open_model(ModelSettings("scripted"), {})
+    with pytest.raises(UserError, match=r"absent\.toml.*cannot be read"):
+        open_model(ModelSettings("scripted", script=str(tmp_path / "absent.toml")), {})
+    tmp_path.joinpath("latin.toml").write_bytes(b"x = '\xe4'")
+    with pytest.raises(UserError, match=r"latin\.toml: not TOML"):
+        open_model(ModelSettings("scripted", script=str(tmp_path / "latin.toml")), {})

@@ -1,0 +1,778 @@
+"""The vault: scans, reads and changes on real files, with swaps, crashes and faults."""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from placet import vault as v
+from placet.core.errors import UserError
+from placet.core.names import QUEUES, Folder
+from placet.vault import Kind, Vault
+
+DAEMON = str(Path(v.__file__).parent.parent)
+
+
+def sha(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+@pytest.fixture
+def root(tmp_path):
+    top = tmp_path / "vault"
+    top.mkdir()
+    return top
+
+
+@pytest.fixture
+def vault(root):
+    with Vault(root) as opened:
+        opened.ensure_folders()
+        opened.create_marker("vault-1")
+        yield opened
+
+
+def temporaries(root: Path) -> list[Path]:
+    return list(root.rglob(f"{v.TEMP_PREFIX}*"))
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+# Folders and the marker
+
+
+def test_folders_are_made_and_making_them_again_changes_nothing(root, vault):
+    assert all((root / folder).is_dir() for folder in Folder)
+    before = tree(root)
+    vault.ensure_folders()
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("make", [
+    Path.touch, lambda p: p.symlink_to("/tmp"), lambda p: p.symlink_to("nowhere"),
+])
+@pytest.mark.parametrize("path", ["Inbox", "System/Active"])
+def test_a_file_or_link_where_a_folder_must_be_is_refused_by_name(root, path, make):
+    (root / path).parent.mkdir(exist_ok=True)
+    make(root / path)
+    with Vault(root) as vault, pytest.raises(UserError, match=path) as refused:
+        vault.ensure_folders()
+    assert refused.value.exit_code == 2
+
+
+def test_a_vault_that_is_not_there_is_a_persons_error(tmp_path):
+    with pytest.raises(UserError, match="nowhere") as refused:
+        Vault(tmp_path / "nowhere")
+    assert refused.value.exit_code == 2
+
+
+def test_the_marker_keeps_its_first_id(root, vault):
+    assert vault.has_marker()
+    assert vault.create_marker("vault-2") == "vault-1" == vault.vault_id
+    with Vault(root) as again:
+        assert again.vault_id == "vault-1"
+
+
+def test_an_empty_marker_is_refused(root):
+    with Vault(root) as vault:
+        vault.ensure_folders()
+        (root / v.MARKER).touch()
+        with pytest.raises(UserError):
+            vault.create_marker("x")
+
+
+def test_without_its_marker_the_vault_is_not_present(root, vault):
+    (root / "Inbox/Requests/a.md").write_text("a")
+    assert vault.scan(QUEUES).found
+    (root / v.MARKER).unlink()
+    assert vault.scan(QUEUES) == v.Scan(present=False)
+    assert not vault.has_marker()
+
+
+def test_another_vault_in_its_place_is_not_present(root, vault):
+    (root / v.MARKER).write_text("vault-2\n")
+    assert not vault.scan(QUEUES).present
+
+
+def test_an_unmounted_vault_is_not_present_a_restored_one_is_taken_up(root, vault, tmp_path):
+    (root / "Inbox/Requests/a.md").write_text("a")
+    root.rename(tmp_path / "away")
+    assert not vault.scan(QUEUES).present
+    root.mkdir()
+    assert not vault.scan(QUEUES).present
+    root.rmdir()
+    shutil.copytree(tmp_path / "away", root)
+    shutil.rmtree(tmp_path / "away")
+    (root / "Inbox/Requests/b.md").write_text("b")
+    assert vault.scan(QUEUES).found.keys() == {"Inbox/Requests/a.md", "Inbox/Requests/b.md"}
+    assert vault.publish("Inbox/Plans/p.md", b"p")
+    assert (root / "Inbox/Plans/p.md").read_bytes() == b"p"
+
+
+# Scanning
+
+
+def test_a_scan_lists_notes_with_their_fingerprints(root, vault):
+    note = root / "Inbox/Requests/a b.md"
+    note.write_text("text")
+    (root / "Inbox/Plans/p_plan.md").write_text("plan")
+    scan = vault.scan(QUEUES)
+    info = note.stat()
+    assert scan.present
+    assert not scan.problems
+    assert scan.found.keys() == {"Inbox/Requests/a b.md", "Inbox/Plans/p_plan.md"}
+    found = scan.found["Inbox/Requests/a b.md"]
+    assert found.kind is Kind.FILE
+    assert found.fingerprint == (info.st_dev, info.st_ino, 4, info.st_mtime_ns, info.st_ctime_ns)
+    assert vault.scan([Folder.PLANS]).found.keys() == {"Inbox/Plans/p_plan.md"}
+
+
+def test_requests_are_listed_with_sub_folders_the_others_flat(root, vault):
+    for folder in ("Inbox/Requests", "Inbox/Plans"):
+        (root / folder / "deep/er").mkdir(parents=True)
+        (root / folder / "deep/er/x.md").write_text("x")
+        (root / folder / ".trash").mkdir()
+        (root / folder / ".trash/y.md").write_text("y")
+    assert vault.scan(QUEUES).found.keys() == {"Inbox/Requests/deep/er/x.md"}
+
+
+def test_a_scan_leaves_out_temporary_names_and_other_kinds_of_files(root, vault):
+    for name in (".hidden.md", "a.md~", "a.md.tmp", "4913", "picture.png", "~$a.md", ".placet-tmp-1", "x"):
+        (root / "Inbox/Requests" / name).write_text("x")
+    assert vault.scan(QUEUES) == v.Scan(present=True)
+
+
+def test_side_notes_are_listed_apart(root, vault):
+    (root / "Inbox/Requests/a.placet.md").write_text("x")
+    scan = vault.scan(QUEUES)
+    assert not scan.found
+    assert scan.side_notes.keys() == {"Inbox/Requests/a.placet.md"}
+
+
+def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeypatch):
+    requests = root / "Inbox/Requests"
+    (requests / "folder.md").mkdir()
+    (requests / "folder.md/inner.md").write_text("x")
+    (requests / "link.md").symlink_to("/etc/passwd")
+    (requests / "dangling.md").symlink_to("nowhere")
+    (requests / "elsewhere").symlink_to(root / "Knowledge")
+    os.mkfifo(requests / "fifo.md")
+    monkeypatch.chdir(requests)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind("socket.md")
+        with (requests / "sparse.md").open("wb") as sparse:
+            sparse.truncate(1 << 40)
+        scan = vault.scan(QUEUES)
+    kinds = {path.removeprefix("Inbox/Requests/"): found.kind for path, found in scan.found.items()}
+    assert kinds == {"folder.md": Kind.DIRECTORY, "link.md": Kind.SYMLINK, "dangling.md": Kind.SYMLINK,
+                     "elsewhere": Kind.SYMLINK, "fifo.md": Kind.OTHER, "socket.md": Kind.OTHER,
+                     "sparse.md": Kind.FILE}
+    assert [path for path, found in scan.found.items() if found.oversized] == ["Inbox/Requests/sparse.md"]
+
+
+def test_a_name_that_is_not_utf8_stops_nothing(root, vault):
+    folder = os.fsencode(root / "Inbox/Requests")
+    Path(os.fsdecode(folder + b"/\xff\xfe.md")).write_text("x")
+    (root / "Inbox/Requests/ok.md").write_text("y")
+    Path(os.fsdecode(folder + b"/new\nline\x1b.md")).write_text("z")
+    scan = vault.scan(QUEUES)
+    assert len(scan.found) == 3
+    assert sorted(vault.read(path)[0] for path in scan.found) == [b"x", b"y", b"z"]
+
+
+def test_a_missing_folder_and_a_linked_one_are_problems_not_deletions(root, vault):
+    (root / "Inbox/Plans").rmdir()
+    (root / "System/Active").rmdir()
+    (root / "System/Active").symlink_to(root / "Knowledge")
+    (root / "Knowledge/k.md").write_text("x")
+    scan = vault.scan(QUEUES)
+    assert scan.present
+    assert {p.path for p in scan.problems} == {"Inbox/Plans", "System/Active"}
+    assert not scan.found
+
+
+def test_folders_that_lie_too_deep_are_a_problem(root, vault):
+    deep = root / "Inbox/Requests"
+    for n in range(v.MAX_DEPTH + 1):
+        deep /= f"d{n}"
+        deep.mkdir()
+        (deep / "x.md").write_text("x")
+    scan = vault.scan(QUEUES)
+    assert len(scan.found) == v.MAX_DEPTH
+    assert [p.path for p in scan.problems] == [str(deep.relative_to(root))]
+
+
+# Reading
+
+
+def test_reading_gives_the_bytes_and_the_fingerprint_of_the_scan(root, vault):
+    (root / "Inbox/Requests/a.md").write_bytes(b"\xef\xbb\xbfa\r\n")
+    data, fingerprint = vault.read("Inbox/Requests/a.md")
+    assert data == b"\xef\xbb\xbfa\r\n"
+    assert fingerprint == vault.scan(QUEUES).found["Inbox/Requests/a.md"].fingerprint
+
+
+@pytest.mark.parametrize(("make", "error"), [
+    (lambda p: p.symlink_to("/etc/passwd"), v.NotAFile),
+    (lambda p: p.mkdir(), v.NotAFile),
+    (os.mkfifo, v.NotAFile),
+    (lambda p: None, v.Gone),
+    (lambda p: p.write_bytes(b"12345678901"), v.TooLarge),
+])
+def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make, error):
+    make(root / "Inbox/Requests/x.md")
+    began = time.monotonic()
+    with pytest.raises(error, match=r"x\.md"):
+        vault.read("Inbox/Requests/x.md", limit_bytes=10)
+    assert time.monotonic() - began < 1
+
+
+def test_a_folder_that_is_a_link_is_not_read_through(root, vault, tmp_path):
+    (tmp_path / "secret.md").write_text("secret")
+    (root / "Inbox/Requests/sub").symlink_to(tmp_path)
+    with pytest.raises(v.VaultTrouble) as trouble:
+        vault.read("Inbox/Requests/sub/secret.md")
+    assert trouble.value.errno in {errno.ENOTDIR, errno.ELOOP}
+    assert trouble.value.path == "Inbox/Requests/sub/secret.md"
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "./a", "a//b", "a\0b", "."])
+def test_paths_that_leave_the_vault_are_bugs(vault, path):
+    for call in (vault.read, vault.owner, lambda p: vault.publish(p, b""), lambda p: vault.move(p, "x", ""),
+                 lambda p: vault.move("x", p, ""), lambda p: vault.replace(p, "", b"")):
+        with pytest.raises(ValueError, match="not a path"):
+            call(path)
+
+
+def test_a_file_that_changes_during_the_read_is_not_settled(root, vault):
+    note, stop, outcomes = root / "Inbox/Requests/a.md", threading.Event(), set()
+    note.write_bytes(b"a" * 200_000)
+
+    def scribble():
+        with note.open("r+b", buffering=0) as file:
+            while not stop.is_set():
+                for letter in (b"a", b"b"):
+                    file.seek(0)
+                    file.write(letter * 200_000)
+
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    try:
+        end = time.monotonic() + 5
+        while v.NotSettled not in outcomes and time.monotonic() < end:
+            try:
+                vault.read("Inbox/Requests/a.md")
+            except v.NotSettled:
+                outcomes.add(v.NotSettled)
+    finally:
+        stop.set()
+        writer.join()
+    assert v.NotSettled in outcomes
+
+
+def test_the_owner_is_named(root, vault):
+    note = root / "Inbox/Requests/a.md"
+    note.write_text("x")
+    assert vault.owner("Inbox/Requests/a.md") == getpass.getuser()
+    if os.geteuid() == 0:
+        os.chown(note, 54321, -1)
+        assert vault.owner("Inbox/Requests/a.md") == "uid:54321"
+    with pytest.raises(v.Gone):
+        vault.owner("Inbox/Requests/b.md")
+
+
+# Publishing
+
+
+def test_publishing_makes_the_file_and_its_folders_once(root, vault):
+    assert vault.publish("Knowledge/Reports/2026/r.md", b"text") is True
+    assert vault.publish("Knowledge/Reports/2026/r.md", b"text") is False
+    note = root / "Knowledge/Reports/2026/r.md"
+    assert note.read_bytes() == b"text"
+    assert note.stat().st_nlink == 1
+    umask = os.umask(0)
+    os.umask(umask)
+    assert note.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert not temporaries(root)
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: p.write_bytes(b"other"), lambda p: p.write_bytes(b""),
+    lambda p: p.write_bytes(b"text and more"), lambda p: p.symlink_to("/etc/hostname"),
+    lambda p: p.symlink_to("nowhere"), lambda p: p.mkdir(),
+    os.mkfifo,
+])
+def test_publishing_never_overwrites(root, vault, make, tmp_path):
+    make(root / "Inbox/Plans/p.md")
+    before = os.lstat(root / "Inbox/Plans/p.md")
+    with pytest.raises(v.AlreadyThere):
+        vault.publish("Inbox/Plans/p.md", b"text")
+    assert os.lstat(root / "Inbox/Plans/p.md") == before
+    assert not (root / "Inbox/Plans/nowhere").exists()
+    assert not temporaries(root)
+
+
+def test_of_many_who_publish_at_once_one_wins_and_no_bytes_mix(root, vault):
+    outcomes: list[object] = []
+
+    def publish(n: int) -> None:
+        try:
+            outcomes.append(vault.publish("Inbox/Plans/p.md", bytes([65 + n]) * 5000))
+        except v.AlreadyThere as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(True) == 1
+    assert len(outcomes) == 8
+    assert len(set((root / "Inbox/Plans/p.md").read_bytes())) == 1
+    assert not temporaries(root)
+
+
+# Replacing
+
+
+def test_replacing_changes_only_what_was_decided_on(root, vault):
+    note = root / "Inbox/Requests/a.md"
+    note.write_bytes(b"old")
+    note.chmod(0o640)
+    fingerprint = vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
+    assert note.read_bytes() == b"new"
+    assert note.stat().st_mode & 0o777 == 0o640
+    assert fingerprint == vault.scan(QUEUES).found["Inbox/Requests/a.md"].fingerprint
+    assert vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new") == fingerprint  # repeated after a crash
+    with pytest.raises(v.Changed):
+        vault.replace("Inbox/Requests/a.md", sha(b"old"), b"other")
+    assert note.read_bytes() == b"new"
+    with pytest.raises(v.Gone):
+        vault.replace("Inbox/Requests/b.md", sha(b""), b"x")
+    assert not (root / "Inbox/Requests/b.md").exists()
+    assert not temporaries(root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_replacing_keeps_the_owner(root, vault):
+    note = root / "Inbox/Requests/a.md"
+    note.write_bytes(b"old")
+    os.chown(note, 54321, 54322)
+    vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
+    assert (note.stat().st_uid, note.stat().st_gid) == (54321, 54322)
+
+
+def test_replacing_never_goes_through_a_link(root, vault, tmp_path):
+    outside = tmp_path / "outside.md"
+    outside.write_bytes(b"old")
+    (root / "Inbox/Requests/a.md").symlink_to(outside)
+    with pytest.raises(v.NotAFile):
+        vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
+    (root / "Inbox/Requests/hard.md").hardlink_to(outside)
+    vault.replace("Inbox/Requests/hard.md", sha(b"old"), b"new")
+    assert outside.read_bytes() == b"old"
+    assert (root / "Inbox/Requests/hard.md").read_bytes() == b"new"
+
+
+def test_no_save_of_a_person_is_lost_to_a_replacement(root, vault):
+    """An editor saves atomically all the time; the last save must stand there, stamped or not."""
+    note, stop = root / "Inbox/Requests/a.md", threading.Event()
+    note.write_bytes(b"0")
+    saved: list[bytes] = []
+
+    def save():
+        n = 0
+        while not stop.is_set():
+            n += 1
+            time.sleep(n % 8 * 0.0005)  # sometimes long enough for a whole replacement, sometimes not
+            temp = note.with_name(".save")
+            temp.write_bytes(b"person %d" % n)
+            saved.append(b"person %d" % n)
+            temp.rename(note)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    decided, refused = {b"0"}, 0
+    try:
+        end = time.monotonic() + 10
+        while time.monotonic() < end and (len(decided) < 10 or refused < 10):
+            try:
+                data, _ = vault.read("Inbox/Requests/a.md")
+                text = data.removeprefix(b"stamped: ")
+                vault.replace("Inbox/Requests/a.md", sha(data), b"stamped: " + text)
+                decided.add(data)
+            except v.Stale:
+                refused += 1
+    finally:
+        stop.set()
+        writer.join()
+    assert len(decided) > 1
+    assert refused
+    assert note.read_bytes().removeprefix(b"stamped: ") == saved[-1]
+    assert not temporaries(root)
+
+
+def test_a_save_in_the_instant_of_the_replacement_stands(root, vault, monkeypatch):
+    """The same, made certain: saves come between the last look at the old text and each exchange."""
+    real, note = v._renameat2, root / "Inbox/Requests/a.md"
+    for saves in (1, 2, 3):
+        note.write_bytes(b"old")
+        left = list(range(saves))
+
+        def late(*args, left=left):
+            if left:
+                (root / "save").write_bytes(b"save %d" % left.pop(0))
+                (root / "save").rename(note)
+            return real(*args)
+
+        monkeypatch.setattr(v, "_renameat2", late)
+        with pytest.raises(v.Changed):
+            vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
+        assert note.read_bytes() == b"save %d" % (saves - 1)
+        assert not temporaries(root)
+
+
+# Moving and removing
+
+
+def test_moving_carries_the_file_and_is_done_when_done(root, vault):
+    note = root / "Inbox/Plans/p.md"
+    note.write_bytes(b"plan")
+    inode = note.stat().st_ino
+    for _ in range(2):
+        vault.move("Inbox/Plans/p.md", "Inbox/Archive/2026/p.md", sha(b"plan"))
+    assert not note.exists()
+    assert (root / "Inbox/Archive/2026/p.md").stat().st_ino == inode
+    assert (root / "Inbox/Archive/2026/p.md").stat().st_nlink == 1
+
+
+def test_moving_never_overwrites_and_never_moves_other_text(root, vault):
+    (root / "Inbox/Plans/p.md").write_bytes(b"plan")
+    (root / "System/Active/p.md").write_bytes(b"plan")
+    before = tree(root)
+    with pytest.raises(v.AlreadyThere):
+        vault.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan"))
+    with pytest.raises(v.Changed):
+        vault.move("Inbox/Plans/p.md", "System/Active/q.md", sha(b"other"))
+    with pytest.raises(v.Gone):
+        vault.move("Inbox/Plans/none.md", "System/Active/p.md", sha(b"other"))
+    with pytest.raises(v.Gone):
+        vault.move("Inbox/Plans/no/folder.md", "System/Active/z.md", sha(b"other"))
+    (root / "Inbox/Plans/link.md").symlink_to("p.md")
+    with pytest.raises(v.NotAFile):
+        vault.move("Inbox/Plans/link.md", "System/Active/q.md", sha(b"plan"))
+    (root / "Inbox/Plans/link.md").unlink()
+    assert tree(root) == before
+
+
+def test_a_move_counts_as_done_even_if_the_folder_it_came_from_is_gone(root, vault):
+    (root / "Inbox/Archive/a.md").write_bytes(b"x")
+    vault.move("Inbox/Requests/sub/a.md", "Inbox/Archive/a.md", sha(b"x"))
+
+
+def test_a_move_cut_off_between_link_and_unlink_is_finished(root, vault):
+    (root / "Inbox/Plans/p.md").write_bytes(b"plan")
+    (root / "System/Active/p.md").hardlink_to(root / "Inbox/Plans/p.md")
+    vault.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan"))
+    assert not (root / "Inbox/Plans/p.md").exists()
+    assert (root / "System/Active/p.md").read_bytes() == b"plan"
+
+
+def test_removing_is_for_unchanged_side_notes_alone(root, vault):
+    side = root / "Inbox/Requests/a.placet.md"
+    side.write_bytes(b"why")
+    with pytest.raises(v.Changed):
+        vault.remove("Inbox/Requests/a.placet.md", sha(b"else"))
+    assert vault.remove("Inbox/Requests/a.placet.md", sha(b"why")) is True
+    assert vault.remove("Inbox/Requests/a.placet.md", sha(b"why")) is False
+    (root / "Inbox/Requests/a.md").write_bytes(b"x")
+    with pytest.raises(ValueError, match="no side note"):
+        vault.remove("Inbox/Requests/a.md", sha(b"x"))
+    assert (root / "Inbox/Requests/a.md").exists()
+
+
+# Left-overs
+
+
+def test_left_overs_are_swept_but_work_in_progress_and_the_marker_stay(root, vault):
+    (root / "Inbox/Requests/sub").mkdir()
+    for folder in ("Inbox/Requests", "Inbox/Requests/sub", "System/Active", "Knowledge/Reports", "System"):
+        (root / folder / f"{v.TEMP_PREFIX}dead").write_bytes(b"half")
+    (root / "Inbox/Plans" / f"{v.TEMP_PREFIX}link").symlink_to("/etc/passwd")
+    with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"alive") as alive:
+        assert vault.sweep_temporaries() == 5
+        assert temporaries(root / "Inbox/Plans") != []
+        assert (root / "Inbox/Plans" / alive.name).exists()
+    assert vault.has_marker()
+    assert vault.sweep_temporaries() == 0
+
+
+# Attacks: a folder or file that is swapped for a link while we work
+
+
+def exchange_for_ever(one: Path, other: Path, stop: threading.Event) -> None:
+    with Vault(one.parent) as here:
+        handle = here._handle
+        while not stop.is_set():
+            v._renameat2(handle, one.name, handle, other.name, v._EXCHANGE)
+    if one.is_symlink():
+        one.unlink()
+        other.rename(one)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs an exchange of two names")
+def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, vault, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.md").write_bytes(b"secret")
+    real = root / "Inbox/Requests/sub"
+    real.mkdir()
+    (real / "a.md").write_bytes(b"note")
+    (root / "Inbox/Requests/evil").symlink_to(outside)
+    stop = threading.Event()
+    swapper = threading.Thread(target=exchange_for_ever, args=(real, root / "Inbox/Requests/evil", stop))
+    swapper.start()
+    tries = n = 0
+    try:
+        end = time.monotonic() + 10
+        while time.monotonic() < end and (n < 20 or tries - n < 50):
+            tries += 1
+            try:
+                assert vault.read("Inbox/Requests/sub/a.md")[0] == b"note"
+                vault.publish(f"Inbox/Requests/sub/new{n}.md", b"mine")
+                vault.move(f"Inbox/Requests/sub/new{n}.md", f"Inbox/Requests/sub/moved{n}.md", sha(b"mine"))
+                n += 1
+            except (v.VaultTrouble, v.Gone):
+                pass
+    finally:
+        stop.set()
+        swapper.join()
+    assert n
+    assert tree(outside) == {"a.md": b"secret"}
+
+
+# Faults
+
+
+def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    """Run code in a process of its own, with `V` an open vault at argv[1]."""
+    program = textwrap.dedent("""
+        import os, sys
+        from hashlib import sha256
+        from pathlib import Path
+        from placet import vault as v
+        sha = lambda data: sha256(data).hexdigest()
+        V = v.Vault(Path(sys.argv[1]))
+    """) + textwrap.dedent(code)
+    return subprocess.run(
+        [*wrap, sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=50,
+        env={"PYTHONPATH": DAEMON, "PATH": os.environ["PATH"]})
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
+    (root / "Inbox/Requests/a.md").write_bytes(b"old")
+    before = tree(root)
+    done = run("""
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        for work in (lambda: V.publish("Inbox/Plans/p.md", b"x" * 5000),
+                     lambda: V.replace("Inbox/Requests/a.md", sha(b"old"), b"x" * 5000)):
+            try:
+                work()
+            except v.VaultTrouble as error:
+                print(error.path, error.errno)
+    """, str(root))
+    assert done.stdout.splitlines() == [
+        f"Inbox/Plans/p.md {errno.EFBIG}", f"Inbox/Requests/a.md {errno.EFBIG}"], done.stderr
+    assert tree(root) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_folders_without_rights_are_told(tmp_path_factory):
+    top = Path("/tmp") / f"placet-test-{os.getpid()}"  # pytest's own folders are closed to others
+    top.mkdir(mode=0o755)
+    try:
+        with Vault(top) as vault:
+            vault.ensure_folders()
+            vault.create_marker("vault-1")
+        (top / "Inbox/Requests/shut").mkdir(mode=0o700)
+        (top / "Inbox/Requests/a.md").write_bytes(b"a")
+        (top / "Inbox/Plans").chmod(0o000)
+        done = run("""
+            os.setgroups([]), os.setgid(65534), os.setuid(65534)
+            scan = V.scan([v.Folder.REQUESTS, v.Folder.PLANS])
+            print(scan.present, sorted(scan.found), sorted(p.path for p in scan.problems))
+            for work in (lambda: V.publish("Inbox/Archive/p.md", b"x"),
+                         lambda: V.move("Inbox/Requests/a.md", "Inbox/Archive/a.md", sha(b"a")),
+                         lambda: V.replace("Inbox/Requests/a.md", sha(b"a"), b"b"),
+                         lambda: V.read("Inbox/Plans/p.md")):
+                try:
+                    work()
+                except v.VaultTrouble as error:
+                    print(error.errno, error.hint != "")
+            print(V.sweep_temporaries())
+        """, str(top))
+        assert done.stdout.splitlines() == [
+            "True ['Inbox/Requests/a.md'] ['Inbox/Plans', 'Inbox/Requests/shut']",
+            *[f"{errno.EACCES} True"] * 4, "0"], done.stderr
+    finally:
+        shutil.rmtree(top)
+
+
+def can_mount() -> bool:
+    try:
+        return subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a mount namespace")
+def test_across_file_systems_nothing_moves_and_a_full_one_recovers(root, vault):
+    active = root / "System/Active"
+    (root / "Inbox/Plans/p.md").write_bytes(b"plan")
+    done = run("""
+        for work in (lambda: V.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan")),
+                     lambda: V.publish("System/Active/big.md", b"x" * 100_000)):
+            try:
+                work()
+            except v.VaultTrouble as error:
+                print(error.errno, error.hint != "", os.listdir(sys.argv[1] + "/System/Active"))
+        print(V.publish("System/Active/small.md", b"x"), os.listdir(sys.argv[1] + "/Inbox/Plans"))
+    """, str(root), wrap=("unshare", "-Urm", "sh", "-c",
+                          f'mount -t tmpfs -o size=64k tmpfs "{active}" && exec "$@"', "sh"))
+    assert done.stdout.splitlines() == [
+        f"{errno.EXDEV} True []", f"{errno.ENOSPC} True []", "True ['p.md']"], done.stderr
+
+
+# Crashes: killed at the K-th call of each system call that changes something, then done again
+
+WORK = """
+    V.sweep_temporaries()
+    V.publish("Knowledge/Reports/new/r.md", b"report")
+    V.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
+    V.move("Inbox/Plans/p.md", "Inbox/Archive/sub/p.md", sha(b"plan"))
+    V.remove("Inbox/Requests/a.placet.md", sha(b"why"))
+"""
+DONE = {"Knowledge/Reports/new/r.md": b"report", "Inbox/Requests/a.md": b"new",
+        "Inbox/Archive/sub/p.md": b"plan", "System/.placet-vault": b"vault-1\n"}
+CALLS = {"mkdirat": 9, "write": 9, "fsync": 20, "renameat2": 9, "unlinkat": 9, "linkat": 9, "renameat": 9}
+
+
+def prepared(top: Path) -> Path:
+    top.mkdir()
+    with Vault(top) as vault:
+        vault.ensure_folders()
+        vault.create_marker("vault-1")
+    (top / "Inbox/Requests/a.md").write_bytes(b"old")
+    (top / "Inbox/Plans/p.md").write_bytes(b"plan")
+    (top / "Inbox/Requests/a.placet.md").write_bytes(b"why")
+    return top
+
+
+def killed_then_repeated(top: Path, *inject: str) -> bool:
+    """Whether the injection hit. Checks that nothing was half done and that repeating the work ends it."""
+    options = [option for one in inject for option in ("-e", f"inject={one}")]
+    cut = run(WORK, str(top), wrap=("strace", "-f", "-qq", "-o", os.devnull, *options))
+    for path in ("Inbox/Requests/a.md", "Knowledge/Reports/new/r.md"):
+        if (top / path).exists():
+            assert (top / path).read_bytes() in {b"old", b"new", b"report"}, (inject, path)
+    again = run(WORK, str(top))
+    assert again.returncode == 0, (inject, again.stderr)
+    assert tree(top) == DONE, inject
+    return cut.returncode != 0
+
+
+FAULTS: tuple[tuple[str, ...], ...] = (  # this system, one without exclusive renames, one without links too
+    (), ("renameat2:error=EINVAL",), ("renameat2:error=EINVAL", "linkat:error=EPERM"))
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+
+
+@needs_strace
+@pytest.mark.parametrize("point", ["fsync:when=2", "renameat2:when=2", "unlinkat:when=1"])
+def test_killed_at_a_call_the_work_is_finished_by_repeating_it(tmp_path, point):
+    assert killed_then_repeated(prepared(tmp_path / "vault"), f"{point}:signal=SIGKILL")
+
+
+@needs_strace
+def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_path):
+    for n, faults in enumerate(FAULTS[1:]):
+        options = [option for fault in faults for option in ("-e", f"inject={fault}")]
+        top = prepared(tmp_path / str(n))
+        assert not killed_then_repeated(top, *faults)
+        again = run("""
+            for work in (lambda: V.publish("Inbox/Requests/a.md", b"else"),
+                         lambda: V.move("Inbox/Requests/a.md", "Knowledge/Reports/new/r.md", sha(b"new")),
+                         lambda: V.replace("Inbox/Requests/a.md", sha(b"old"), b"else")):
+                try:
+                    work()
+                except (v.AlreadyThere, v.Changed) as error:
+                    print(type(error).__name__)
+        """, str(top), wrap=("strace", "-f", "-qq", "-o", os.devnull, *options))
+        assert again.stdout.split() == ["AlreadyThere", "AlreadyThere", "Changed"], again.stderr
+        assert tree(top) == DONE
+
+
+@needs_strace
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("faults", FAULTS)
+def test_killed_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, faults):
+    points = 0
+    for call, most in CALLS.items():
+        if any(fault.startswith(f"{call}:") for fault in faults):
+            continue
+        for k in range(1, most + 1):
+            top = prepared(tmp_path / f"{call}{k}")
+            if not killed_then_repeated(top, *faults, f"{call}:signal=SIGKILL:when={k}"):
+                break
+            points += 1
+    print(f"{points} crash points")
+    assert points > 20
+
+
+@needs_strace
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+def test_failing_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, error):
+    points = 0
+    for call in ("mkdirat", "write", "fsync", "renameat2", "unlinkat"):
+        for k in range(1, CALLS[call] + 1):
+            if not killed_then_repeated(prepared(tmp_path / f"{call}{k}"), f"{call}:error={error}:when={k}"):
+                break
+            points += 1
+    print(f"{points} fault points")
+    assert points > 10
+
+
+# Cost
+
+
+@pytest.mark.sweep
+def test_cost_of_a_scan(root, vault):
+    done = 0
+    for count in (100, 2_000, 10_000, 50_000):
+        for n in range(done, count):
+            (root / f"Inbox/Requests/note {n}.md").write_text("x")
+        done = count
+        times = []
+        for _ in range(7):
+            began = time.perf_counter()
+            assert len(vault.scan(QUEUES).found) == count
+            times.append(time.perf_counter() - began)
+        print(f"{count:6} notes: {sorted(times)[3] * 1000:.1f} ms")

@@ -1,0 +1,67 @@
+"""Who holds a mission, as values, and the one rule that says when another may take it over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One process, so exactly that a reused pid is another owner.
+
+    `host` names the machine (and the pid namespace, where it is not the machine's first); `boot_id` changes
+    with each boot; `pid_start` is the process's start time as the system writes it, compared only for
+    equality.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    pid_start: str
+
+    def __post_init__(self) -> None:
+        if not self.host or not self.boot_id or self.pid <= 0 or not self.pid_start:
+            raise ValueError(f"not a process: {self}")
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A mission's lease as it stands in the journal.
+
+    `token` grows by one with each holder, never shrinks. `heartbeat_s` and `expires_s` are seconds on the
+    clock of the owner's boot (CLOCK_BOOTTIME), so a stepped wall clock changes nothing; `acquired_at` is for
+    display.
+    """
+
+    trace_id: str
+    token: int
+    owner: Owner
+    held: bool
+    acquired_at: str
+    heartbeat_s: float
+    expires_s: float
+
+    @property
+    def ttl_s(self) -> float:
+        """Seconds that the last heartbeat asked for."""
+        return self.expires_s - self.heartbeat_s
+
+
+def may_take(lease: Lease, by: Owner, *, now_s: float, still_for_s: float, gone_token: int | None) -> bool:
+    """Whether `by` may take the lease from whoever holds it.
+
+    `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat stand
+    still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are compared only where
+    they are the same boot's; another machine's lease runs out after its ttl without a heartbeat, measured on
+    our own clock.
+    """
+    if not lease.held or gone_token == lease.token:
+        return True
+    if lease.owner.boot_id == by.boot_id:
+        return now_s >= lease.expires_s
+    if lease.owner.host == by.host:
+        return True  # an earlier boot of this machine: no process of it can live
+    return still_for_s >= lease.ttl_s

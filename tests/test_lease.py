@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placet.core.errors import UserError
+from placet.core.lease import Lease, Owner, may_take
+from placet.lease import VaultLock, boot_id, boottime_s, is_alive, lock_holder, this_process
+
+OTHER = Owner("elsewhere", "boot-9", 7, "70")
+
+
+def held(owner: Owner, *, token: int = 1, expires_s: float = 130.0) -> Lease:
+    return Lease("t", token, owner, held=True, acquired_at="", heartbeat_s=100.0, expires_s=expires_s)
+
+
+# the rule
+
+
+@pytest.mark.parametrize(
+    ("lease", "now_s", "still_for_s", "gone_token", "free"),
+    [
+        # the same boot: its clock decides
+        (held(Owner("h", "boot-1", 7, "70")), 129.9, 0.0, None, False),
+        (held(Owner("h", "boot-1", 7, "70")), 130.0, 0.0, None, True),
+        # a provably gone holder goes at once, but only the one that was proved gone
+        (held(Owner("h", "boot-1", 7, "70"), token=3), 100.0, 0.0, 3, True),
+        (held(Owner("h", "boot-1", 7, "70"), token=3), 100.0, 0.0, 2, False),
+        # an earlier boot of this machine: gone, whatever its clock said
+        (held(Owner("h", "boot-0", 7, "70"), expires_s=1e9), 5.0, 0.0, None, True),
+        # another machine's clock means nothing here: only standing still for a whole ttl does
+        (held(OTHER), 1e9, 29.9, None, False),
+        (held(OTHER), 0.0, 30.0, None, True),
+    ],
+)
+def test_when_a_lease_may_be_taken(lease, now_s, still_for_s, gone_token, free):
+    me = Owner("h", "boot-1", 8, "80")
+    assert may_take(lease, me, now_s=now_s, still_for_s=still_for_s, gone_token=gone_token) is free
+
+
+def test_a_released_lease_is_free():
+    lease = Lease("t", 1, OTHER, held=False, acquired_at="", heartbeat_s=0, expires_s=1e9)
+    assert may_take(lease, Owner("h", "b", 1, "1"), now_s=0, still_for_s=0, gone_token=None)
+
+
+@given(now_s=st.floats(0, 129.99), host=st.sampled_from("hi"), pid=st.integers(1, 9),
+       gone=st.none() | st.just(0))
+def test_nobody_of_the_same_boot_takes_a_lease_that_runs(now_s, host, pid, gone):
+    lease = held(Owner("h", "boot-1", 7, "70"))
+    by = Owner(host, "boot-1", pid, "1")
+    assert not may_take(lease, by, now_s=now_s, still_for_s=1e9, gone_token=gone)
+
+
+NO_PROCESS = [("", "b", 1, "1"), ("h", "", 1, "1"), ("h", "b", 0, "1"), ("h", "b", 1, "")]
+
+
+@pytest.mark.parametrize("args", NO_PROCESS)
+def test_an_owner_is_a_process(args):
+    with pytest.raises(ValueError, match="not a process"):
+        Owner(*args)
+
+
+# processes
+
+
+def test_this_process_is_alive():
+    assert is_alive(this_process()) is True
+
+
+def test_a_process_that_ended_is_not():
+    child = subprocess.Popen(["sleep", "60"])
+    owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
+    assert is_alive(owner) is True
+    child.kill()
+    deadline = time.monotonic() + 10
+    while is_alive(owner) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert is_alive(owner) is False, "a zombie holds nothing"
+    child.wait()
+    assert is_alive(owner) is False
+
+
+def test_a_reused_pid_an_earlier_boot_and_another_machine_are_told_apart():
+    me = this_process()
+    assert is_alive(Owner(me.host, me.boot_id, me.pid, me.pid_start + "0")) is False
+    assert is_alive(Owner(me.host, "another-boot", me.pid, me.pid_start)) is False
+    assert is_alive(Owner("another-host", me.boot_id, me.pid, me.pid_start)) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/<pid>/stat")
+def test_a_process_whose_name_looks_like_the_stat_line_is_read_right(tmp_path):
+    script = ("import ctypes, time; ctypes.CDLL(None).prctl(15, b') Z 1 (x', 0, 0, 0); "  # PR_SET_NAME
+              "print(1, flush=True); time.sleep(60)")
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
+        assert is_alive(owner) is True
+        child.kill()
+
+
+def _start_of(pid: int) -> str:
+    if sys.platform == "linux":
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return re.sub(r".*\) ", "", text, flags=re.DOTALL).split()[19]
+    ps = ["ps", "-o", "lstart=", "-p", str(pid)]
+    return subprocess.run(ps, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CLOCK_BOOTTIME and /proc are Linux'")
+def test_the_clock_is_boot_time():
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    assert abs(boottime_s() - uptime_s) < 5
+    assert re.fullmatch(r"[0-9a-f-]{36}", boot_id())
+
+
+# the vault's lock
+
+
+def lock_at(path: Path) -> VaultLock:
+    return VaultLock(path, this_process(), "2026-11-21T10:00:00Z")
+
+
+def test_a_second_daemon_is_refused_and_told_who_holds_the_vault(tmp_path):
+    path = tmp_path / "lock"
+    with lock_at(path):
+        with pytest.raises(UserError) as caught, lock_at(path):
+            pass
+        me = this_process()
+        assert f"pid {me.pid} on {me.host} since 2026-11-21T10:00:00Z" in str(caught.value)
+        assert lock_holder(path) == f"pid {me.pid} on {me.host} since 2026-11-21T10:00:00Z"
+    assert path.exists(), "an unlinked lock file lets a third daemon in beside the second"
+    assert lock_holder(path) is None
+    with lock_at(path):
+        pass
+
+
+def test_no_lock_file_means_no_daemon(tmp_path):
+    assert lock_holder(tmp_path / "none") is None
+
+
+def test_a_lock_file_that_was_replaced_is_not_the_lock(tmp_path):
+    path = tmp_path / "lock"
+    with lock_at(path):
+        first = path.stat().st_ino
+        path.rename(tmp_path / "old")
+        with lock_at(path):  # nothing can prevent it, but the new file is what gets locked
+            assert path.stat().st_ino != first
+            with pytest.raises(UserError), lock_at(path):
+                pass
+
+
+def test_a_symlink_in_the_locks_place_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").write_text("text")
+    with pytest.raises(UserError, match="cannot use the lock file"), lock_at(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "precious").read_text() == "text"
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from placet.lease import VaultLock, this_process
+with VaultLock(Path(sys.argv[1]), this_process(), "now"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_lock_of_a_killed_daemon_is_free_at_once(tmp_path):
+    path = tmp_path / "lock"
+    argv = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        assert str(child.pid) in (lock_holder(path) or "")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert lock_holder(path) is None
+    with lock_at(path):
+        pass
+
+
+FAMILY = HOLD.replace("import sys, time", "import os, subprocess, sys, time").replace(
+    'print("held", flush=True)',
+    """
+    executed = subprocess.Popen(["sleep", "60"], close_fds=False)
+    forked = os.fork()
+    print("held", executed.pid, forked, flush=True)
+""".lstrip(),
+)
+
+
+def test_neither_forked_nor_executed_children_of_a_killed_daemon_keep_the_lock(tmp_path):
+    path = tmp_path / "lock"
+    argv = [sys.executable, "-c", FAMILY, str(path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        # the parent says "held EXECUTED FORKED", its forked child "held EXECUTED 0": both are past the fork
+        pids = {int(pid) for _ in range(2) for pid in child.stdout.readline().split()[1:]} - {0}
+        try:
+            assert len(pids) == 2
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            assert lock_holder(path) is None
+            with lock_at(path):
+                pass
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_of_many_daemons_at_once_one_wins(tmp_path):
+    path = tmp_path / "lock"
+    script = HOLD.replace("time.sleep(60)", "sys.stdin.read()")
+    argv = [sys.executable, "-c", script, str(path)]
+    children = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True) for _ in range(4)]
+    deadline = time.monotonic() + 20
+    while sum(child.poll() is None for child in children) > 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    alive = [child for child in children if child.poll() is None]
+    assert len(alive) == 1
+    outputs = [child.communicate()[0] for child in children]
+    assert sorted(outputs) == ["", "", "", "held\n"]

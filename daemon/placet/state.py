@@ -1,0 +1,160 @@
+"""Where state lives: one folder for each vault, outside the vault, because vaults are synced."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import stat
+import sys
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from placet.core.errors import UserError
+
+# f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
+# network.
+_NETWORK = {
+    0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9P", 0x65735546: "FUSE",
+    0x00C36400: "Ceph", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda",
+}
+_SLUG_LENGTH = 48
+
+
+def state_home(env: Mapping[str, str]) -> Path:
+    """The folder of every vault's state: $PLACET_STATE_HOME, else $XDG_STATE_HOME/placet, else ~/.local/….
+
+    A relative $XDG_STATE_HOME is ignored, as the XDG Base Directory Specification asks; a relative
+    $PLACET_STATE_HOME is a UserError, and so is an environment without $HOME where it is needed.
+    """
+    own = env.get("PLACET_STATE_HOME", "")
+    if own:
+        if not Path(own).is_absolute():
+            raise UserError(f"PLACET_STATE_HOME is not an absolute path: {own}", "set it to one, or unset it",
+                            exit_code=2)
+        return Path(own)
+    xdg = env.get("XDG_STATE_HOME", "")
+    if xdg and Path(xdg).is_absolute():
+        return Path(xdg) / "placet"
+    home = env.get("HOME", "")
+    if not home or not Path(home).is_absolute():
+        raise UserError("there is no place for state: HOME is not set", "set HOME or PLACET_STATE_HOME",
+                        exit_code=2)
+    return Path(home) / ".local" / "state" / "placet"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one vault's state is. `vault` and `folder` are absolute."""
+
+    vault: Path
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if not self.vault.is_absolute() or not self.folder.is_absolute():
+            raise ValueError(f"not absolute: {self}")
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite database."""
+        return self.folder / "journal.db"
+
+    @property
+    def blobs(self) -> Path:
+        """The journal's content-addressed files."""
+        return self.folder / "blobs"
+
+    @property
+    def worktrees(self) -> Path:
+        """The missions' git worktrees."""
+        return self.folder / "worktrees"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose flock makes the daemon the only one."""
+        return self.folder / "lock"
+
+    def ensure(self) -> tuple[str, ...]:
+        """Make the folders, readable by their owner alone; return warnings for a person (none is the rule).
+
+        Raises UserError for a state folder that lies in the vault, is another user's, or cannot be made.
+        """
+        if _within(self.folder, self.vault):
+            raise UserError(
+                f"the state folder {self.folder} lies in the vault {self.vault}, which may be synced",
+                "set PLACET_STATE_HOME to a folder outside the vault", exit_code=2,
+            )
+        try:
+            _make_private(self.folder)
+            _make_private(self.worktrees)
+        except OSError as error:
+            raise UserError(f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",
+                            "set PLACET_STATE_HOME to a folder that you may write to", exit_code=2) from error
+        kind = network_file_system(self.folder)
+        warning = (f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
+                   "set PLACET_STATE_HOME to a local folder")
+        return (warning,) if kind else ()
+
+
+def vault_state(vault: Path, env: Mapping[str, str]) -> State:
+    """Where this vault's state is; the same vault by any path has the same folder. Makes nothing."""
+    real = vault.resolve()
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
+    return State(real, state_home(env) / f"{_slug(real.name)}-{digest}")
+
+
+def network_file_system(path: Path) -> str:
+    """The name of the network file system that `path` is on; "" for a local one, and always on macOS."""
+    if sys.platform != "linux":
+        return ""
+    return _NETWORK.get(file_system_magic(path), "")
+
+
+def file_system_magic(path: Path) -> int:
+    """f_type of statfs(2) for `path` (Linux). Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(512)  # struct statfs is 120 bytes on x86-64, f_type its first word
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(path))
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def _slug(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii").lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name)[:_SLUG_LENGTH].strip("-") or "vault"
+
+
+def _within(folder: Path, vault: Path) -> bool:
+    """Whether `folder`, which need not exist, would lie in `vault` by any of its names (inodes decide)."""
+    real = Path(os.path.realpath(folder))
+    try:
+        top = vault.stat()
+    except FileNotFoundError:
+        return real.is_relative_to(vault)
+    for place in (real, *real.parents):
+        try:
+            if os.path.samestat(place.stat(), top):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return False
+
+
+def _make_private(folder: Path) -> None:
+    """Make `folder` and what is missing above it, mode 0700; UserError if it or its link is another's."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+    uid = os.geteuid()
+    for found in (folder.lstat(), folder.stat()):
+        if found.st_uid != uid:
+            raise UserError(f"the state folder {folder} belongs to another user (uid {found.st_uid})",
+                            "set PLACET_STATE_HOME to a folder of your own", exit_code=2)
+    if not stat.S_ISDIR(folder.stat().st_mode):
+        raise UserError(f"the state folder {folder} is not a folder", "move that file away", exit_code=2)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+        folder.chmod(0o700)

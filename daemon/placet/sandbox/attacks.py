@@ -1,0 +1,233 @@
+"""The attacks that the wall must withstand; run inside a box as `python -I -S -c SOURCE TARGETS`.
+
+Standard library only. TARGETS is a JSON object of what to attack (see `probe`). Prints a JSON object: attack
+-> true where it was blocked. Each attack runs in a process of its own: it came through if it returns without
+an exception.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_TARGETS: dict[str, Any] = {}
+_PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
+_CLONE_NEWUSER, _PR_GET_NO_NEW_PRIVS, _IO_URING_SETUP = 0x10000000, 39, 425
+
+
+def _libc(name: str, *args: object) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = int(getattr(libc, name)(*args))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
+def _expect(truth: object) -> None:
+    if not truth:
+        raise PermissionError
+
+
+def _outside(name: str) -> Path:
+    return Path(_TARGETS["outside"], name)
+
+
+def read_secret() -> None:
+    """Read a file of the person outside the worktree."""
+    _expect(_TARGETS["canary"] in _outside("secret").read_text())
+
+
+def list_home() -> None:
+    """See something in the person's home that is no tool chain."""
+    _expect({entry.name for entry in Path(_TARGETS["home"]).iterdir()} - set(_TARGETS["home_tools"]))
+
+
+def write_outside() -> None:
+    """Create a file outside the worktree."""
+    _outside("written").write_text("x")
+
+
+def write_hook() -> None:
+    """Plant a hook in the main repository."""
+    Path(_TARGETS["repository"], "hooks", "post-commit").write_text("x")
+
+
+def replace_git_file() -> None:
+    """Point the worktree's `.git` elsewhere."""
+    Path(_TARGETS["worktree"], ".git").unlink()
+    Path(_TARGETS["worktree"], ".git").write_text("gitdir: /elsewhere")
+
+
+def inherit_environment() -> None:
+    """Find anything of the daemon's environment in one's own."""
+    ours = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "PWD", "GIT_CONFIG_NOSYSTEM", "__CF_USER_TEXT_ENCODING"}
+    _expect(set(os.environ) - ours)
+
+
+def read_environ() -> None:
+    """Read the daemon's environment from /proc."""
+    _expect(_TARGETS["canary"].encode() in Path(f"/proc/{_TARGETS['victim']}/environ").read_bytes())
+
+
+def read_memory() -> None:
+    """Read the daemon's memory from /proc."""
+    victim = Path(f"/proc/{_TARGETS['victim']}")
+    stack = next(line for line in (victim / "maps").read_text().splitlines() if line.endswith("[stack]"))
+    start, end = (int(n, 16) for n in stack.split()[0].split("-"))
+    with (victim / "mem").open("rb", buffering=0) as memory:
+        memory.seek(start)
+        _expect(_TARGETS["canary"].encode() in memory.read(end - start))
+
+
+def read_command_line() -> None:
+    """See the daemon and its arguments among the processes."""
+    _expect(b"sleep" in Path(f"/proc/{_TARGETS['victim']}/cmdline").read_bytes())
+
+
+def trace() -> None:
+    """Attach to the daemon as a debugger."""
+    _libc("ptrace", _PTRACE_ATTACH, _TARGETS["victim"], None, None)
+    os.waitpid(_TARGETS["victim"], 0x40000000)  # __WALL
+    _libc("ptrace", _PTRACE_DETACH, _TARGETS["victim"], None, None)
+
+
+def send_signal() -> None:
+    """Kill the daemon."""
+    _expect(_TARGETS["victim"] > 2)  # those are the box's own in a namespace
+    os.kill(_TARGETS["victim"], signal.SIGKILL)
+
+
+def connect_tcp() -> None:
+    """Connect to a service on this machine."""
+    socket.create_connection(("127.0.0.1", _TARGETS["tcp"]), 1).close()
+
+
+def send_udp() -> None:
+    """Send a datagram (a DNS query is one)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", ("127.0.0.1", _TARGETS["udp"]))
+
+
+def connect_unix() -> None:
+    """Connect to a socket in the file system (docker, D-Bus, ssh-agent)."""
+    with socket.socket(socket.AF_UNIX) as sender:
+        sender.connect(str(_outside("socket")))
+
+
+def connect_abstract() -> None:
+    """Connect to an abstract socket."""
+    with socket.socket(socket.AF_UNIX) as sender:
+        sender.connect("\0" + _TARGETS["abstract"])
+
+
+def new_user_namespace() -> None:
+    """Become root in a user namespace of one's own, and reach that much more of the kernel."""
+    _libc("unshare", _CLONE_NEWUSER)
+
+
+def chmod_outside() -> None:
+    """Open up a file outside the worktree."""
+    _outside("secret").chmod(0o666)
+
+
+def stat_outside() -> None:
+    """Learn that a file outside exists, how large it is and when it changed."""
+    _outside("secret").stat()
+
+
+def link_outside() -> None:
+    """Link a file from outside into the worktree, to write through the link."""
+    os.link(_outside("secret"), Path(_TARGETS["worktree"], "link"))
+
+
+def read_shared_tmp() -> None:
+    """Read what others left in the common temporary folder."""
+    Path(_TARGETS["tmp"]).read_text()
+
+
+def read_shared_memory() -> None:
+    """Read what others left in /dev/shm."""
+    Path(_TARGETS["shm"]).read_text()
+
+
+def allocate() -> None:
+    """Allocate more memory than the limit."""
+    mmap.mmap(-1, _TARGETS["memory_bytes"] * 2, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def fork_many() -> None:
+    """Start more processes than the limit."""
+    children = []
+    try:
+        for _ in range(_TARGETS["processes"] + 8):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def write_large_file() -> None:
+    """Write one file larger than the limit."""
+    with Path(_TARGETS["worktree"], "large").open("wb", buffering=0) as file:
+        _expect(file.write(bytes(_TARGETS["file_bytes"] + 1)) > _TARGETS["file_bytes"])
+
+
+def fill_tmp() -> None:
+    """Write more into the temporary folder than it may hold, in files that are each small enough."""
+    folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  the box's own
+    for number in range(4):
+        Path(folder, f"fill-{number}").write_bytes(bytes(_TARGETS["tmp_bytes"] // 2))
+
+
+def io_uring() -> None:
+    """Set up io_uring, whose operations pass by a system call filter."""
+    os.close(_libc("syscall", _IO_URING_SETUP, 1, ctypes.create_string_buffer(120)))
+
+
+def keep_privileges() -> None:
+    """Be able to gain rights by a setuid program."""
+    _expect(_libc("prctl", _PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0)
+
+
+# The order matters once: nothing can be done to the daemon's stand-in after the signal.
+ATTACKS: tuple[Callable[[], None], ...] = (
+    read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
+    read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp, connect_unix,
+    connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside, read_shared_tmp,
+    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, io_uring, keep_privileges,
+)  # fmt: skip
+LINUX_ONLY = frozenset((
+    read_environ, read_memory, read_command_line, trace, connect_abstract, new_user_namespace,
+    read_shared_memory, io_uring, keep_privileges,
+))  # fmt: skip
+
+
+def blocked(attack: Callable[[], None]) -> bool:
+    """Try it in a child; an exception, a signal or five seconds of nothing count as blocked."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        try:
+            attack()
+        except Exception:  # whatever stopped it, it was stopped
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+if __name__ == "__main__":
+    _TARGETS.update(json.loads(sys.argv[1]))
+    tried = [attack for attack in ATTACKS if sys.platform == "linux" or attack not in LINUX_ONLY]
+    print(json.dumps({attack.__name__: blocked(attack) for attack in tried}))  # noqa: T201  its output

@@ -1,0 +1,41 @@
+"""Keep the head and the tail of a stream, in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+
+
+class Kept:
+    """The first and last `limit // 2` bytes of what was fed; memory stays below twice the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.fed = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece of the stream."""
+        self.fed += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data[-self._half :]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes in the middle are gone."""
+        return max(0, self.fed - 2 * self._half)
+
+    def text(self) -> str:
+        """Return what is kept as text; a gap is named in a line of its own and never splits a character."""
+        if not self.left_out:
+            return (self._head + self._tail).decode("utf-8", "replace")
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
+        tail = self._tail[-self._half :]
+        # At most three bytes of a character can continue it; a later one is broken output, shown as such.
+        start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+        return f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"

@@ -1,0 +1,184 @@
+"""Which level holds on this machine: found by attacking it, not by looking for programs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placet.core.errors import PlacetError
+from placet.sandbox import attacks, view
+from placet.sandbox.process import run
+from placet.sandbox.values import GIB, MIB, Box, Level, Limits
+
+_PR_SET_DUMPABLE = 4
+_SOURCE = Path(__file__).with_name("attacks.py")
+# Small, so that the attacks on the limits are quick.
+_LIMITS = Limits(timeout_s=20, memory_bytes=GIB, processes=16, file_bytes=2 * MIB, tmp_bytes=2 * MIB)
+
+NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
+"""Every attack's name, in the order they are run."""
+
+GAPS: dict[Level, frozenset[str]] = {
+    Level.BUBBLEWRAP: frozenset(),
+    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is put back.
+    Level.LANDLOCK: frozenset({"chmod_outside", "stat_outside", "fill_tmp", "replace_git_file"}),
+    Level.SEATBELT: frozenset({"fill_tmp", "stat_outside", "allocate", "fork_many"}),
+    Level.NONE: frozenset(NAMES),
+}
+"""What each level does not promise to block."""
+
+ROOT_GAPS = frozenset({"fork_many"})
+"""What no level promises where the daemon runs as root: the kernel exempts root from RLIMIT_NPROC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One attack at one level. `attack` is one of NAMES, or `start` where the box itself could not be built.
+
+    `promised`: the level claims to block it. `detail` says what it is, or why the box did not start.
+    """
+
+    attack: str
+    blocked: bool
+    level: Level
+    promised: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The level that holds, and every finding on the way down to it."""
+
+    level: Level
+    findings: tuple[Finding, ...]
+
+
+def probe(wanted: Level | None = None) -> Probe:
+    """Run every attack in a real box, from the best level of this platform (or `wanted`) downwards.
+
+    Returns the first level at which all its promised attacks are blocked; NONE if there is none. With
+    `wanted` NONE the attacks run without a wall, which shows that they work. About 0.3 s a level. Leaves
+    nothing behind.
+    """
+    candidates = (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
+    findings: list[Finding] = []
+    for level in (*candidates, Level.NONE):
+        if level is Level.NONE and wanted is not Level.NONE:
+            break
+        if wanted is None or level <= wanted:
+            found = _attack(level)
+            findings += found
+            if all(f.blocked or not f.promised for f in found):
+                return Probe(level, tuple(findings))
+    return Probe(Level.NONE, tuple(findings))
+
+
+def make_undumpable() -> None:
+    """Make this process's memory and environment unreadable through /proc, for all but root (Linux).
+
+    Also ends core dumps and debuggers. Children are not affected: a program that is started is dumpable
+    again.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def _attack(level: Level) -> list[Finding]:
+    with _targets() as (box, targets):
+        argv = [sys.executable, "-I", "-S", "-c", _SOURCE.read_text("utf-8"), json.dumps(targets)]
+        try:
+            ran = run(argv, box, level)
+        except PlacetError as error:
+            return [_not_started(level, str(error))]
+        written = Path(targets["outside"], "written").exists()
+    try:
+        results = json.loads(ran.stdout)
+    except json.JSONDecodeError:
+        return [_not_started(level, f"the attacks did not finish: {ran.stderr.strip()[-500:]}")]
+    results["write_outside"] = not written  # in the box it may have landed in the private temporary folder
+    gaps = GAPS[level] | (ROOT_GAPS if os.geteuid() == 0 else frozenset())
+    says = {attack.__name__: (attack.__doc__ or "").strip() for attack in attacks.ATTACKS}
+    return [Finding(name, bool(held), level, name not in gaps, says[name]) for name, held in results.items()]
+
+
+def _not_started(level: Level, why: str) -> Finding:
+    return Finding("start", blocked=False, level=level, promised=True, detail=why)
+
+
+@contextmanager
+def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
+    """Set up a worktree and, outside it, all that is worth attacking, with a stand-in for the daemon."""
+    canary = f"canary-{secrets.token_hex(8)}"
+    with ExitStack() as stack:
+        outside = Path(stack.enter_context(_folder("/var/tmp")))  # noqa: S108  made with mkdtemp
+        tmp = Path(stack.enter_context(_folder(tempfile.gettempdir())))
+        worktree, repository = outside / "worktree", outside / "repository"
+        worktree.mkdir()
+        (repository / "hooks").mkdir(parents=True)
+        (worktree / ".git").write_text(f"gitdir: {repository}\n")
+        for file in (outside / "secret", tmp / "left"):
+            file.write_text(canary)
+            file.chmod(0o600)
+        targets: dict[str, Any] = {
+            "canary": canary,
+            "outside": str(outside),
+            "worktree": str(worktree),
+            "repository": str(repository),
+            "tmp": str(tmp / "left"),
+            "tcp": _listen(stack, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            "udp": _listen(stack, socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            "abstract": canary,
+            "memory_bytes": _LIMITS.memory_bytes,
+            "processes": _LIMITS.processes,
+            "file_bytes": _LIMITS.file_bytes,
+            "tmp_bytes": _LIMITS.tmp_bytes,
+        }
+        _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(outside / "socket"))
+        if sys.platform == "linux":
+            _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{canary}")
+            shared = Path("/dev/shm", canary)  # noqa: S108  an attack's target with a random name
+            stack.callback(shared.unlink, missing_ok=True)
+            shared.write_text(canary)
+            targets["shm"] = str(shared)
+        box = Box(worktree, read_only=(repository,), limits=_LIMITS)
+        home = Path.home()
+        shown = (*view.SYSTEM, *view.see(box).tools, worktree, Path("/tmp"), Path("/etc"), Path("/dev"))  # noqa: S108
+        inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
+        targets |= {"home": str(home), "home_tools": sorted({parts[0] for parts in inside if parts})}
+        victim = subprocess.Popen(["sleep", "60"], env={"PATH": os.defpath, "KEY": canary})
+        stack.callback(victim.wait)
+        stack.callback(victim.kill)
+        yield box, targets | {"victim": victim.pid}
+
+
+@contextmanager
+def _folder(parent: str) -> Iterator[str]:
+    folder = tempfile.mkdtemp(prefix="placet-probe-", dir=parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _listen(stack: ExitStack, family: socket.AddressFamily, kind: socket.SocketKind, where: Any) -> int:
+    """Listen there until the stack unwinds; return the port, 0 where there is none."""
+    listener = stack.enter_context(socket.socket(family, kind))
+    listener.bind(where)
+    if kind is socket.SOCK_STREAM:
+        listener.listen()
+    name = listener.getsockname()
+    return int(name[1]) if family is socket.AF_INET else 0

@@ -1,0 +1,510 @@
+"""The bell: every gesture is seen, with events and without; bursts lose nothing; folders may come and go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from placet import vault as v
+from placet import watch
+from placet.core.names import QUEUES, Folder
+from placet.core.settle import SETTLE_S, Looks, look
+from placet.vault import Vault
+from placet.watch import Bell, Mode
+
+FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
+DEEP = (Folder.REQUESTS,)
+BIG = b"0123456789abcdef" * 4096
+
+
+@pytest.fixture
+def root(tmp_path):
+    top = tmp_path / "vault"
+    for folder in Folder:
+        (top / folder).mkdir(parents=True, exist_ok=True)
+    (top / v.MARKER).write_text("vault-1\n")
+    return top
+
+
+@dataclass
+class Watcher:
+    """The daemon's loop in small: wait, list, weigh, read what settled."""
+
+    vault: Vault
+    bell: Bell
+    poll_s: float
+    looks: Looks = field(default_factory=Looks)
+    read: dict[str, bytes] = field(default_factory=dict)
+    torn: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    again_s: float | None = 0.0
+
+    def step(self) -> None:
+        rung = self.bell.wait(self.poll_s if self.again_s is None else min(self.again_s, self.poll_s))
+        self.bell.check()
+        scan = self.vault.scan(QUEUES)
+        if not scan.present:
+            return
+        verdict = look(self.looks, {path: found.fingerprint for path, found in scan.found.items()},
+                       time.monotonic(), hinted=rung.paths, unlisted=[p.path for p in scan.problems])
+        self.looks, self.again_s = verdict.looks, verdict.again_in_s
+        self.gone |= verdict.gone
+        for path in verdict.fresh:
+            if scan.found[path].kind is v.Kind.FILE:
+                try:
+                    self.read[path], _ = self.vault.read(path)
+                except v.Stale:
+                    self.looks = Looks({p: s for p, s in self.looks.seen.items() if p != path})
+                    self.again_s = 0.0
+
+    def until(self, done, timeout_s: float = 10.0) -> float:
+        """Step until `done()`; returns how long it took."""
+        began = time.monotonic()
+        while not done():
+            assert time.monotonic() - began < timeout_s, (self.read.keys(), self.gone)
+            self.step()
+        return time.monotonic() - began
+
+
+@pytest.fixture(params=[Mode.EVENTS, Mode.POLLING])
+def watcher(root, request):
+    with Vault(root) as vault, Bell(root, FLAT, DEEP, request.param) as bell:
+        one = Watcher(vault, bell, poll_s=30.0 if request.param is Mode.EVENTS else 0.05)
+        one.step()
+        yield one
+
+
+PROGRAM = """
+    import sys, time
+    from pathlib import Path
+    from placet.core.errors import UserError
+    from placet.core.names import QUEUES, Folder
+    from placet.watch import Bell, Mode
+    root = Path(sys.argv[1])
+    def bell(mode=Mode.AUTO):
+        return Bell(root, QUEUES[1:], QUEUES[:1], mode)
+"""
+
+
+def command(code: str, *argv: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(PROGRAM) + textwrap.dedent(code), *argv]
+
+
+ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parent.parent), "PATH": os.environ["PATH"]}
+
+
+# Gestures: each row of the table, with events alone (the timer is out of reach) and with the timer alone
+
+
+def test_a_file_that_was_there_at_start(root):
+    (root / "Inbox/Requests/a.md").write_bytes(b"x")
+    for mode in (Mode.EVENTS, Mode.POLLING):
+        with Vault(root) as vault, Bell(root, FLAT, DEEP, mode) as bell:
+            one = Watcher(vault, bell, poll_s=30.0)
+            one.until(lambda one=one: one.read == {"Inbox/Requests/a.md": b"x"})
+
+
+def test_a_plain_save_in_several_writes_is_read_whole(root, watcher):
+    def save():
+        with (root / "Inbox/Requests/a.md").open("wb", buffering=0) as file:
+            for start in range(0, len(BIG), 16384):
+                file.write(BIG[start:start + 16384])
+                time.sleep(0.02)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    watcher.until(lambda: watcher.read)
+    writer.join()
+    assert watcher.read == {"Inbox/Requests/a.md": BIG}
+
+
+def test_an_atomic_save_is_an_edit_and_no_deletion(root, watcher):
+    note = root / "Inbox/Requests/a.md"
+    note.write_bytes(b"one")
+    watcher.until(lambda: watcher.read == {"Inbox/Requests/a.md": b"one"})
+    for n in range(3):
+        (root / "Inbox/Requests/.a.md.tmp").write_bytes(b"two%d" % n)
+        (root / "Inbox/Requests/.a.md.tmp").rename(note)
+        watcher.until(lambda n=n: watcher.read["Inbox/Requests/a.md"] == b"two%d" % n)
+    note.unlink()
+    note.write_bytes(b"three")  # how polling sees some atomic saves
+    watcher.until(lambda: watcher.read["Inbox/Requests/a.md"] == b"three")
+    assert not watcher.gone
+
+
+def test_an_approval_by_drag_arrives_and_leaves(root, watcher):
+    (root / "Inbox/Plans/p_plan.md").write_bytes(b"plan")
+    watcher.until(lambda: watcher.read)
+    (root / "Inbox/Plans/p_plan.md").rename(root / "System/Active/p_plan.md")
+    took = watcher.until(lambda: "System/Active/p_plan.md" in watcher.read)
+    watcher.until(lambda: watcher.gone == {"Inbox/Plans/p_plan.md"})
+    if watcher.bell.mode is Mode.EVENTS:
+        assert took < SETTLE_S  # moved into place: no second look is needed
+
+
+def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
+    (tmp_path / "x.md").write_bytes(b"x")
+    (tmp_path / "x.md").rename(root / "Inbox/Requests/x.md")
+    watcher.until(lambda: watcher.read == {"Inbox/Requests/x.md": b"x"})
+
+
+def test_a_folder_dropped_in_and_one_made_by_hand(root, watcher, tmp_path):
+    (tmp_path / "batch/inner").mkdir(parents=True)
+    (tmp_path / "batch/inner/a.md").write_bytes(b"a")
+    (tmp_path / "batch").rename(root / "Inbox/Requests/batch")
+    watcher.until(lambda: watcher.read == {"Inbox/Requests/batch/inner/a.md": b"a"})
+    (root / "Inbox/Requests/new/er").mkdir(parents=True)
+    (root / "Inbox/Requests/new/er/b.md").write_bytes(b"b")
+    watcher.until(lambda: watcher.read.get("Inbox/Requests/new/er/b.md") == b"b")
+    (root / "Inbox/Requests/batch/inner/a.md").write_bytes(b"changed")
+    watcher.until(lambda: watcher.read["Inbox/Requests/batch/inner/a.md"] == b"changed")
+
+
+def test_a_folder_taken_away_takes_its_notes_away(root, watcher, tmp_path):
+    (root / "Inbox/Requests/sub").mkdir()
+    (root / "Inbox/Requests/sub/a.md").write_bytes(b"a")
+    watcher.until(lambda: watcher.read)
+    (root / "Inbox/Requests/sub").rename(tmp_path / "sub")
+    watcher.until(lambda: watcher.gone == {"Inbox/Requests/sub/a.md"})
+
+
+def test_a_write_behind_a_linked_folder_is_not_seen_but_the_link_is(root, watcher, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (root / "Inbox/Requests/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/a.md").write_bytes(b"a")
+    (root / "Inbox/Requests/b.md").write_bytes(b"b")
+    watcher.until(lambda: watcher.read)
+    assert watcher.read == {"Inbox/Requests/b.md": b"b"}
+    assert "Inbox/Requests/linked" in watcher.looks.seen
+
+
+def test_a_replacement_with_an_older_time_is_an_edit(root, watcher):
+    note = root / "Inbox/Requests/a.md"
+    note.write_bytes(b"new")
+    watcher.until(lambda: watcher.read)
+    (root / ".old").write_bytes(b"old")
+    os.utime(root / ".old", (1_000_000_000, 1_000_000_000))
+    (root / ".old").rename(note)
+    watcher.until(lambda: watcher.read == {"Inbox/Requests/a.md": b"old"})
+
+
+def test_a_deletion_is_seen(root, watcher):
+    (root / "Inbox/Requests/a.md").write_bytes(b"x")
+    watcher.until(lambda: watcher.read)
+    (root / "Inbox/Requests/a.md").unlink()
+    watcher.until(lambda: watcher.gone == {"Inbox/Requests/a.md"})
+
+
+def test_links_and_names_that_are_not_utf8(root, watcher):
+    (root / "outside").write_bytes(b"hard")
+    (root / "Inbox/Requests/hard.md").hardlink_to(root / "outside")
+    name = os.fsdecode(b"\xff\n\xfe.md")
+    (root / "Inbox/Requests" / name).write_bytes(b"odd")
+    (root / "Inbox/Requests/link.md").symlink_to(root / "outside")
+    watcher.until(lambda: len(watcher.looks.seen) == 3 and len(watcher.read) == 2)
+    assert watcher.read == {"Inbox/Requests/hard.md": b"hard", f"Inbox/Requests/{name}": b"odd"}
+
+
+def test_a_burst_loses_nothing(root, watcher):
+    with subprocess.Popen(command("""
+        for n in range(2000):
+            (root / f"Inbox/Requests/note {n}.md").write_bytes(b"%d" % n)
+    """, str(root)), env=ENVIRONMENT):
+        watcher.until(lambda: len(watcher.read) == 2_000, 30)
+    assert watcher.read == {f"Inbox/Requests/note {n}.md": b"%d" % n for n in range(2_000)}
+
+
+def test_our_own_publishing_settles_and_our_temporary_files_do_not_ring(root):
+    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        while bell.wait(0.3).any:
+            pass
+        with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"x"):
+            assert not bell.wait(0.2).any
+        vault.publish("Inbox/Plans/p_plan.md", b"plan")
+        assert bell.wait(5).paths == {"Inbox/Plans/p_plan.md"}
+
+
+def test_reading_and_listing_do_not_ring(root):
+    (root / "Inbox/Requests/a.md").write_bytes(b"x")
+    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        while bell.wait(0.3).any:
+            pass
+        vault.scan(QUEUES)
+        vault.read("Inbox/Requests/a.md")
+        assert not bell.wait(0.2).any
+
+
+# The bell itself
+
+
+def test_anybody_may_ring_and_many_rings_are_one(root):
+    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+        assert bell.wait(0.01) == watch.Rung(frozenset(), any=False)
+        bell.ring()
+        bell.ring()
+        assert bell.wait(5).any
+        assert not bell.wait(0.06).any
+        threading.Timer(0.1, bell.ring).start()
+        began = time.monotonic()
+        assert bell.wait(5).any
+        assert time.monotonic() - began < 3
+
+
+def test_a_signal_handler_may_ring(root):
+    before = signal.signal(signal.SIGALRM, lambda *_: bell.ring())
+    try:
+        with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.001)
+            for _ in range(5):
+                assert bell.wait(5).any
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        stop = threading.Event()
+
+        def drop():
+            while not stop.is_set():
+                (root / "Inbox/Requests/a.md").write_bytes(b"x")
+                time.sleep(0.001)
+
+        writer = threading.Thread(target=drop)
+        writer.start()
+        began, rings = time.monotonic(), 0
+        while time.monotonic() - began < 0.5:
+            rings += bell.wait(1).any
+        stop.set()
+        writer.join()
+        assert 2 <= rings <= 0.5 / watch.GAP_S + 2
+
+
+def test_auto_finds_out_that_events_arrive_and_leaves_no_file(root):
+    with Bell(root, FLAT, DEEP) as bell:
+        end = time.monotonic() + 5
+        while bell.mode is not Mode.EVENTS and time.monotonic() < end:
+            bell.wait(0.01)
+        assert bell.mode is Mode.EVENTS
+        assert bell.reason == ""
+    assert not list(root.rglob(f"{watch.PROBE}*"))
+
+
+def test_polling_starts_nothing_and_says_why(root):
+    before = threading.active_count()
+    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+        assert threading.active_count() == before
+        assert bell.mode is Mode.POLLING
+        assert "configuration" in bell.reason
+        bell.check()
+        (root / "Inbox/Requests/a.md").write_bytes(b"x")
+        assert not bell.wait(0.1).any
+
+
+def test_opening_is_quick_and_closing_ends_all_threads(root):
+    before, handles = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
+    began = time.monotonic()
+    for _ in range(20):
+        bell = Bell(root, FLAT, DEEP)
+        bell.__enter__()
+        bell.close()
+        bell.close()
+    assert time.monotonic() - began < 5
+    assert threading.active_count() == before
+    assert len(list(Path("/dev/fd").iterdir())) == handles
+    assert logging.getLogger("watchdog").handlers == []
+
+
+def until_heard(bell: Bell, act) -> None:
+    """Do it, again and again, until the bell rings."""
+    for n in range(50):
+        act(n)
+        if bell.wait(0.1).any:
+            return
+    raise AssertionError("never rang")
+
+
+def test_a_replaced_folder_is_watched_again(root, tmp_path):
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        shutil.rmtree(root / "Inbox")
+        (root / "Inbox/Requests").mkdir(parents=True)
+        bell.check()
+        (root / "Inbox/Plans").mkdir()
+        bell.check()
+        while bell.wait(0.7).any:
+            pass
+        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
+        until_heard(bell, lambda n: (root / f"Inbox/Plans/{n}.md").write_bytes(b"x"))
+        root.rename(tmp_path / "away")
+        bell.check()
+        assert bell.mode is Mode.EVENTS
+        shutil.copytree(tmp_path / "away", root)
+        bell.check()
+        while bell.wait(0.7).any:
+            pass
+        until_heard(bell, lambda n: (root / f"Inbox/Requests/again {n}.md").write_bytes(b"x"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads are those of inotify")
+def test_a_dead_thread_is_noticed(root):
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        for thread in (bell._observer, bell._reader, next(iter(bell._observer.emitters))):
+            thread.stop()
+            thread.join()
+            bell.check()
+            while bell.wait(0.3).any:
+                pass
+            until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
+
+
+def test_an_event_that_cannot_be_understood_rings_and_kills_nothing(root):
+    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+        watch._Handler(bell).dispatch(None)
+        assert bell.wait(1).any
+
+
+def test_a_warning_of_watchdog_rings(root):
+    with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
+        logging.getLogger("watchdog.observers.inotify_c").warning("queue overflowed")
+        assert bell.wait(1).any
+
+
+def test_hints_are_bounded(root, monkeypatch):
+    monkeypatch.setattr(watch, "MAX_HINTS", 3)
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        for n in range(10):
+            (root / f"Inbox/Requests/{n}.md").write_bytes(b"x")
+        time.sleep(0.3)
+        assert len(bell.wait(1).paths) == 3
+
+
+def test_many_sub_folders_are_left_to_the_timer(root, monkeypatch):
+    monkeypatch.setattr(watch, "MAX_WATCHED", 3)
+    for n in range(4):
+        (root / f"Inbox/Requests/{n}").mkdir()
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        while bell.wait(0.3).any:
+            pass
+        (root / "Inbox/Requests/0/a.md").write_bytes(b"x")
+        assert not bell.wait(0.2).any
+        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("fault", ["inotify_init:error=EMFILE", "inotify_add_watch:error=ENOSPC"])
+def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
+    done = subprocess.run(["strace", "-f", "-qq", "-o", os.devnull, "-e", f"inject={fault}", *command("""
+        import threading
+        with bell() as auto:
+            print(auto.mode, "|", auto.reason)
+            auto.check()
+            print(threading.active_count())
+        try:
+            with bell(Mode.EVENTS):
+                pass
+        except UserError as error:
+            print(type(error).__name__, error.hint)
+        print(threading.active_count())
+    """, str(root))], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("polling | file events cannot be had: inotify"), done.stderr
+    assert [lines[1], lines[3]] == ["1", "1"]
+    assert "fs.inotify" in lines[2]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace")
+def test_where_no_event_arrives_auto_stays_with_the_timer(root):
+    """A file system that takes watches and tells nothing, as network file systems and WSL do."""
+    done = subprocess.run(
+        ["strace", "-f", "-qq", "-o", os.devnull, "-e", "inject=inotify_add_watch:retval=1", *command("""
+        with bell() as auto:
+            (root / "Inbox/Requests/a.md").write_text("x")
+            print(auto.wait(0.5).any, auto.mode, "|", auto.reason)
+        """, str(root))], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    assert done.stdout == "False polling | no file event has arrived so far\n", done.stderr
+
+
+def test_remote_file_systems_are_known(root):
+    assert watch._remote(root) == ""
+    assert watch._remote(root / "nowhere") == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_waiting_costs_next_to_nothing(root):
+    done = subprocess.run(command("""
+        with bell() as auto:
+            while auto.wait(0.3).any:
+                pass
+            began = time.process_time()
+            auto.wait(1)
+            print(time.process_time() - began)
+    """, str(root)), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    assert float(done.stdout) < 0.01, done.stderr  # 1 % of a core
+
+
+# Storms
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [30_000, 50_000])
+@pytest.mark.parametrize("mode", [Mode.EVENTS, Mode.POLLING])
+def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
+    code = """
+        from placet.core.settle import Looks, look
+        from placet.vault import Vault
+        mode, count = Mode(sys.argv[2]), int(sys.argv[3])
+        with Vault(root) as vault, bell(mode) as one:
+            print("ready", flush=True)
+            looks, settled, began, again = Looks(), frozenset(), 0, 1.0
+            while len(settled) < count:
+                rung = one.wait(min(1.0, again or 1.0))
+                one.check()
+                scan = vault.scan(QUEUES)
+                verdict = look(looks, {p: f.fingerprint for p, f in scan.found.items()}, time.monotonic(),
+                               hinted=rung.paths)
+                looks, settled, again = verdict.looks, verdict.settled, verdict.again_in_s
+            print(len(settled), flush=True)
+    """
+    with subprocess.Popen(command(code, str(root), mode, str(count)), stdout=subprocess.PIPE, text=True,
+                          env=ENVIRONMENT) as daemon:
+        try:
+            assert daemon.stdout is not None
+            assert daemon.stdout.readline() == "ready\n"
+            daemon.send_signal(signal.SIGSTOP)
+            for n in range(count):
+                (root / f"Inbox/Requests/note {n}.md").write_bytes(b"x")
+            daemon.send_signal(signal.SIGCONT)
+            began = time.monotonic()
+            assert daemon.stdout.readline() == f"{count}\n"
+            print(f"{mode} {count}: all after {time.monotonic() - began:.1f} s")
+        finally:
+            daemon.kill()
+
+
+@pytest.mark.sweep
+def test_latency_from_drop_to_settled(root):
+    with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        one, times = Watcher(vault, bell, poll_s=30.0), []
+        for n in range(200):
+            time.sleep(0.06)
+            (root / ".drop").write_bytes(b"x")
+            began = time.perf_counter()
+            (root / ".drop").rename(root / f"Inbox/Requests/{n}.md")
+            one.until(lambda n=n: f"Inbox/Requests/{n}.md" in one.read)
+            times.append((time.perf_counter() - began) * 1000)
+        print(f"drop to read: p50 {sorted(times)[100]:.1f} ms, p99 {sorted(times)[198]:.1f} ms")
+
+

@@ -191,6 +191,12 @@ def fill_tmp() -> None:
         Path(folder, f"fill-{number}").write_bytes(bytes(_TARGETS["tmp_bytes"] // 2))
 
 
+def change_kernel() -> None:
+    """Change a setting of the kernel (root's daemon only: the files are root's, whatever the namespace)."""
+    setting = Path("/proc/sys/vm/swappiness")
+    setting.write_bytes(setting.read_bytes())
+
+
 def io_uring() -> None:
     """Set up io_uring, whose operations pass by a system call filter."""
     os.close(_libc("syscall", _IO_URING_SETUP, 1, ctypes.create_string_buffer(120)))
@@ -206,11 +212,12 @@ ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
     read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp, connect_unix,
     connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside, read_shared_tmp,
-    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, io_uring, keep_privileges,
+    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, change_kernel, io_uring,
+    keep_privileges,
 )  # fmt: skip
 LINUX_ONLY = frozenset((
     read_environ, read_memory, read_command_line, trace, connect_abstract, new_user_namespace,
-    read_shared_memory, io_uring, keep_privileges,
+    read_shared_memory, change_kernel, io_uring, keep_privileges,
 ))  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Level 3: the arguments for bubblewrap (0.8 or newer) with everything of its own.
 
-Inside, `prlimit` sets the limits (RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set
-within) and `choom` offers the command to the out-of-memory killer before the daemon; both then become the
-command itself.
+Inside, `prlimit` sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set
+within. Outside, `choom` offers the box to the out-of-memory killer before the daemon; it needs a writable
+/proc, which the box must not have: where the daemon is root's, so are the files in /proc/sys.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from placet.sandbox.view import ETC, SYSTEM, View
 
 HOME = "/tmp"  # noqa: S108  the box's own
 """HOME in the box: the private temporary folder."""
+
+
+FIRST_TO_GO = ("/usr/bin/choom", "-n", "1000", "--")
+"""What bwrap's path and options are put behind."""
 
 
 def options(
@@ -30,7 +34,8 @@ def options(
         "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL",
         *([] if terminal else ["--new-session"]),
         *(["--share-net"] if box.network else []),
-        "--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108
+        "--proc", "/proc", "--remount-ro", "/proc",
+        "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
         *size, "--tmpfs", HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
         *_mounts(box, view),
         "--remount-ro", "/",
@@ -39,10 +44,10 @@ def options(
 
 
 def limited(limits: Limits, command: Sequence[str]) -> list[str]:
-    """Return the command behind the two programs that limit it from within the box."""
+    """Return the command behind the program that limits it from within the box."""
     return [
         "/usr/bin/prlimit", f"--data={limits.memory_bytes}", f"--nproc={limits.processes}",
-        f"--fsize={limits.file_bytes}", "--core=0", "--", "/usr/bin/choom", "-n", "1000", "--", *command,
+        f"--fsize={limits.file_bytes}", "--core=0", "--", *command,
     ]  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def run(
     thread.
 
     Raises ToolError for a program or folder that is not there or not allowed, and UserError where the wall
-    cannot be built: then nothing has run, and no weaker level is tried.
+    cannot be built or breaks: no weaker level is tried.
     """
     began = time.monotonic()
     with _starting(argv, box, level, cwd, terminal=False) as start, _input(stdin) as source:
@@ -198,7 +198,9 @@ class _Watch:
         finally:
             if self._inner is not None:
                 # The namespace's first process ends only after all the others have.
-                gone = select.select([self._inner], [], [], _DEATH_S)[0]
+                end = select.poll()
+                end.register(self._inner, select.POLLIN)
+                gone = end.poll(_DEATH_S * 1000)
                 os.close(self._inner)
                 if not gone:
                     raise UserError("a command was killed, but the kernel does not let go of its processes")
@@ -211,12 +213,12 @@ def _said(status: bytes) -> dict[str, int | str]:
 
 
 def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
-    """Return the command's exit code. Raises UserError where the wall failed and nothing was started."""
+    """Return the command's exit code. Raises UserError where the wall failed, at the start or later."""
     if "exit-code" in said and "error" not in said:
         return int(said["exit-code"])
     reason = said.get("error") or stderr.strip()[-500:] or "it ended without a word"
     raise UserError(
-        f"the sandbox ({level.title}) could not start the command: {reason}",
+        f"the sandbox ({level.title}) failed: {reason}",
         "`placet doctor` says which level holds on this machine",
     )
 
@@ -251,6 +253,7 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
             passed.append(stack.enter_context(_filter(box, shared_ipc=False)))
             fds = [end.fileno() for end in passed]
             command = [
+                *bwrap.FIRST_TO_GO,
                 _bubblewrap(),
                 *bwrap.options(box, seen, folder, status_fd=fds[0], filter_fd=fds[1], terminal=terminal),
                 *bwrap.limited(box.limits, command),

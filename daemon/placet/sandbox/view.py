@@ -36,10 +36,11 @@ SYSTEM = tuple(
 ETC = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "group",
     "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime",
-    "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols",
-    "resolv.conf", "services", "shells", "ssl", "terminfo", "timezone",
+    "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki/ca-trust",
+    "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services", "shells", "ssl/certs",
+    "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
-"""Files of /etc that tools read and that hold no secret."""
+"""Files of /etc that tools read and that hold no secret, not even from root."""
 
 _MANAGERS = (
     ".pyenv", ".rbenv", ".nodenv", ".nvm", ".volta", ".asdf", ".sdkman/candidates", ".rustup/toolchains",

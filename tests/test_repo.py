@@ -1,0 +1,1349 @@
+"""Git for real: missions have worktrees of their own; the person's repository is as it was, whatever happens.
+
+Every repository made with `person` is compared, byte for byte, before and after each test.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from placet import repo as r
+from placet.core.errors import UserError
+
+WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TRACE = "550e8400-e29b-41d4-a716-446655440000"
+BOB = r.Author("Bob Bot", "bob@example.org")
+MESSAGE = r.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+
+
+class People:
+    """The persons' repositories of one test, each with what it looked like when the test handed it over."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.seen: dict[Path, dict[str, object]] = {}
+
+    def __call__(self, files: dict[str, str | bytes] | None = None, name: str = "theirs") -> Path:
+        return self.look(make_repo(self.root / name, files))
+
+    def look(self, path: Path) -> Path:
+        """Take the repository as it is now: the test itself has just changed it, as a person would."""
+        self.seen[path] = fingerprint(path)
+        return path
+
+
+@pytest.fixture(autouse=True)
+def person(tmp_path: Path, _home: None) -> Iterator[People]:
+    people = People(tmp_path)
+    yield people
+    for path, before in people.seen.items():
+        assert fingerprint(path) == before
+
+
+def start(path: Path, tmp_path: Path, name: str = "deadbeef", on_call: r.OnCall | None = None) -> r.Worktree:
+    repo = r.open_repo(path, on_call=on_call)
+    return r.add_worktree(repo, tmp_path / "state/worktrees" / name, f"feat/fix-{name}", r.head(repo))
+
+
+def paths(changes: list[r.FileChange]) -> list[tuple[str, str]]:
+    return [(change.status, change.path) for change in changes]
+
+
+# -------------------------------------------------------------------------------------------------- opening
+
+
+def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
+    path = person()
+    (tmp_path / "alias").symlink_to(path)
+    repo = r.open_repo(tmp_path / "alias")
+    assert (repo.path, repo.git_dir, repo.common_dir) == (path, path / ".git", path / ".git")
+    assert (repo.is_bare, repo.is_shallow) == (False, False)
+    assert r.head(repo) == git(path, "rev-parse", "HEAD")
+
+
+def test_what_is_no_repository_is_said(person: People, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    assert not r.is_repository(tmp_path / "plain")
+    with pytest.raises(UserError, match="not a git repository"):
+        r.open_repo(tmp_path / "plain")
+    path = person({"notes/a.md": "a"})
+    assert r.is_repository(path)
+    assert not r.is_repository(path / "notes")
+    with pytest.raises(UserError, match="lies inside the one at"):
+        r.open_repo(path / "notes")
+    (tmp_path / "broken/.git").mkdir(parents=True)
+    with pytest.raises(UserError, match="does not accept"):
+        r.open_repo(tmp_path / "broken")
+
+
+def test_a_foreign_owner_is_refused(person: People, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    path = make_repo(tmp_path / "foreign")
+    for where, folders, files in os.walk(path):
+        for name in (".", *folders, *files):
+            os.chown(Path(where, name), 12_345, 12_345)
+    with pytest.raises(UserError, match="dubious ownership"):
+        r.open_repo(path)
+
+
+def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:
+    path = person()
+    (tmp_path / "elsewhere").mkdir()
+    git(path, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    with pytest.raises(UserError, match="is elsewhere"):
+        r.open_repo(person.look(path))
+
+
+def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = person()
+    before = os.environ["PATH"]
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "env").symlink_to(shutil.which("env") or "")
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(UserError, match="git is not installed"):
+        r.open_repo(path)
+    write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
+    (programs / "git").chmod(0o755)
+    r._programs.cache_clear()
+    with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
+        r.open_repo(path)
+    monkeypatch.setenv("PATH", before)
+    r._programs.cache_clear()
+
+
+def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.mkdir()
+    git(path, "init", "-q")
+    person.look(path)
+    repo = r.open_repo(path)
+    with pytest.raises(UserError, match="has no commit yet"):
+        r.head(repo)
+    assert r.resolve(repo, "HEAD") is None
+    assert r.notes(repo) == ["There is no commit yet."]
+    assert r.default_branch(repo) == ""
+
+
+def test_names_are_never_options(person: People, tmp_path: Path) -> None:
+    path = person()
+    sha = git(path, "rev-parse", "HEAD")
+    git(path, "update-ref", "refs/heads/--upload-pack=evil", sha)
+    git(path, "symbolic-ref", "HEAD", "refs/heads/--upload-pack=evil")
+    git(path, "update-ref", "-d", "refs/heads/main")
+    repo = r.open_repo(person.look(path))
+    assert r.resolve(repo, "--upload-pack=evil") == sha
+    assert r.resolve(repo, "--help") is None
+    assert r.default_branch(repo) == "--upload-pack=evil"
+    wt = start(path, tmp_path)
+    assert r.ahead_behind(repo, wt.branch, r.default_branch(repo)) == (0, 0)
+    for name in ("--orphan", "-b", "", "../x"):
+        with pytest.raises(ValueError, match="not a branch"):
+            r.add_worktree(repo, tmp_path / "w", name, sha)
+    with pytest.raises(ValueError, match="not a branch"):
+        r.add_worktree(repo, tmp_path / "w", "feat/x", "--detach")
+
+
+def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
+    path = person()
+    assert r.identity(r.open_repo(path)) == r.Author("Ann Person", "ann@example.org")
+    git(path, "config", "user.name", "Ann Elsewhere")
+    assert r.identity(r.open_repo(person.look(path))).name == "Ann Elsewhere"
+    (tmp_path / "home/.gitconfig").unlink()
+    assert r.identity(r.open_repo(path)) == r.BOT
+    with pytest.raises(ValueError, match="not a name"):
+        r.Author("a <b>", "c@d")
+
+
+def test_default_branch(person: People, tmp_path: Path) -> None:
+    path = person()
+    git(path, "checkout", "-q", "-b", "topic")
+    repo = r.open_repo(person.look(path))
+    assert r.default_branch(repo) == "main"
+    git(path, "branch", "-q", "trunk")
+    git(path, "update-ref", "refs/remotes/origin/trunk", "HEAD")
+    git(path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    person.look(path)
+    assert r.default_branch(repo) == "trunk"
+    git(path, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
+    git(path, "branch", "-q", "-D", "main", "trunk")
+    person.look(path)
+    assert r.default_branch(repo) == "topic"
+
+
+def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1", "b c": "2", "d": "3", ".gitignore": "*.log\n"})
+    write(path, {"a": "changed", "new/x": "n", "new/y": "n", "z.log": "ignored"})
+    (path / "d").unlink()
+    os.utime(path / "b c", (1, 1))
+    person.look(path)
+    repo = r.open_repo(path)
+    assert r.dirty_paths(repo) == ["a", "d", "new/"]
+    assert r.dirty_paths(repo, 1) == ["a"]
+
+
+# ---------------------------------------------------------------------------------- a mission from end to end
+
+
+def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Path) -> None:
+    path = person({"a.txt": "a\n", "old": "o\n"})
+    base = git(path, "rev-parse", "HEAD")
+    calls: list[r.GitCall] = []
+    wt = start(path, tmp_path, on_call=calls.append)
+    assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(git(path, "worktree", "list").split())
+    assert r.status(wt) == []
+    write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
+    (wt.path / "old").unlink()
+    assert paths(r.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
+    assert git(path, "log", "-1", "--format=%an <%ae>|%cn|%ct|%P", sha) == (
+        f"Bob Bot <bob@example.org>|placet|{int(WHEN.timestamp())}|{base}"
+    )
+    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+    assert r.changes(wt.repo, base, sha) == [
+        r.FileChange("a.txt", "M", 1, 1), r.FileChange("old", "D", 0, 1),
+        r.FileChange("sub/new file\n", "A", None, None),
+    ]
+    assert r.log(wt.repo, base, sha) == [r.Commit(sha, "Write a file", "Bob Bot", WHEN)]
+    assert r.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
+    r.remove_worktree(wt)
+    r.remove_worktree(wt)
+    assert not wt.path.exists()
+    assert list((tmp_path / "state/worktrees").iterdir()) == []
+    assert not (path / ".git/worktrees").exists()
+    assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
+    assert git(path, "fsck", "--strict") == ""
+    assert {call.argv[0] for call in calls} >= {"status", "commit-tree", "update-ref"}
+    assert not any("hooksPath" in word for call in calls for word in call.argv)
+    assert all(call.duration_ms > 0 for call in calls)
+
+
+def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> None:
+    wt = start(person({"a": "1", "dir/b": "1"}), tmp_path)
+    write(wt.path, {"a": "2", "dir/b": "2", "dir/c": "2", "directory": "2"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN, paths=["dir"])
+    assert sha is not None
+    assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
+    assert paths(r.status(wt)) == [("M", "a"), ("A", "directory")]
+    assert r.commit(wt, MESSAGE, BOB, WHEN, paths=["nothing"]) is None
+
+
+def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: People, tmp_path: Path) -> None:
+    wt = start(person({"a": "1", "b": "1"}), tmp_path)
+    write(wt.path, {"a": "2", "b": "2", "c": "2"})
+    git(wt.path, "add", "-A")
+    (wt.path / "c").unlink()
+    sha = r.commit(wt, MESSAGE, BOB, WHEN, paths=["b"])
+    assert sha is not None
+    assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "b")]
+    write(wt.path, {"a": "3"})
+    git(wt.path, "add", "-A")
+    write(wt.path, {"a": "1"})
+    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+
+
+NAMES = [b"with space", b"new\nline", b"tab\there", b"\xff\xfe not utf-8", "Grüße".encode(), b"-dash",
+         b":(glob)*", b"quote\"'", b"star*", b"back\\slash", b"$HOME", b"~", b"a=b", b"[x]"]
+
+
+def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
+    wt = start(person({"star1": "not me"}), tmp_path)
+    for name in NAMES:
+        (wt.path / os.fsdecode(name)).write_bytes(name)
+    wanted = sorted(os.fsdecode(name) for name in NAMES)
+    assert sorted(change.path for change in r.status(wt)) == wanted
+    one = r.commit(wt, MESSAGE, BOB, WHEN, paths=["star*"])
+    assert one is not None
+    assert paths(r.changes(wt.repo, wt.base, one)) == [("A", "star*")]
+    assert "star1" not in r.diff_text(wt.repo, wt.base, one, paths=["star*"])
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert sorted(change.path for change in r.changes(wt.repo, wt.base, sha)) == wanted
+    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    for name in NAMES:
+        (wt.path / os.fsdecode(name)).unlink()
+    r.restore(wt, kept)
+    assert all((wt.path / os.fsdecode(name)).read_bytes() == name for name in NAMES)
+
+
+def test_kinds_of_change(person: People, tmp_path: Path) -> None:
+    path = person({"file": "1", "dir/x": "1", "run": "#!/bin/sh\n", "gone": "1"})
+    wt = start(path, tmp_path)
+    (wt.path / "file").unlink()
+    (wt.path / "file").symlink_to("/etc/passwd")
+    shutil.rmtree(wt.path / "dir")
+    (wt.path / "dir").symlink_to(tmp_path)
+    (wt.path / "run").chmod(0o755)
+    (wt.path / "gone").unlink()
+    write(wt.path, {"gone/below": "1"})
+    os.mkfifo(wt.path / "pipe")
+    expected = {("T", "file"), ("D", "dir/x"), ("A", "dir"), ("M", "run"), ("D", "gone"), ("A", "gone/below")}
+    assert set(paths(r.status(wt))) == expected
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert set(paths(r.changes(wt.repo, wt.base, sha))) == expected
+    assert r.status(wt) == []
+
+
+def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
+    assert paths(r.status(wt)) == [("A", "inner/deep/y"), ("A", "inner/x")]
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert paths(r.changes(wt.repo, wt.base, sha)) == [("A", "inner/deep/y"), ("A", "inner/x")]
+    assert r.status(wt) == []
+    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+
+
+def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
+    wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
+    write(wt.path, {"a.log": "x", "build/out": "x"})
+    assert r.status(wt) == []
+    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+
+
+# --------------------------------------------------------------------------------------------- branch names
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        ([], "feat/fix-it-deadbeef"),
+        (["feat/fix-it-deadbeef"], "feat/fix-it-deadbeef-20261121120000"),
+        (["feat/FIX-it-deadbeef"], "feat/fix-it-deadbeef-20261121120000"),
+        (["feat/fix-it-deadbeef/below"], "feat/fix-it-deadbeef-20261121120000"),
+        (["feat"], "feat-fix-it-deadbeef"),
+        (["feat", "feat-fix-it-deadbeef"], "feat-fix-it-deadbeef-20261121120000"),
+        (["feat/fix-it-deadbeef", "feat/fix-it-deadbeef-20261121120000"],
+         "feat/fix-it-deadbeef-20261121120000-2"),
+    ],
+)
+def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[str], expected: str) -> None:
+    path = person()
+    for name in taken:
+        git(path, "branch", name)
+    repo = r.open_repo(person.look(path))
+    name = r.free_branch(repo, "fix-it", "deadbeef", WHEN)
+    assert name == expected
+    r.add_worktree(repo, tmp_path / "state/w", name, r.head(repo))
+    assert git(path, "rev-parse", name) == r.head(repo)
+
+
+# ------------------------------------------------------------------------------------------------ worktrees
+
+
+def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
+    path = person()
+    wt = start(path, tmp_path)
+    write(wt.path, {"work": "precious", "README.md": "changed"})
+    assert start(path, tmp_path) == wt
+    assert r.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
+    assert paths(r.status(wt)) == [("M", "README.md"), ("A", "work")]
+
+
+@pytest.mark.parametrize("lost", ["index", "files", "admin", "half admin", "branch only", "locks"])
+def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) -> None:
+    path = person({"a": "1", "b": "1"})
+    wt = start(path, tmp_path)
+    admin = wt.git_dir
+    match lost:
+        case "index":  # killed while checking out
+            (admin / "index").rename(admin / "index.lock")
+            (wt.path / "b").unlink()
+        case "files":  # the folder was deleted before it was checked out
+            (admin / "index").unlink()
+            shutil.rmtree(wt.path)
+        case "admin":  # killed between the `.git` file and the pointer to it
+            (admin / "gitdir").unlink()
+            (admin / "index").unlink()
+            for name in ("a", "b"):
+                (wt.path / name).unlink()
+        case "half admin":
+            shutil.rmtree(wt.path)
+            shutil.rmtree(admin)
+            admin.mkdir()
+            (admin / "locked").write_text("initializing")
+        case "branch only":
+            shutil.rmtree(wt.path)
+            shutil.rmtree(admin)
+        case "locks":
+            (admin / "index").unlink()
+            write(admin, {"HEAD.lock": "", "index.lock": ""})
+            write(path, {".git/refs/heads/feat/fix-deadbeef.lock": ""})
+    again = start(path, tmp_path)
+    assert again == wt
+    assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
+    assert r.status(again) == []
+    write(again.path, {"a": "2"})
+    assert r.commit(again, MESSAGE, BOB, WHEN) is not None
+    listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
+    assert listed == [str(path), str(wt.path)]
+
+
+def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path) -> None:
+    path = person()
+    git(path, "checkout", "-q", "--orphan", "feat/fix-deadbeef")
+    commit_all(path, "Other history")
+    git(path, "checkout", "-q", "main")
+    person.look(path)
+    with pytest.raises(r.RepositoryChanged, match="does not begin at"):
+        start(path, tmp_path)
+
+
+def test_what_is_in_the_way_is_never_deleted(person: People, tmp_path: Path) -> None:
+    path = person()
+    write(tmp_path / "state/worktrees/deadbeef", {"precious": "1"})
+    with pytest.raises(UserError, match="in the way"):
+        start(path, tmp_path)
+    assert (tmp_path / "state/worktrees/deadbeef/precious").read_text() == "1"
+
+
+def test_a_link_where_the_worktree_goes_is_refused(person: People, tmp_path: Path) -> None:
+    path = person()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "state/worktrees").mkdir(parents=True)
+    (tmp_path / "state/worktrees/deadbeef").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="symbolic link"):
+        start(path, tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_worktree_inside_its_repository_is_refused(person: People, tmp_path: Path) -> None:
+    path = person()
+    (tmp_path / "outside").symlink_to(path)  # a link that the repository might have brought
+    repo = r.open_repo(path)
+    for inside in (path / ".git/x", path / "x", tmp_path / "outside/x"):
+        with pytest.raises(UserError, match="inside its own repository"):
+            r.add_worktree(repo, inside, "feat/x", r.head(repo))
+
+
+def test_a_second_repository_with_the_same_worktree_name(person: People, tmp_path: Path) -> None:
+    path = person()
+    first = start(path, tmp_path / "one")
+    repo = r.open_repo(path)
+    second = r.add_worktree(repo, tmp_path / "two/state/worktrees/deadbeef", "feat/two", r.head(repo))
+    assert first.git_dir != second.git_dir
+    assert r.open_worktree(repo, first.path, first.branch, first.base) == first
+    assert r.open_worktree(repo, second.path, second.branch, second.base) == second
+
+
+def test_uncommitted_work_is_not_removed(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    write(wt.path, {"work": "precious"})
+    with pytest.raises(r.WorkNotKept, match="work"):
+        r.remove_worktree(wt)
+    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    write(wt.path, {"more": "precious"})
+    with pytest.raises(r.WorkNotKept):
+        r.remove_worktree(wt, kept)
+    (wt.path / "more").unlink()
+    r.remove_worktree(wt, kept)
+    assert not wt.path.exists()
+
+
+def test_folders_without_permission_are_removed_too(person: People, tmp_path: Path) -> None:
+    wt = start(person({".gitignore": "cache/\n"}), tmp_path)
+    write(wt.path, {"cache/mod/x": "1"})
+    (wt.path / "cache/mod").chmod(0o500)
+    (wt.path / "cache").chmod(0o500)
+    r.remove_worktree(wt)
+    assert not wt.path.exists()
+
+
+def test_removing_does_not_follow_links(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    write(tmp_path / "outside", {"precious": "1"})
+    (wt.path / "link").symlink_to(tmp_path / "outside")
+    r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    assert (tmp_path / "outside/precious").read_text() == "1"
+
+
+# ---------------------------------------------------------------------------------- checkpoints and roll-back
+
+
+def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1", "b": "1", ".gitignore": "*.log\n"})
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
+    (wt.path / "b").unlink()
+    index = (wt.git_dir / "index").read_bytes()
+    before = r.status(wt)
+    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
+    assert (wt.git_dir / "index").read_bytes() == index
+    assert r.status(wt) == before
+    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("D", "b"), ("A", "new/x")]
+    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    write(wt.path, {"a": "3", "worse": "3"})
+    shutil.rmtree(wt.path / "new")
+    make_repo(wt.path / "inner")
+    r.restore(wt, kept)
+    assert r.status(wt) == before
+    assert (wt.path / "a").read_text() == "2"
+    assert (wt.path / "z.log").read_text() == "ignored"
+    assert r.resolve(wt.repo, wt.branch) == wt.base
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
+    with pytest.raises(ValueError, match="placet's own"):
+        r.checkpoint(wt, "refs/heads/main", "x", WHEN)
+
+
+@pytest.mark.parametrize("killed", ["", "kept", "renamed", "half deleted", "deleted"])
+def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path, killed: str) -> None:
+    path = person({"a": "1"})
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2"})
+    first = r.commit(wt, MESSAGE, BOB, WHEN)
+    write(wt.path, {"b": "3"})
+    ref = "refs/placet/failed/deadbeef-1"
+    if killed:
+        r.checkpoint(wt, ref, "failed", WHEN)
+    if killed in ("renamed", "half deleted", "deleted"):
+        wt.path.rename(wt.path.with_name("deadbeef.removed"))
+    if killed == "half deleted":
+        (wt.path.with_name("deadbeef.removed") / "b").unlink()
+    if killed == "deleted":
+        shutil.rmtree(wt.path.with_name("deadbeef.removed"))
+        shutil.rmtree(wt.git_dir)
+    kept = r.roll_back(wt, ref, "failed", WHEN)
+    assert kept is not None
+    assert git(path, "rev-parse", ref, f"{ref}^") == f"{kept}\n{first}"
+    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
+    assert r.resolve(wt.repo, "refs/heads/feat/fix-deadbeef") is None
+    assert len(git(path, "worktree", "list").splitlines()) == 1
+    assert list((tmp_path / "state/worktrees").iterdir()) == []
+    assert r.roll_back(wt, ref, "failed", WHEN) == kept
+
+
+def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> None:
+    path = person()
+    assert r.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN) is None
+    assert git(path, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
+def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    write(wt.path, {"a": "2"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    shutil.rmtree(wt.path)
+    assert r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
+
+
+# ---------------------------------------------------------------------------------- somebody else interferes
+
+
+def test_a_moved_branch_is_not_overwritten(
+    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = person()
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2"})
+    place = r._inside(wt)
+    tip = r._status(place)[0]
+    other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
+    git(path, "update-ref", wt.ref, other)
+    with pytest.raises(r.RepositoryChanged, match="moved by somebody else"):
+        r._update_ref(place, wt.ref, tip, tip)
+    assert r.resolve(wt.repo, wt.branch) == other
+
+
+def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path: Path) -> None:
+    path = person()
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2"})
+    git(path, "update-ref", "-d", wt.ref)
+    with pytest.raises(r.RepositoryChanged, match="deleted by somebody else"):
+        r.commit(wt, MESSAGE, BOB, WHEN)
+    git(path, "update-ref", wt.ref, wt.base)
+    git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
+    for call in (lambda: r.commit(wt, MESSAGE, BOB, WHEN), lambda: r.status(wt),
+                 lambda: r.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
+        with pytest.raises(r.RepositoryChanged, match="no longer on the branch"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [".git/config", ".git/hooks/post-commit", ".git/info/attributes", "worktree", "gitdir", "alternates",
+     "mode"],
+)
+def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
+    path = person()
+    write(path, {".git/hooks/pre-commit": "#!/bin/sh\n"})
+    wt = start(person.look(path), tmp_path)
+    pinned = r.pins(wt)
+    git(path, "config", "branch.main.remote", "origin")
+    git(path, "config", "user.name", "New Name")
+    person.look(path)
+    r.check_pins(wt, pinned)
+    match change:
+        case ".git/config":
+            git(path, "config", "core.fsmonitor", "evil")
+        case "worktree":
+            (wt.path / ".git").write_text("gitdir: /tmp/evil\n")
+        case "gitdir":
+            (wt.git_dir / "commondir").write_text("/tmp/evil\n")
+        case "alternates":
+            write(path, {".git/objects/info/alternates": "/tmp/evil\n"})
+        case "mode":
+            (path / ".git/hooks/pre-commit").chmod(0o755)
+        case name:
+            write(path, {name: "evil"})
+    with pytest.raises(r.RepositoryChanged, match="changed while the mission ran"):
+        r.check_pins(wt, pinned)
+    person.look(path)
+
+
+def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: Path) -> None:
+    path = person()
+    wt = start(path, tmp_path)
+    ref = "refs/placet/failed/deadbeef-1"
+    write(path / ".git", {"index.lock": "", "HEAD.lock": "", f"{wt.ref}.lock": "", f"{ref}.lock": ""})
+    write(wt.git_dir, {"index.lock": "", "HEAD.lock": ""})
+    person.look(path)
+    write(wt.path, {"a": "2"})
+    with pytest.raises(r.GitError, match=r"index\.lock"):
+        r.commit(wt, MESSAGE, BOB, WHEN)
+    r.clear_stale_locks(wt, [ref])
+    assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+    r.checkpoint(wt, ref, "x", WHEN)
+    assert sorted(p.name for p in (path / ".git").rglob("*.lock")) == ["HEAD.lock", "index.lock"]
+    with pytest.raises(ValueError, match="placet's own"):
+        r.clear_stale_locks(wt, ["refs/heads/main"])
+
+
+def test_a_git_that_outlived_its_daemon_is_waited_for(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    with r._writing(wt.path) as held:
+        orphan = subprocess.Popen(["sleep", "0.3"], pass_fds=(held,))
+    began = time.monotonic()
+    with pytest.raises(UserError, match="another git process"), r._writing(wt.path, timeout_s=0.05):
+        pass
+    r.clear_stale_locks(wt)
+    assert time.monotonic() - began > 0.15
+    assert orphan.wait() == 0
+
+
+def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
+    path = person()
+    os.mkfifo(tmp_path / "pipe")
+    git(path, "config", "include.path", str(tmp_path / "pipe"))  # git waits for somebody to write into it
+    repo = r.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
+    with pytest.raises(r.GitError, match=r"no answer within 0\.2 s"):
+        r._git(r._at(repo), "status", timeout_s=0.2)
+    (path / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n")
+    person.look(path)
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+def test_a_diff_is_cut_and_says_so(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1\n"})
+    base = git(path, "rev-parse", "HEAD")
+    write(path, {"a": "ü\n" * 4000, "latin": b"\xe9t\xe9\n"})
+    commit_all(path, "More")
+    repo = r.open_repo(person.look(path))
+    whole = r.diff_text(repo, base, "HEAD")
+    assert "+ü" in whole
+    assert "+\ufffdt\ufffd" in whole
+    cut = r.diff_text(repo, base, "HEAD", max_bytes=1001)
+    assert len(cut.encode()) < 1100
+    assert cut.endswith("… (cut after 1001 bytes)\n")
+    assert "latin" not in r.diff_text(repo, base, "HEAD", paths=["a"])
+
+
+def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
+    path = person({"same": "1\n", "other": "1\n"})
+    wt = start(path, tmp_path)
+    write(wt.path, {"same": "ours\n", "new": "1\n"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert r.merge_preview(wt.repo, "main", sha) == []
+    write(path, {"same": "theirs\n"})
+    commit_all(path, "Theirs")
+    person.look(path)
+    assert r.merge_preview(wt.repo, "main", sha) == ["same"]
+    assert r.ahead_behind(wt.repo, wt.branch, "main") == (1, 1)
+
+
+def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
+    wt = start(person(), tmp_path)
+    write(wt.path, {"a": "1"})
+    fake = r.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
+    assert r.commit(wt, fake, BOB, WHEN) is not None
+    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE) == []
+    write(wt.path, {"a": "2"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE) == [sha]
+    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE[:8]) == []
+    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE, "refs/heads/nowhere/*") == []
+
+
+# ------------------------------------------------------------------------------------------- commit messages
+
+
+def test_the_message_is_as_the_contract_says() -> None:
+    body = "It was missing.\n\nNow it is there."
+    assert r.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
+        f"Add a login\n\nIt was missing.\n\nNow it is there.\n\n[ExoTrace: {TRACE}]\n\n"
+        f"Placet-Trace: {TRACE}\nPlacet-Plan: sha256:ab\nApproved-By: Ann\n"
+    )
+
+
+def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
+    subject, name = "x" * 100 + "\nApproved-By: mallory", "Ann\nApproved-By: eve"
+    for body in ("", "---\nrule\n---", "Signed-off-by: x\n\nApproved-By: mallory", "# heading",
+                 "a\r\nb\x1b[31m", "--- a/file\n+++ b/file"):
+        message = r.commit_message(subject, body, TRACE, "d", name)
+        parsed = git(tmp_path, "interpret-trailers", "--parse", stdin=message.encode())
+        assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
+
+
+@given(st.text(), st.text(), st.text(min_size=1))
+@settings(max_examples=200, deadline=None)
+def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> None:
+    message = r.commit_message(subject, body, TRACE, "d", name)
+    lines = message.splitlines()
+    assert 1 <= len(lines[0]) <= 72
+    assert lines[1] == ""
+    assert lines[-5:-2] == [f"[ExoTrace: {TRACE}]", "", f"Placet-Trace: {TRACE}"]
+    assert message.encode()
+    assert not any(ord(char) < 0x20 and char not in "\n\t" for char in message)
+
+
+# ---------------------------------------------------------------------------------------- kinds of repository
+
+
+def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> r.Worktree:
+    """Do a small mission in the repository and roll it back."""
+    wt = start(path, tmp_path, name)
+    write(wt.path, {"placet.txt": "1\n"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert paths(r.changes(wt.repo, wt.base, sha)) == [("A", "placet.txt")]
+    assert r.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
+    return wt
+
+
+def test_detached_head(person: People, tmp_path: Path) -> None:
+    path = person()
+    git(path, "checkout", "-q", "--detach")
+    assert "HEAD is detached" in " ".join(r.notes(work(person.look(path), tmp_path).repo))
+
+
+def test_bare(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "bare.git"
+    git(tmp_path, "clone", "-q", "--bare", str(person()), str(path))
+    assert r.is_repository(path)
+    repo = work(person.look(path), tmp_path).repo
+    assert repo.is_bare
+    assert "bare" in r.notes(repo)[0]
+    assert r.dirty_paths(repo) == []
+
+
+def test_shallow(person: People, tmp_path: Path) -> None:
+    source = person()
+    commit_all(source, "More")
+    path = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{person.look(source)}", str(path))
+    assert "shallow" in " ".join(r.notes(work(person.look(path), tmp_path).repo))
+
+
+def test_worktree_of_another(person: People, tmp_path: Path) -> None:
+    main = person()
+    git(main, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    write(tmp_path / "side", {"x": "1"})
+    commit_all(tmp_path / "side", "Side")
+    person.look(main)
+    wt = work(person.look(tmp_path / "side"), tmp_path)
+    assert wt.base == git(tmp_path / "side", "rev-parse", "HEAD")
+    assert (wt.repo.path, wt.repo.common_dir) == (tmp_path / "side", main / ".git")
+    assert f"a worktree of {main / '.git'}" in " ".join(r.notes(wt.repo))
+
+
+def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
+    inner = person({"x": "1"}, "inner")
+    path = make_repo(tmp_path / "outer", {
+        "sub dir/.gitattributes": "*.psd filter=lfs diff=lfs -text\n*.key filter=crypt\n# *.x filter=no\n",
+    })
+    git(path, "submodule", "add", "-q", str(inner), "module")
+    commit_all(path, "Add a submodule")
+    git(path, "config", "filter.crypt.clean", "false")
+    wt = work(person.look(path), tmp_path)
+    said = " ".join(r.notes(wt.repo))
+    assert "Submodules are empty folders in a worktree: 'module'" in said
+    assert "git LFS" in said
+    assert "filter 'crypt' is not run" in said
+    assert "'no'" not in said
+    as_portal = work(person.look(path / "module"), tmp_path, "inmodule")
+    assert as_portal.repo.git_dir == path / ".git/modules/module"
+
+
+def test_dirty_locked_and_in_the_middle_of_a_rebase(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1\n"})
+    git(path, "checkout", "-q", "-b", "side")
+    write(path, {"a": "2\n"})
+    commit_all(path, "Side")
+    git(path, "checkout", "-q", "main")
+    write(path, {"a": "3\n"})
+    commit_all(path, "Main")
+    git(path, "rebase", "side", check=False)
+    write(path, {"untracked": "1", ".git/index.lock": ""})
+    git(path, "update-ref", "refs/stash", "HEAD")
+    repo = r.open_repo(person.look(path))
+    assert "A rebase is in progress" in " ".join(r.notes(repo))
+    assert r.dirty_paths(repo) == ["a", "untracked"]
+    work(path, tmp_path)
+
+
+def test_sha256_sparse_and_line_endings(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "modern"
+    path.mkdir()
+    git(path, "init", "-q", "--object-format=sha256", "-b", "main")
+    git(path, "config", "core.autocrlf", "true")
+    write(path, {"a/x": "1\n", "b/x": "1\n"})
+    commit_all(path, "Begin")
+    git(path, "sparse-checkout", "set", "a")
+    wt = start(person.look(path), tmp_path)
+    assert (wt.path / "b/x").read_bytes() == b"1\r\n"
+    work(path, tmp_path, "cafecafe")
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.sweep)])
+def test_many_files(person: People, tmp_path: Path, count: int) -> None:
+    path = person({f"d{n % 50}/f{n}": f"{n}\n" for n in range(count)})
+    wt = work(path, tmp_path)
+    assert not wt.path.exists()
+
+
+def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
+    path = person({})
+    wt = start(path, tmp_path)
+    assert r.status(wt) == []
+    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
+    work(path, tmp_path, "cafecafe")
+
+
+# ------------------------------------------------------------------------------------------------ a new one
+
+
+EXCLUDES = ["/Inbox/", "/.obsidian/"]
+
+
+def first(path: Path) -> tuple[r.Repo, str]:
+    return r.init_repo(path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN)
+
+
+def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "vault"
+    write(path, {"Knowledge/a b.md": "1", "Inbox/Requests/r.md": "1", ".obsidian/app.json": "1", "Ü.md": "1"})
+    make_repo(path / "plugin", {"x": "1"})
+    repo, sha = first(path)
+    assert r.head(repo) == sha
+    assert git(path, "ls-tree", "-r", "-z", "--name-only", sha).split("\0") == [
+        "Knowledge/a b.md", "plugin/x", "Ü.md", "",
+    ]
+    assert git(path, "status", "--porcelain") == ""
+    assert git(path, "symbolic-ref", "HEAD") == "refs/heads/main"
+    assert git(path, "config", "--local", "--list").count("core.worktree") == 0
+    assert not (path / ".placet-init").exists()
+    before = fingerprint(path)
+    assert first(path) == (repo, sha)
+    assert fingerprint(path) == before
+    work(path, tmp_path)
+
+
+def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: Path) -> None:
+    outer = person({"vault/note.md": "1"})
+    repo, sha = first(outer / "vault")
+    assert repo.path == outer / "vault"
+    assert git(outer / "vault", "ls-tree", "--name-only", sha) == "note.md"
+    shutil.rmtree(outer / "vault/.git")
+    (tmp_path / "empty").mkdir()
+    repo, sha = first(tmp_path / "empty")
+    assert git(tmp_path / "empty", "ls-tree", sha) == ""
+    work(tmp_path / "empty", tmp_path)
+
+
+def test_a_repository_without_a_commit_gets_its_first(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "vault"
+    write(path, {"a": "1", "Inbox/x": "1"})
+    git(path, "init", "-q", "-b", "trunk")
+    (path / ".git/info/exclude").write_text("# mine\n/Inbox/")
+    _, sha = first(path)
+    assert git(path, "rev-parse", "trunk") == sha
+    assert git(path, "status", "--porcelain") == ""
+    assert (path / ".git/info/exclude").read_text() == "# mine\n/Inbox/\n/.obsidian/\n"
+
+
+def test_staged_files_without_a_commit_are_the_persons(person: People, tmp_path: Path) -> None:
+    path = tmp_path / "vault"
+    write(path, {"a": "1"})
+    git(path, "init", "-q")
+    git(path, "add", "a")
+    person.look(path)
+    with pytest.raises(UserError, match="staged files but no commit"):
+        first(path)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_making_one_can_be_killed_anywhere(
+    tmp_path: Path, existing: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    real, left = r._git, 0
+
+    def dying(*args: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        return real(*args, **named)  # type: ignore[arg-type] - whatever it was called with
+
+    deaths = 0
+    for after in range(30):
+        path = tmp_path / f"vault{after}"
+        write(path, {"a": "1", "Inbox/x": "1"})
+        if existing:
+            git(path, "init", "-q", "-b", "main")
+        left = after
+        monkeypatch.setattr(r, "_git", dying)
+        try:
+            first(path)
+        except Killed:
+            deaths += 1
+        monkeypatch.setattr(r, "_git", real)
+        _, sha = first(path)
+        assert git(path, "ls-tree", "--name-only", sha) == "a"
+        assert git(path, "status", "--porcelain") == ""
+        assert git(path, "rev-list", "--count", "HEAD") == "1"
+        assert not (path / ".placet-init").exists()
+        assert not list((path / ".git").glob("placet-index*"))
+        if deaths == after:
+            break
+    assert deaths > 5
+
+
+# --------------------------------------------------------------------------------- parallel work and crashes
+
+
+def test_eight_missions_at_once(person: People, tmp_path: Path) -> None:
+    path = person({f"f{n}": f"{n}\n" for n in range(20)})
+    repo = r.open_repo(path)
+    base = r.head(repo)
+
+    def mission(n: int) -> str:
+        wt = r.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
+        for step in range(2):
+            write(wt.path, {f"f{n}": f"{step}\n", f"new{n}-{step}": "1\n"})
+            assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+        r.remove_worktree(wt)
+        return wt.branch
+
+    with ThreadPoolExecutor(8) as pool:
+        branches = list(pool.map(mission, range(8)))
+    assert [git(path, "rev-list", "--count", f"main..{branch}") for branch in branches] == ["2"] * 8
+    assert git(path, "fsck", "--strict") == ""
+    assert len(git(path, "worktree", "list").splitlines()) == 1
+
+
+CHILD = """
+import os, sys
+from datetime import UTC, datetime
+from pathlib import Path
+import git.cmd
+from placet import repo as r
+WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+def mission(path, where):
+    repo = r.open_repo(path)
+    wt = r.add_worktree(repo, where, f"feat/{where.name}", r.head(repo))
+    for n in range(40):
+        (wt.path / f"f{n}").write_text(str(n))
+        r.commit(wt, f"step {n}\\n", r.BOT, WHEN)
+for line in sys.stdin:
+    path, where = map(Path, line.split())
+    child = os.fork()
+    if child == 0:
+        mission(path, where)
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+
+
+def storm(person: People, tmp_path: Path, rounds: int) -> None:
+    """Kill missions at any moment, over and over; each time the same calls, made again, finish the work."""
+    path = person({f"g{n}": f"{n}\n" for n in range(20)})
+    repo = r.open_repo(path)
+    dice = random.Random(7)
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        for n in range(rounds):
+            where = tmp_path / f"state/m{n}"
+            nursery.stdin.write(f"{path} {where}\n")
+            child = int(nursery.stdout.readline())
+            time.sleep(dice.uniform(0.0, 0.35))
+            os.kill(child, signal.SIGKILL)
+            nursery.stdout.readline()
+            wt = r.add_worktree(repo, where, f"feat/m{n}", r.head(repo))
+            r.clear_stale_locks(wt)
+            write(wt.path, {"final": "1"})
+            assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+            assert r.status(wt) == []
+            r.remove_worktree(wt)
+            assert not list((path / ".git").rglob("*.lock"))
+        nursery.stdin.close()
+    assert git(path, "fsck", "--strict", "--no-dangling") == ""
+    assert list((tmp_path / "state").iterdir()) == []
+    assert len(git(path, "worktree", "list").splitlines()) == 1
+
+
+def test_killed_missions_are_taken_up_again(person: People, tmp_path: Path) -> None:
+    storm(person, tmp_path, 8)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(600)
+def test_many_killed_missions_are_taken_up_again(person: People, tmp_path: Path) -> None:
+    storm(person, tmp_path, 150)
+
+
+# ------------------------------------------------------------------------------------- hostile repositories
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A way in which a repository makes git run a program: `arm` plants it, `show` is what a person types."""
+
+    arm: Callable[[Path, str], object]
+    show: tuple[str, ...] = (
+        "status", "diff", "log -p", "worktree add -q ../control", "add -A", "commit -qm x")
+    alive: bool = True
+    during: Callable[[r.Worktree, str], object] = lambda _wt, _evil: None
+    fails: bool = False  # the repository is also broken: calls may end in an error, but nothing runs
+
+
+def config(path: Path, **settings: str) -> None:
+    for key, value in settings.items():
+        git(path, "config", key.replace("__", "."), value)
+
+
+def attribute(path: Path, line: str) -> None:
+    write(path, {".gitattributes": f"{line}\n"})
+    commit_all(path, "Attributes")
+    write(path, {"README.md": "changed by the person\n"})
+
+
+def hooks(path: Path, evil: str) -> None:
+    for name in ("post-checkout", "post-commit", "pre-commit", "reference-transaction", "post-index-change",
+                 "commit-msg", "prepare-commit-msg", "pre-auto-gc", "post-rewrite"):
+        write(path, {f".git/hooks/{name}": f"#!/bin/sh\n{evil}\n"})
+        (path / ".git/hooks" / name).chmod(0o755)
+
+
+def hooks_in_tree(path: Path, evil: str) -> None:
+    hooks(path, evil)
+    (path / ".git/hooks").rename(path / "tools")
+    (path / ".git/hooks").mkdir()
+    commit_all(path, "Tools")
+    config(path, core__hooksPath=str(path / "tools"))
+
+
+def driver(kind: str, name: str = "x", **settings: str) -> Callable[[Path, str], None]:
+    def arm(path: Path, evil: str) -> None:
+        attribute(path, f"* {kind}={name}")
+        for key, value in settings.items():
+            git(path, "config", f"{kind}.{name}.{key}", value.replace("EVIL", evil))
+
+    return arm
+
+
+def included(condition: str) -> Callable[[Path, str], None]:
+    def arm(path: Path, evil: str) -> None:
+        attribute(path, "* filter=x")
+        write(path, {"evil.inc": f'[filter "x"]\n\tsmudge = "{evil}; cat"\n\tclean = "{evil}; cat"\n'})
+        with (path / ".git/config").open("a") as file:
+            file.write(f'[{condition}]\n\tpath = "{path}/evil.inc"\n')
+
+    return arm
+
+
+def info_attributes(path: Path, evil: str) -> None:
+    write(path, {".git/info/attributes": "* filter=x\n", "README.md": "changed\n"})
+    config(path, filter__x__clean=f"{evil}; cat")
+
+
+def signed(path: Path, evil: str) -> None:
+    write(path.parent, {"gpg": f"#!/bin/sh\n{evil}\ncat\n"})
+    (path.parent / "gpg").chmod(0o755)
+    raw = git(path, "cat-file", "commit", "HEAD")
+    head, _, text = raw.partition("\n\n")
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----"
+    made = f"{head}\n{signature}\n\n{text}\n".encode()
+    new = git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=made)
+    git(path, "update-ref", "HEAD", new)
+    config(path, gpg__program=str(path.parent / "gpg"), log__showSignature="true", commit__gpgSign="true")
+
+
+def worktree_config(path: Path, evil: str) -> None:
+    config(path, extensions__worktreeConfig="true")
+    write(path, {".git/config.worktree": f'[core]\n\tfsmonitor = "{evil};false"\n'})
+
+
+def evil_git_dir(path: Path, evil: str) -> Path:
+    made = make_repo(path, {"x": "1"})
+    git(made, "config", "core.fsmonitor", f"{evil};false")
+    return made / ".git"
+
+
+def replaced_git_file(wt: r.Worktree, evil: str) -> None:
+    other = evil_git_dir(wt.path.parent.parent / "other", evil)
+    (wt.path / ".git").write_text(f"gitdir: {other}\n")
+    git(wt.path, "status", check=False)  # the control: plain git does believe it
+
+
+def inner_repository(wt: r.Worktree, evil: str) -> None:
+    evil_git_dir(wt.path / "inner", evil)
+
+
+def embedded_bare(path: Path, evil: str) -> None:
+    write(path, {"vendor/HEAD": "ref: refs/heads/main\n", "vendor/refs/x": "", "vendor/objects/x": "",
+                 "vendor/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ..\n"
+                                  f'\tfsmonitor = "{evil};false"\n'})
+    commit_all(path, "Vendor")
+
+
+def submodule(path: Path, evil: str) -> None:
+    inner = make_repo(path / "module", {"x": "1"})
+    commit_all(path, "Module")
+    git(inner, "config", "core.fsmonitor", f"{evil};false")
+
+
+def lazy_fetch(path: Path, evil: str) -> None:
+    write(path, {"big": "missing\n"})
+    commit_all(path, "Big")
+    blob = git(path, "rev-parse", "HEAD:big")
+    config(path, core__repositoryformatversion="1", extensions__partialClone="origin",
+           remote__origin__promisor="true", remote__origin__url=f"ext::{evil.replace(' ', '% ')}",
+           protocol__ext__allow="always")
+    (path / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    (path / "big").write_text("changed\n")
+
+
+def option_ref(path: Path, evil: str) -> None:
+    git(path, "update-ref", f"refs/heads/--upload-pack={evil.replace(' ', '${IFS}')}", "HEAD")
+
+
+def alternates(path: Path, evil: str) -> None:
+    other = make_repo(path.parent / "lender", {"x": "1"})
+    hooks(other, evil)
+    write(path, {".git/objects/info/alternates": f"{other}/.git/objects\n"})
+    config(path, core__alternateRefsCommand=evil)
+
+
+def merging(path: Path, evil: str) -> None:
+    attribute(path, "* merge=x")
+    config(path, merge__x__driver=evil, merge__default="x")
+    commit_all(path, "Mine")
+    git(path, "branch", "theirs", "HEAD~1")
+    blob = git(path, "hash-object", "-w", "--stdin", stdin=b"their change\n")
+    attributes = git(path, "rev-parse", "HEAD:.gitattributes")
+    tree = git(path, "mktree", stdin=(
+        f"100644 blob {attributes}\t.gitattributes\n100644 blob {blob}\tREADME.md\n".encode()))
+    git(path, "update-ref", "refs/heads/theirs", git(path, "commit-tree", "-p", "HEAD~1", "-m", "t", tree))
+
+
+VECTORS = {
+    "hooks": Vector(hooks),
+    "hooks path in the tree": Vector(hooks_in_tree),
+    "hooks that newer versions read from configuration": Vector(
+        lambda path, evil: config(path, hook__x__event="reference-transaction", hook__x__command=evil),
+        alive=False),
+    "fsmonitor": Vector(lambda path, evil: config(path, core__fsmonitor=f"{evil};false")),
+    "filter clean": Vector(driver("filter", clean="EVIL; cat", required="true")),
+    "filter smudge": Vector(driver("filter", smudge="EVIL; cat")),
+    "filter process": Vector(driver("filter", process="EVIL; false")),
+    "filter with = in its name": Vector(driver("filter", "a=b", clean="EVIL; cat")),
+    "filter with dots and spaces in its name": Vector(driver("filter", "x.clean", clean="EVIL; cat")),
+    "filter by info/attributes": Vector(info_attributes),
+    "textconv": Vector(driver("diff", textconv="EVIL; cat")),
+    "diff driver": Vector(driver("diff", command="EVIL; true")),
+    "diff.external": Vector(lambda path, evil: (
+        config(path, diff__external=f"{evil}; true"), write(path, {"README.md": "changed\n"}))),
+    "merge driver": Vector(merging, ("merge-tree --write-tree main theirs",)),
+    "alias": Vector(lambda path, evil: config(path, alias__st=f"!{evil}", alias__status=f"!{evil}"), ("st",)),
+    "gpg program": Vector(signed, ("log", "commit -q --allow-empty -m x")),
+    "include in the tree": Vector(included("include")),
+    "include for a worktree's git directory": Vector(included('includeIf "gitdir:**/worktrees/**"')),
+    "include for a branch": Vector(
+        included('includeIf "onbranch:feat/**"'), ("worktree add -q -b feat/control ../control",)),
+    "config.worktree": Vector(worktree_config),
+    "editor": Vector(lambda path, evil: config(path, core__editor=evil), ("commit --allow-empty",)),
+    "pager": Vector(lambda path, evil: config(path, core__pager=evil), alive=False),
+    "trailer command": Vector(lambda path, evil: config(path, trailer__x__command=evil),
+                              ("interpret-trailers README.md",)),
+    "replaced .git file": Vector(lambda _path, _evil: None, alive=False, during=replaced_git_file),
+    "repository made by the mission": Vector(lambda _path, _evil: None, alive=False, during=inner_repository),
+    "embedded bare repository": Vector(embedded_bare, ("-C vendor status",)),
+    "submodule's own configuration": Vector(submodule),
+    "lazy fetch from a promisor": Vector(lazy_fetch, ("checkout -q -- big",), fails=True),
+    "a reference that looks like an option": Vector(option_ref, alive=False),
+    "alternates": Vector(alternates, ("fetch -q ../lender",)),
+}
+
+
+def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
+    """Make every call that this module has."""
+    repo = r.open_repo(path)
+    base = r.head(repo)
+    r.identity(repo)
+    r.dirty_paths(repo)
+    r.notes(repo)
+    r.default_branch(repo)
+    r.merge_preview(repo, "HEAD", "theirs" if r.resolve(repo, "theirs") else "HEAD")
+    branch = r.free_branch(repo, "fix", "deadbeef", WHEN)
+    wt = r.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
+    assert r.open_worktree(repo, wt.path, branch, base) == wt
+    r.check_pins(wt, r.pins(wt))
+    vector.during(wt, evil)
+    r.clear_stale_locks(wt)
+    write(wt.path, {"README.md": "mission\n", "new": "1\n"})
+    assert r.status(wt)
+    kept = r.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
+    write(wt.path, {"README.md": "worse\n"})
+    r.restore(wt, kept)
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
+    r.changes(repo, base, sha)
+    assert "+mission" in r.diff_text(repo, base, sha)
+    r.log(repo, base, sha)
+    assert r.find_by_trailer(repo, "Placet-Trace", TRACE) == [sha]
+    r.ahead_behind(repo, branch, branch)
+    r.remove_worktree(wt)
+    wt = r.add_worktree(repo, wt.path, branch, base)
+    write(wt.path, {"README.md": "again\n"})
+    r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_hostile_repository_runs_nothing(person: People, tmp_path: Path, name: str) -> None:
+    vector = VECTORS[name]
+    ran = tmp_path / "ran"
+    write(tmp_path, {"evil": f"#!/bin/sh\necho x >> {ran}\n"})
+    (tmp_path / "evil").chmod(0o755)
+    evil = str(tmp_path / "evil")
+    path = make_repo(tmp_path / "theirs")
+    vector.arm(path, evil)
+    ran.unlink(missing_ok=True)
+    before = fingerprint(path)
+    if vector.during is replaced_git_file:
+        vector = replaced(vector, ran)
+    try:
+        everything(path, tmp_path, vector, evil)
+    except (r.GitError, UserError):
+        assert vector.fails
+    assert not ran.exists()
+    assert fingerprint(path) == before
+    for line in vector.show:
+        git(path, *line.split(), check=False)
+        if ran.exists():
+            break
+    assert ran.exists() == vector.alive
+
+
+def replaced(vector: Vector, ran: Path) -> Vector:
+    """Return the vector with a control in it: plain git runs the program, and the trace of that is wiped."""
+
+    def during(wt: r.Worktree, evil: str) -> None:
+        if (wt.path.parent.parent / "other").exists():
+            shutil.rmtree(wt.path.parent.parent / "other")
+        vector.during(wt, evil)
+        assert ran.exists()
+        ran.unlink()
+
+    return Vector(vector.arm, vector.show, vector.alive, during)
+
+
+def test_the_vectors_are_alive() -> None:
+    assert len(VECTORS) >= 20
+    assert sum(vector.alive for vector in VECTORS.values()) >= 13
+
+
+def test_the_daemons_environment_is_not_inherited(
+    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = person()
+    ran = tmp_path / "ran"
+    write(tmp_path, {"evil": f"#!/bin/sh\necho x >> {ran}\n"})
+    (tmp_path / "evil").chmod(0o755)
+    for variable in ("GIT_EXTERNAL_DIFF", "GIT_EDITOR", "GIT_SSH", "GIT_ASKPASS", "GIT_PAGER"):
+        monkeypatch.setenv(variable, str(tmp_path / "evil"))
+    write(path, {"README.md": "changed\n"})
+    git(path, "diff")
+    assert ran.exists()
+    ran.unlink()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"{tmp_path}/evil")
+    repo = r.open_repo(path)
+    assert r.dirty_paths(repo) == ["README.md"]
+    work(path, tmp_path)
+    assert not ran.exists()
+    for variable in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_CONFIG_COUNT"):
+        monkeypatch.delenv(variable)
+    person.look(path)
+
+
+def test_too_many_drivers_are_refused(person: People, tmp_path: Path) -> None:
+    path = person()
+    with (path / ".git/config").open("a") as file:
+        file.writelines(f'[filter "f{n}"]\n\tclean = cat\n' for n in range(600))
+    person.look(path)
+    with pytest.raises(UserError, match="configures 600 filter"):
+        r.dirty_paths(r.open_repo(path))
+
+
+def test_an_error_names_the_command_and_what_git_said(person: People) -> None:
+    repo = r.open_repo(person())
+    with pytest.raises(r.GitError) as caught:
+        r.changes(repo, "nowhere", "HEAD")
+    assert caught.value.argv[0] == "diff-tree"
+    assert caught.value.returncode == 128
+    assert "nowhere" in caught.value.stderr
+    assert "hooksPath" not in str(caught.value)

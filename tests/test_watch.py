@@ -436,9 +436,32 @@ def test_where_no_event_arrives_auto_stays_with_the_timer(root):
     assert done.stdout == "False polling | no file event has arrived so far\n", done.stderr
 
 
-def test_remote_file_systems_are_known(root):
-    assert watch._remote(root) == ""
-    assert watch._remote(root / "nowhere") == ""
+MOUNTS = b"""\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw
+36 22 0:42 / /mnt/a\\040share rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2
+37 22 0:43 / /mnt/c rw,noatime - 9p C:\\\\ rw,aname=drvfs
+38 22 0:44 / /home/me/cloud rw,nosuid - fuse.rclone remote: rw
+39 22 0:45 / /tmp rw - tmpfs tmpfs rw
+"""
+
+
+@pytest.mark.parametrize(("device", "kind"), [
+    ("8:1", ""), ("0:42", "nfs4"), ("0:43", "9p"), ("0:44", "fuse.rclone"), ("0:45", ""), ("9:9", ""),
+])
+def test_file_systems_that_others_change_unseen_are_known(device, kind):
+    assert watch._remote_kind(MOUNTS, device) == kind
+
+
+def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(root, monkeypatch):
+    monkeypatch.setattr(watch, "_REMOTE", watch._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"})
+    if not watch._remote(root):
+        pytest.skip("the file system of this machine's temporary folder is not in the list")
+    with Bell(root, FLAT, DEEP) as bell:
+        until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
+        assert bell.mode is Mode.POLLING
+        assert "no event" in bell.reason
+    with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
+        assert bell.mode is Mode.EVENTS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

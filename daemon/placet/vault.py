@@ -258,15 +258,12 @@ class Vault:
         after a crash. Raises AlreadyThere where other bytes are; they are never overwritten.
         """
         with _explained(path), self._parent(path, create=True) as (folder, name):
-            if _holds(folder, name, path, data):
-                return False
             with _temporary(folder, data) as temp:
                 try:
                     _rename_new(folder, temp.name, folder, name)
                 except FileExistsError:
-                    if _holds(folder, name, path, data):
-                        return False
-                    raise AlreadyThere(path) from None
+                    _must_hold(folder, name, path, data)
+                    return False
                 temp.is_kept = True
             _sync(folder)
             return True
@@ -539,10 +536,12 @@ def _temporary(folder: int, data: bytes, like: os.stat_result | None = None) -> 
         os.fsync(handle)
         yield temp
     finally:
-        if not temp.is_kept:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-        os.close(handle)
+        try:
+            if not temp.is_kept:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(handle)
 
 
 def _keep_owner(handle: int, like: os.stat_result) -> None:
@@ -614,17 +613,14 @@ def _read(folder: int, name: str, path: str, limit_bytes: int) -> tuple[bytes, o
         os.close(handle)
 
 
-def _holds(folder: int, name: str, path: str, data: bytes) -> bool:
-    """Whether the name holds just these bytes; False where nothing is there, else AlreadyThere."""
+def _must_hold(folder: int, name: str, path: str, data: bytes) -> None:
+    """Raise AlreadyThere unless the name holds just these bytes."""
     try:
         there, _ = _read(folder, name, path, len(data))
-    except FileNotFoundError:
-        return False
     except (NotAFile, TooLarge, NotSettled):
         raise AlreadyThere(path) from None
     if there != data:
         raise AlreadyThere(path)
-    return True
 
 
 def _is(folder: int, name: str, digest: str) -> bool:

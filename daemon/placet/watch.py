@@ -344,10 +344,14 @@ def _remote(root: Path) -> str:
         device = root.stat().st_dev
     except OSError:
         return ""
-    here = f"{os.major(device)}:{os.minor(device)}".encode()
+    return _remote_kind(mounts, f"{os.major(device)}:{os.minor(device)}")
+
+
+def _remote_kind(mounts: bytes, device: str) -> str:
+    """The type of the file system with this device number, from mountinfo, if it is a remote one."""
     for line in mounts.split(b"\n"):  # proc(5): id, parent, major:minor, …, " - ", type, …
         before, _, after = line.partition(b" - ")
-        if here in before.split()[2:3]:
+        if device.encode() in before.split()[2:3]:
             kind = after.split()[0].decode("ascii", "replace")
             if kind in _REMOTE or kind.startswith("fuse"):
                 return kind

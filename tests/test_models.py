@@ -156,6 +156,7 @@ def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
     # The blocks went back as they came; the reply without blocks was left out, as the API does not take it.
     first = turns[1].blocks
     assert first[0] == thinking("First I look, größer 🙂", "sig==")
+    assert first[1] == text("I look.")
     assert first[2]["input"] == {"path": "ä/🙂.py"}
     assert first[3]["input"] == odd
     assert turns[3].blocks[1]["input"]["content"] == "é🙂\n" * 500
@@ -255,6 +256,7 @@ LONG = call("write_file", {"path": "a", "content": "x" * 300})
         (raw(b"<html>502 Bad Gateway</html>", 502, "text/html"), TRANSIENT, 502, "status 502"),
         (raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"), PERMANENT, 404,
          "try pulling it first"),
+        (status(307, headers={"location": "ftp://elsewhere/"}), PERMANENT, None, "Check base_url"),
         (sse_error("overloaded_error"), TRANSIENT, 200, "mid-stream, overloaded_error"),
         (sse_error("billing_error", "x", text("It began well.")), PERMANENT, 200, "billing_error"),
         (sse_error("never_heard_of"), TRANSIENT, 200, "never_heard_of"),
@@ -293,11 +295,16 @@ def test_a_closed_port_is_transient():
     assert caught.value.kind is TRANSIENT
 
 
-@pytest.mark.parametrize("silent", [hang(), hang_midway(), hang_midway(LONG)])
-def test_a_silent_server_is_left_after_the_time_out(silent):
+@pytest.mark.parametrize(
+    ("silent", "words"),
+    [(hang(), "no answer in time"), (hang_midway(), "silent for 0.4 s"),
+     (hang_midway(LONG), "silent for 0.4 s")],
+)
+def test_a_silent_server_is_left_after_the_time_out(silent, words):
     began = time.monotonic()
     error = error_of(silent, timeout_s=0.4)
     assert error.kind is TRANSIENT
+    assert words in str(error)
     assert 0.4 <= time.monotonic() - began < 3
 
 
@@ -375,6 +382,13 @@ def test_a_server_that_quotes_what_it_was_sent_is_not_quoted(words):
     assert KEY[-10:] not in str(error)
     assert "vault" not in str(error)
     assert "left out" in str(error)
+
+
+def test_a_models_name_may_be_said_however_long_it_is():
+    name = "qwen3-coder:30b-a3b-instruct-q4_K_M"
+    words = f"model '{name}' not found"
+    with MessagesApi([status(404, "not_found_error", words)]) as api, pytest.raises(ModelError, match=words):
+        open_model(ModelSettings("anthropic", name, api.url), {}).reply(ask_of(), never)
 
 
 def test_long_words_are_cut():
@@ -463,6 +477,27 @@ def test_no_message_can_break_the_reader(message, inputs):
         assert all(use.id and use.name for use in got.turn.tool_uses)
 
 
+@pytest.mark.parametrize(
+    ("block", "given_input"),
+    [
+        (text("half a character: \ud83d"), ""),
+        (call("grep", {}, "t"), '{"pattern": "\\ud800"}'),
+        (call("grep", {}, "t"), '{"limit": NaN}'),
+        (call("grep", {}, "t"), '{"limit": 1e999}'),
+    ],
+)
+def test_an_answer_that_could_never_be_sent_back_is_not_taken(block, given_input):
+    with pytest.raises(ModelError, match="cannot be sent back") as caught:
+        reply_of(({"content": [block], "stop_reason": "end_turn"}, {0: given_input}), "m")
+    assert caught.value.kind is TRANSIENT
+
+
+def test_null_keys_are_dropped_from_a_block_but_not_from_an_input():
+    block = {**call("grep", {"path": None}, "t"), "caller": None, "toolset_name": None}
+    got = reply_of(({"content": [block], "stop_reason": "tool_use"}, {}), "m")
+    assert got.turn.blocks == (call("grep", {"path": None}, "t"),)
+
+
 # Opening a model
 
 
@@ -478,6 +513,27 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
+    code = (
+        "import sys, time, placet.models as models\n"
+        "from placet.core.talk import Ask, ModelError, Purpose\n"
+        "model = models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
+        "began, asked = time.monotonic(), []\n"
+        "try:\n"
+        "    model.reply(Ask(Purpose.PLAN, 'r', 't', (), (), ()),\n"
+        "                lambda: asked.append(1) or len(asked) > 2)\n"
+        "except ModelError as error:\n"
+        "    loaded = hasattr(sys.modules['anthropic'], 'AsyncAnthropic')\n"
+        "    print(error.kind, time.monotonic() - began, loaded)\n"
+    )
+    source = Path(placet.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
+                          capture_output=True, text=True)
+    kind, took_s, loaded = done.stdout.split()
+    assert (kind, loaded, done.stderr, done.returncode) == ("cancelled", "False", "", 0)
+    assert float(took_s) < 1.5
 
 
 def test_an_unknown_provider_is_named_with_the_known_ones():

@@ -161,6 +161,7 @@ def test_the_newest_row_holds_and_a_snapshot_may_have_its_own():
     old, new = date(2026, 1, 1), date(2027, 1, 1)
     rows = [row("m", 3, new), row("m", 1, old), row("m-20260101", 9, old)]
     assert cost_usd(Usage(MILLION), "m", rows) == 3
+    assert cost_usd(Usage(MILLION), "m", reversed(rows)) == 3
     assert cost_usd(Usage(MILLION), "m-20260101", rows) == 9
     assert cost_usd(Usage(MILLION), "m-20260202", rows) == 3
 

@@ -17,7 +17,7 @@ def settle_home(home: Path) -> dict[str, str]:
     home.mkdir(exist_ok=True)
     (home / ".gitconfig").write_text(
         "[user]\n\tname = Ann Person\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
-        '[protocol "file"]\n\tallow = always\n'
+        '[protocol "file"]\n\tallow = always\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n'
     )
     return {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
 

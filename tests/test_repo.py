@@ -160,7 +160,7 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
     assert r.default_branch(repo) == "--upload-pack=evil"
     wt = start(path, tmp_path)
     assert r.ahead_behind(repo, wt.branch, r.default_branch(repo)) == (0, 0)
-    for name in ("--orphan", "-b", "", "../x"):
+    for name in ("--orphan", "-b", "/x", "../x"):
         with pytest.raises(ValueError, match="not a branch"):
             r.add_worktree(repo, tmp_path / "w", name, sha)
     with pytest.raises(ValueError, match="not a branch"):
@@ -358,6 +358,23 @@ def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[s
 # ------------------------------------------------------------------------------------------------ worktrees
 
 
+def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1"})
+    repo = r.open_repo(path)
+    wt = r.add_worktree(repo, tmp_path / "state/reading", "", r.head(repo))
+    assert (wt.path / "a").read_text() == "1"
+    assert r.add_worktree(repo, wt.path, "", wt.base) == wt
+    assert r.open_worktree(repo, wt.path, "", wt.base) == wt
+    write(wt.path, {"a": "2"})
+    assert paths(r.status(wt)) == [("M", "a")]
+    with pytest.raises(ValueError, match="only for reading"):
+        r.commit(wt, MESSAGE, BOB, WHEN)
+    with pytest.raises(ValueError, match="only for reading"):
+        r.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
+    r.remove_worktree(wt, r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN))
+    assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
+
+
 def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
     path = person()
     wt = start(path, tmp_path)
@@ -438,7 +455,7 @@ def test_a_worktree_inside_its_repository_is_refused(person: People, tmp_path: P
     path = person()
     (tmp_path / "outside").symlink_to(path)  # a link that the repository might have brought
     repo = r.open_repo(path)
-    for inside in (path / ".git/x", path / "x", tmp_path / "outside/x"):
+    for inside in (path / ".git/x", path / "x", path / "deep/in/x", tmp_path / "outside/x"):
         with pytest.raises(UserError, match="inside its own repository"):
             r.add_worktree(repo, inside, "feat/x", r.head(repo))
 
@@ -513,6 +530,20 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
         r.checkpoint(wt, "refs/heads/main", "x", WHEN)
 
 
+def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(person: People, tmp_path: Path) -> None:
+    path = person({"a": "1"})
+    git(path, "config", "core.trustctime", "false")  # a test can set the other time only
+    wt = start(person.look(path), tmp_path)
+    past = time.time() - 100
+    os.utime(wt.path / "a", (past, past))
+    git(wt.path, "update-index", "--refresh")
+    write(wt.path, {"a": "2"})
+    for file in (wt.path / "a", wt.git_dir / "index"):
+        os.utime(file, (past, past))
+    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a")]
+
+
 @pytest.mark.parametrize("killed", ["", "kept", "renamed", "half deleted", "deleted"])
 def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path, killed: str) -> None:
     path = person({"a": "1"})
@@ -544,6 +575,28 @@ def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> N
     path = person()
     assert r.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN) is None
     assert git(path, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
+@pytest.mark.parametrize("how", ["deleted", "switched"])
+def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
+    person: People, tmp_path: Path, how: str,
+) -> None:
+    path = person({"a": "1"})
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2"})
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    write(wt.path, {"b": "3"})
+    if how == "deleted":
+        git(path, "update-ref", "-d", wt.ref)
+    else:
+        git(wt.path, "checkout", "-q", "-b", "feat/elsewhere", wt.base)
+        write(wt.path, {"a": "2"})
+    kept = r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    assert kept is not None
+    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
+    assert r.resolve(wt.repo, f"{kept}^") == (wt.base if how == "deleted" else sha)
+    assert not wt.path.exists()
+    assert r.resolve(wt.repo, wt.ref) is None
 
 
 def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> None:
@@ -583,7 +636,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
     for call in (lambda: r.commit(wt, MESSAGE, BOB, WHEN), lambda: r.status(wt),
                  lambda: r.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
-        with pytest.raises(r.RepositoryChanged, match="no longer on the branch"):
+        with pytest.raises(r.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
 
 

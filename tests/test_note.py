@@ -53,13 +53,14 @@ def _stamped_span(raw: bytes, key: str) -> tuple[int, int]:
     if first is None:
         return 0, 0
     last = first
+    literal = re.search(r":[ \t]*[|>]", block[first])  # in a block scalar a `#` is text
     if fence == "---":
         for n in range(first + 1, len(block)):
             blank = not block[n].strip()
             deeper = block[n].startswith(tuple(" " * top + begin for begin in (" ", "- ", "]")))
             if not blank and not deeper:
                 break
-            if not blank and not re.match(r"\s*#", block[n]):
+            if not blank and (literal or not re.match(r"\s*#", block[n])):
                 last = n
     else:  # in TOML a value goes on until its brackets are closed
         while "".join(block[first : last + 1]).count("[") > "".join(block[first : last + 1]).count("]"):

@@ -69,6 +69,7 @@ class End(StrEnum):
     LEASE_LOST = "lease_lost"
     REPOSITORY = "repository"
     CRASH_LOOP = "crash_loop"
+    INTERNAL_ERROR = "internal_error"
 
 
 class Stop(PlacetError):

@@ -1,0 +1,5 @@
+"""`python -m placet`."""
+
+from placet.cli import main
+
+main()

@@ -1,0 +1,254 @@
+"""The command line: parse, call one function, print. Data goes to stdout, talk to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import click
+
+from placet import __version__
+from placet.core.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _say(text: str) -> None:
+    click.echo(f"placet: {text}", err=True)
+
+
+def _boundary(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors that a person can act on into a sentence on stderr and an exit code."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except UserError as error:
+            _fail(error)
+        except BrokenPipeError:
+            # Whoever read our output has gone; the interpreter must not complain about it at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    return guarded
+
+
+def _fail(error: UserError) -> NoReturn:
+    click.echo(f"placet: {error.what}", err=True)
+    if error.hint:
+        click.echo(f"  {error.hint}", err=True)
+    sys.exit(error.exit_code)
+
+
+def _vault(given: str | None) -> Path:
+    from placet.app import find_vault  # noqa: PLC0415 - `placet --help` must not wait for the daemon's imports
+
+    return find_vault(given, os.environ, Path.cwd())
+
+
+vault_option = click.option("--vault", "vault", metavar="DIR", help="The vault; else $PLACET_VAULT, else the folder you are in.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="placet")
+def main() -> None:
+    """Turn notes into plans, wait for your approval, and carry them out on a git branch."""
+
+
+@main.command()
+@click.argument("folder", required=False, default=".", metavar="[DIR]")
+@_boundary
+def init(folder: str) -> None:
+    """Make DIR a vault: folders, templates, agents, configuration. Nothing of yours is overwritten."""
+    from placet.setup import init as run  # noqa: PLC0415 - see _vault
+
+    made, kept = run(Path(folder).expanduser().absolute())
+    for path in made:
+        click.echo(path)
+    where = "" if folder == "." else f" --vault {folder}"
+    _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
+    _say("Next:")
+    _say('  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml')
+    _say(f"  placet run{where}                 # the daemon, in the foreground")
+    _say(f"  placet submit{where} 'Add a changelog'   # or drop a note into Inbox/Requests")
+
+
+@main.command()
+@vault_option
+@click.option("--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit.")
+@_boundary
+def run(vault: str | None, once: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Run the daemon in the foreground."""
+    from placet.app import daemon  # noqa: PLC0415 - see _vault
+
+    with daemon(_vault(vault), os.environ, _say) as running:
+        if not once:
+            _say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C")
+            running.run()
+            return
+        tick = running.run_once()
+    if tick.waiting:
+        raise UserError("not everything could be done:\n  " + "\n  ".join(tick.waiting),
+                        "It is kept and tried again by the next `placet run`.")
+
+
+@main.command()
+@click.argument("text", required=False)
+@click.option("--file", "file", type=click.Path(), metavar="F", help="Take the request from this file; - is standard input.")
+@click.option("--title", metavar="T", help="The note's name; else its first line.")
+@click.option("--agent", metavar="NAME", help="Who is to do it.")
+@click.option("--portal", metavar="NAME", help="In which repository.")
+@click.option("--priority", type=click.IntRange(0, 10), metavar="0-10", help="10 goes first.")
+@click.option("--budget-usd", metavar="USD", help="What it may cost at most.")
+@vault_option
+@json_option
+@_boundary
+def submit(text: str | None, file: str | None, title: str | None, agent: str | None, portal: str | None, priority: int | None,
+           budget_usd: str | None, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Drop a request into the vault."""
+    from placet.desk import submit as run  # noqa: PLC0415 - see _vault
+
+    if (text is None) == (file is None):
+        raise click.UsageError("give the request either as TEXT or with --file")
+    body = text if text is not None else _read(file or "")
+    meta = {"agent": agent, "portal": portal, "priority": priority, "budget_usd": budget_usd}
+    path = run(_vault(vault), body, title=title, meta={k: v for k, v in meta.items() if v is not None})
+    _out(path, {"path": path}, as_json=as_json)
+
+
+@main.command()
+@vault_option
+@json_option
+@_boundary
+def status(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Show what is planned, what waits for you, and what runs."""
+    from placet.desk import status as run  # noqa: PLC0415 - see _vault
+    from placet.show import status_text  # noqa: PLC0415
+
+    found = run(_vault(vault), os.environ)
+    _out(status_text(found), found, as_json=as_json)
+
+
+@main.command()
+@vault_option
+@json_option
+@_boundary
+def plans(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """List the plans that await a decision."""
+    from placet.desk import plans as run  # noqa: PLC0415 - see _vault
+    from placet.show import plans_text  # noqa: PLC0415
+
+    found = run(_vault(vault), os.environ)
+    _out(plans_text(found), found, as_json=as_json)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@json_option
+@_boundary
+def show(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Show a request with its plan, its mission and its report. ID is a request_id or the beginning of a trace_id."""
+    from placet.desk import show as run  # noqa: PLC0415 - see _vault
+    from placet.show import case_text  # noqa: PLC0415
+
+    found = run(_vault(vault), os.environ, ident)
+    _out(case_text(found), found, as_json=as_json)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@json_option
+@_boundary
+def approve(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Approve a plan: move it to System/Active, as you would by hand."""
+    from placet.desk import approve as run  # noqa: PLC0415 - see _vault
+
+    path = run(_vault(vault), os.environ, ident)
+    _out(path, {"path": path}, as_json=as_json)
+    _say("approved; the daemon carries it out")
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--reason", required=True, metavar="R", help="Why; it goes into the note and the journal.")
+@vault_option
+@json_option
+@_boundary
+def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Reject a plan: move it to Inbox/Rejected, with the reason."""
+    from placet.desk import reject as run  # noqa: PLC0415 - see _vault
+
+    path = run(_vault(vault), os.environ, ident, reason)
+    _out(path, {"path": path}, as_json=as_json)
+
+
+@main.group(invoke_without_command=True)
+@click.option("--trace", metavar="ID", help="Only this request's rows: a request_id or the beginning of a trace_id.")
+@click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
+@click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
+@click.option("--limit", default=50, show_default=True, metavar="N", help="How many of the last rows.")
+@vault_option
+@json_option
+@click.pass_context
+@_boundary
+def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int,  # noqa: FBT001, PLR0913
+            vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - flags of the command line
+    """Read the journal: what happened, to what, by whom."""
+    context.obj = vault
+    if context.invoked_subcommand is not None:
+        return
+    from placet.desk import journal_rows, journal_sql  # noqa: PLC0415 - see _vault
+    from placet.show import row_text, table_text  # noqa: PLC0415
+
+    folder = _vault(vault)
+    if sql is not None:
+        columns, rows = journal_sql(folder, os.environ, sql)
+        _out(table_text(columns, rows), [dict(zip(columns, row, strict=True)) for row in rows], as_json=as_json)
+        return
+    for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow):
+        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
+
+
+@journal.command("path")
+@vault_option
+@click.pass_obj
+@_boundary
+def journal_path(outer: str | None, vault: str | None) -> None:
+    """Print where the journal's database is."""
+    from placet.state import vault_state  # noqa: PLC0415 - see _vault
+
+    click.echo(vault_state(_vault(vault or outer), os.environ).journal)
+
+
+@main.command()
+@click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
+@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+@_boundary
+def demo(keep: str | None, live: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """See the whole of it in a few seconds: request, plan, approval, mission, report."""
+    from placet.demo import run as run_demo  # noqa: PLC0415 - see _vault
+
+    run_demo(Path(keep).expanduser().absolute() if keep else None, live=live)
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2) from error
+
+
+def _out(text: str, data: Any, *, as_json: bool) -> None:
+    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else text)

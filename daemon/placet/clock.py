@@ -1,0 +1,41 @@
+"""Time as the daemon sees it: the wall clock for people, a monotonic one for waiting. Tests hand in another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a moment as the journal and the notes write it: UTC, RFC 3339 to the millisecond, ending in `Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def wall() -> datetime:
+    """Return the present moment, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The clocks that a part is given. `monotonic` is in seconds from an arbitrary start."""
+
+    wall: Callable[[], datetime] = wall
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def now(self) -> str:
+        """Return the present moment as notes and journal write it."""
+        return rfc3339(self.wall())
+
+    def wait(self, seconds: float, cancelled: Callable[[], bool]) -> bool:
+        """Wait, looking every quarter of a second whether to stop; return False if it was stopped."""
+        until = self.monotonic() + seconds
+        while not cancelled():
+            left = until - self.monotonic()
+            if left <= 0:
+                return True
+            self.sleep(min(left, 0.25))
+        return False

@@ -1,0 +1,131 @@
+"""`System/placet.toml` as a checked value. Unknown keys are errors: a misspelt setting must not pass for one."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from placet.core.errors import UserError
+
+CONFIG_PATH = "System/placet.toml"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class VaultTable(_Table):
+    """How notes are written."""
+
+    frontmatter: Literal["yaml", "toml"] = "yaml"
+    default_agent: str = "default"
+
+
+class DaemonTable(_Table):
+    """How the daemon works."""
+
+    watch: Literal["auto", "events", "polling"] = "auto"
+    scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
+    plans_at_once: int = Field(default=2, ge=1, le=32)
+    missions_at_once: int = Field(default=2, ge=1, le=32)
+    stop_grace_s: float = Field(default=5.0, ge=0, le=120)
+
+
+class PriceRow(_Table):
+    """What a model costs, in dollars a million tokens, from a day on."""
+
+    model: str
+    since: date
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cache_read: Decimal = Field(ge=0)
+    cache_write: Decimal = Field(ge=0)
+
+
+class ModelTable(_Table):
+    """Which model plans and works, and where it is reached."""
+
+    provider: str = "anthropic"
+    name: str = "claude-opus-5-5"
+    base_url: str = ""
+    script: str = ""
+    max_tokens: int = Field(default=16_000, ge=256, le=128_000)
+    timeout_s: float = Field(default=120, gt=0, le=3600)
+    price: tuple[PriceRow, ...] = ()
+
+
+class LimitsTable(_Table):
+    """How far a planning or a mission may go."""
+
+    planning_iterations: int = Field(default=30, ge=1, le=500)
+    iterations_ceiling: int = Field(default=100, ge=1, le=1000)
+    tool_calls: int = Field(default=200, ge=1, le=10_000)
+    mission_time_s: float = Field(default=3600, gt=0)
+    command_timeout_s: float = Field(default=120, gt=0, le=3600)
+    output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
+
+
+class SandboxTable(_Table):
+    """The box in which commands run. `none` runs them outside one, and has to be written in so many words."""
+
+    sandbox: Literal["auto", "none"] = "auto"
+
+
+class PortalTable(_Table):
+    """A repository that requests may name."""
+
+    path: str
+
+
+class Config(_Table):
+    """The whole configuration of a vault."""
+
+    vault: VaultTable = VaultTable()
+    daemon: DaemonTable = DaemonTable()
+    model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
+    commands: SandboxTable = SandboxTable()
+    portals: dict[str, PortalTable] = Field(default_factory=dict)
+
+
+def load(vault: Path) -> Config:
+    """Read a vault's configuration.
+
+    Raises UserError (exit code 2) that names the file and every wrong setting at once.
+    """
+    path = vault / CONFIG_PATH
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}", "Mend the file; `placet init` writes a new one where there is none.",
+                        exit_code=2) from error
+    try:
+        return Config.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
+                        exit_code=2) from error
+    except ValidationError as error:
+        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}" for e in error.errors()]
+        raise UserError(f"{path} has settings that cannot be used:\n" + "\n".join(lines),
+                        "Mend or remove these lines; `placet init` writes a file with every setting explained beside "
+                        "an existing one.", exit_code=2) from error
+
+
+def _said(kind: str, message: str) -> str:
+    return "there is no such setting" if kind == "extra_forbidden" else message[:1].lower() + message[1:]
+
+
+def portal_path(vault: Path, config: Config, portal: str) -> Path:
+    """Return the repository that a portal names; the vault itself for the empty name.
+
+    Relative paths are from the vault, `~` is the person's home. Raises KeyError for an unknown portal.
+    """
+    if not portal:
+        return vault
+    path = Path(config.portals[portal].path).expanduser()
+    return path if path.is_absolute() else (vault / path)

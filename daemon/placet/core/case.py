@@ -1,0 +1,336 @@
+"""The life cycle of a request: states, the transition table, `observe` and `decide`.
+
+A case is one request with everything that became of it. What people want is where their notes lie; what the daemon
+last acknowledged is the case. `observe` compares the two and names the difference, `TABLE` says which differences
+mean something in which state, and `decide` turns one into a new case, journal rows and commands. All of it is pure:
+start-up, a missed event and an ordinary save are the same path.
+
+A decision's commands are recorded with it and performed afterwards, each as often as it takes; a case is not
+observed while it has commands to perform, so a half-done move is never mistaken for a person's gesture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from placet.core.activity import Activity
+from placet.core.names import Folder
+
+REQUEST_STAMPS = frozenset({"status", "trace_id"})
+"""Keys of a request that the daemon writes: they are not part of what the person asked."""
+
+PLAN_STAMPS = frozenset({
+    "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
+    "reviewed_by", "reviewed_at",
+})
+"""Keys of a plan that change during its life: they are not part of the text that is approved."""
+
+
+class State(StrEnum):
+    """Where a case stands. What happens next is in `TABLE`."""
+
+    PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
+    REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
+    REVISING = "revising"  # the agent answers comments, or an edit of the request, with a new revision
+    APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
+    RUNNING = "running"  # the plan is leased and carried out
+    COMPLETED = "completed"
+    FAILED = "failed"  # planning or the mission failed; inert until a person acts
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"  # a person took the request or the plan away
+
+
+class Kind(StrEnum):
+    """What can happen to a case: people's gestures first, then what the daemon's own work came to."""
+
+    REQUEST_ARRIVED = "request arrived"
+    REQUEST_EDITED = "request edited"
+    REQUEST_PENDING = "request set to pending"
+    REQUEST_GONE = "request taken away"
+    REQUEST_RETURNED = "request put back"
+    PLAN_APPROVED = "plan moved to Active"
+    PLAN_REJECTED = "plan moved to Rejected"
+    PLAN_REJECTED_IN_PLACE = "plan set to rejected"
+    REVISION_ASKED = "changes asked for"
+    PLAN_TAKEN_BACK = "plan moved back to Plans"
+    PLAN_MISPLACED = "plan moved among the requests"
+    PLAN_EDITED = "plan edited while it is revised"
+    PLAN_GONE = "plan taken away"
+    ACTIVE_EDITED = "approved text changed"
+    APPROVAL_REFUSED = "approval that contradicts itself"
+    STOP_ASKED = "active plan taken away during the mission"
+    PLAN_DRAFTED = "plan drafted"
+    PLANNING_FAILED = "planning failed"
+    MISSION_STARTED = "mission started"
+    MISSION_COMPLETED = "mission completed"
+    MISSION_FAILED = "mission failed"
+
+
+S, K = State, Kind
+
+TABLE: Mapping[tuple[State | None, Kind], State] = {
+    (None, K.REQUEST_ARRIVED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_EDITED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.PLANNING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.PLANNING, K.PLANNING_FAILED): S.FAILED,
+    (S.REVIEW, K.REQUEST_EDITED): S.REVISING,
+    (S.REVIEW, K.REQUEST_PENDING): S.REVISING,
+    (S.REVIEW, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVIEW, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVIEW, K.APPROVAL_REFUSED): S.REVIEW,
+    (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVIEW, K.REVISION_ASKED): S.REVISING,
+    (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
+    (S.REVIEW, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.REQUEST_EDITED): S.REVISING,
+    (S.REVISING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_EDITED): S.REVISING,
+    (S.REVISING, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVISING, K.APPROVAL_REFUSED): S.REVISING,
+    (S.REVISING, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVISING, K.PLAN_MISPLACED): S.REVISING,
+    (S.REVISING, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.REVISING, K.PLANNING_FAILED): S.FAILED,
+    (S.APPROVED, K.ACTIVE_EDITED): S.REVIEW,
+    (S.APPROVED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.APPROVED, K.REVISION_ASKED): S.REVISING,
+    (S.APPROVED, K.PLAN_REJECTED): S.REJECTED,
+    (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
+    (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
+    (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
+    (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
+    (S.RUNNING, K.STOP_ASKED): S.RUNNING,
+    (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
+    (S.RUNNING, K.MISSION_FAILED): S.FAILED,
+    (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
+    (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
+    (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
+    (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
+    (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
+    (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
+    (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
+    (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
+    (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.WITHDRAWN, K.APPROVAL_REFUSED): S.WITHDRAWN,
+    (S.COMPLETED, K.REQUEST_PENDING): S.PLANNING,
+    (S.COMPLETED, K.REQUEST_EDITED): S.PLANNING,
+    (S.COMPLETED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.COMPLETED, K.APPROVAL_REFUSED): S.COMPLETED,
+}
+"""The whole life cycle. A pair that is not here changes nothing."""
+
+WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
+"""States in which it is the daemon's turn."""
+
+
+class Complexity(StrEnum):
+    """How large a request is; the iteration limit follows from it."""
+
+    TRIVIAL = "trivial"
+    STANDARD = "standard"
+    COMPLEX = "complex"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request and what became of it, as the daemon last acknowledged it.
+
+    `version` is the ledger row's. `generation` goes up whenever work under way becomes void: a worker's outcome counts
+    only if it carries the case's generation. Digests are SHA-256 in hex; `request_digest` and `plan_digest` leave out
+    the keys that the daemon stamps. `plan_digest` is the plan as the daemon wrote it, `approved_digest` the text
+    that a person approved and the only one that runs; it is empty while nothing is approved.
+    """
+
+    trace_id: str
+    request_id: str
+    state: State
+    version: int = 0
+    generation: int = 1
+    request_path: str = ""
+    request_digest: str = ""
+    title: str = ""
+    agent: str = ""
+    portal: str = ""
+    priority: int = 5
+    complexity: Complexity | None = None
+    budget_usd: Decimal | None = None
+    requested_by: str = ""
+    detected_at: str = ""
+    revision: int = 0
+    plan_path: str = ""
+    plan_digest: str = ""
+    basis_digest: str = ""  # while revising: the plan's text that the revision starts from
+    approved_digest: str = ""
+    approved_by: str = ""
+    approved_at: str = ""
+    spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
+    reported_edit: str = ""  # digest of an edit during the run that was already reported
+    stop: str = ""  # why the mission is to stop; empty while it is not
+    failure: str = ""  # what the last planning or mission ended in, for the next plan
+    report_path: str = ""
+    branch: str = ""
+    since: str = ""  # when the state was entered
+
+    @property
+    def trace8(self) -> str:
+        """The first eight characters of the trace id, as names carry it."""
+        return self.trace_id[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSeen:
+    """A settled note in one of the watched folders.
+
+    `digest` leaves out the stamped keys of its sort, `sha256` is of every byte. `is_plan` says that the note has a
+    plan's keys, `problem` why it cannot be read or used (one sentence for a person), empty if it can.
+    `owner` is the user who owns the file.
+    """
+
+    path: str
+    folder: Folder
+    raw: bytes
+    sha256: str
+    digest: str
+    owner: str
+    trace_id: str = ""
+    status: str = ""
+    is_plan: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+# --- what is observed -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gesture:
+    """Something a person did. `note` is the note it shows in, None where one was taken away."""
+
+    kind: Kind
+    note: NoteSeen | None = None
+    why: str = ""
+    request: NoteSeen | None = None  # the request's note as it is now, for stamping; None where there is none
+    plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
+    approved_text: str = ""  # for an edit in System/Active: the body that was approved
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A planner's outcome: the whole plan note, ready to be written. `facts` go into the journal."""
+
+    generation: int
+    text: bytes
+    digest: str
+    revision: int
+    kind: Literal[Kind.PLAN_DRAFTED] = Kind.PLAN_DRAFTED
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFailed:
+    """A planner's failure: `reason` is a sentence for a person."""
+
+    generation: int
+    reason: str
+    error_type: str
+    kind: Literal[Kind.PLANNING_FAILED] = Kind.PLANNING_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The loop takes an approved plan up. `facts` go into the journal."""
+
+    generation: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal[Kind.MISSION_STARTED] = Kind.MISSION_STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class MissionEnded:
+    """A mission's outcome. `report` is the whole report note, `facts` what queries rely on."""
+
+    generation: int
+    kind: Literal[Kind.MISSION_COMPLETED, Kind.MISSION_FAILED]
+    report: bytes
+    report_path: str
+    facts: Mapping[str, Any]
+    reason: str = ""
+    branch: str = ""
+
+
+Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
+
+
+# --- what is to be done ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Set single frontmatter keys of the note at `path` (None removes one); nothing else of it changes."""
+
+    path: str
+    changes: Mapping[str, str | int | None]
+    do: Literal["stamp"] = "stamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write a new note with the stored text `text`; an existing file is never overwritten."""
+
+    path: str
+    text: str
+    do: Literal["publish"] = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace the plan at `path`, if it still has the plan digest `expected`, by the stored text `text`.
+
+    With `keep` another text that is found there instead is moved to `keep` first, so that neither is lost;
+    without it, the other text stays and nothing is written.
+    """
+
+    path: str
+    expected: str
+    text: str
+    keep: str = ""
+    do: Literal["rewrite"] = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move the note at `src` to `dst`; done already where `src` is gone. A taken `dst` gets a number.
+
+    With `digest` (of the request without its stamped keys) the note moves only while it still has it.
+    """
+
+    src: str
+    dst: str
+    digest: str = ""
+    do: Literal["move"] = "move"
+
+
+Command = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
+
+CASE_JSON: TypeAdapter[Case] = TypeAdapter(Case)
+COMMAND_JSON: TypeAdapter[Stamp | Publish | Rewrite | Move] = TypeAdapter(Command)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from an event: the new case, rows for the journal, texts to store, commands in order."""
+
+    case: Case
+    rows: tuple[Activity, ...]
+    commands: tuple[Stamp | Publish | Rewrite | Move, ...] = ()
+    texts: tuple[bytes, ...] = ()

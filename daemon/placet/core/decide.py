@@ -1,0 +1,434 @@
+"""From an event to what follows: the new case, the journal's rows, the commands. Pure; `now` is an argument."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import (
+    PLAN_STAMPS,
+    REQUEST_STAMPS,
+    TABLE,
+    Case,
+    Decision,
+    Drafted,
+    Event,
+    Gesture,
+    Kind,
+    MissionEnded,
+    Move,
+    NoteSeen,
+    PlanningFailed,
+    Publish,
+    Rewrite,
+    Stamp,
+    Started,
+    State,
+)
+from placet.core.names import Folder
+from placet.core.note import digest, read_note, stamp, without_keys
+from placet.core.plan import comments, diff_callout, rejection_reason
+from placet.core.request import Request
+
+
+class _Drawer:
+    """Collects what one decision consists of; lives for one call of `decide`."""
+
+    def __init__(self, case: Case, to: State, now: str) -> None:
+        since = case.since if case.state is to else now
+        self.case = replace(case, state=to, since=since)
+        self.now = now
+        self.rows: list[Activity] = []
+        self.commands: list[Stamp | Publish | Rewrite | Move] = []
+        self.texts: list[bytes] = []
+
+    def set(self, **changes: Any) -> None:
+        self.case = replace(self.case, **changes)
+
+    def void_work(self) -> None:
+        """Make outcomes of work that is under way void."""
+        self.set(generation=self.case.generation + 1)
+
+    def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
+        self.rows.append(Activity(self.now, self.case.trace_id, actor, action, entity, self.case.request_id,
+                                  self.case.agent, metadata))
+
+    def by_human(self, action: Action, entity: Entity, who: str, **metadata: Any) -> None:
+        self.row(action, entity, Actor.HUMAN, reviewed_by=who, **metadata)
+
+    def text(self, raw: bytes) -> str:
+        """Store a text with the decision and return the name it is known by."""
+        self.texts.append(raw)
+        return sha256(raw)
+
+    def stamp_request(self, request: NoteSeen | None, status: str) -> None:
+        """Write the request's status, and its trace_id where it is not there yet."""
+        path = request.path if request is not None else self.case.request_path
+        if path:
+            self.commands.append(Stamp(path, {"status": status, "trace_id": self.case.trace_id}))
+
+    def done(self) -> Decision:
+        return Decision(self.case, tuple(self.rows), tuple(self.commands), tuple(self.texts))
+
+
+def sha256(raw: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hex: the name of a stored text."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, now: str) -> Decision:
+    """Take up a request that is new: the only way in which a case begins."""
+    case = Case(
+        trace_id, request_id, State.PLANNING, request_path=note.path, request_digest=note.digest, title=request.title,
+        agent=request.agent, portal=request.portal, priority=request.priority, complexity=request.complexity,
+        budget_usd=request.budget_usd, requested_by=note.owner, detected_at=now, since=now,
+    )
+    drawer = _Drawer(case, TABLE[None, Kind.REQUEST_ARRIVED], now)
+    drawer.text(without_keys(note.raw, REQUEST_STAMPS))
+    drawer.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=note.digest, size=len(note.raw),
+                    path=note.path)
+    drawer.stamp_request(note, "planning")
+    return drawer.done()
+
+
+def adopt_plan(note: NoteSeen, now: str) -> Decision:
+    """Take up a plan whose case the journal does not know (it was lost or is another's): it awaits review.
+
+    Whatever the note says, nothing is approved by this; a plan that lies in System/Active shows there on the next
+    look, as any move does.
+    """
+    meta = note.meta
+    case = Case(
+        note.trace_id, str(meta.get("request_id") or ""), State.REVIEW, plan_path=note.path, plan_digest=note.digest,
+        title=_title(note.raw), agent=str(meta.get("agent") or ""), portal=str(meta.get("portal") or ""),
+        revision=_int(meta.get("revision")), detected_at=now, since=now,
+        requested_by=note.owner,
+    )
+    drawer = _Drawer(case, State.REVIEW, now)
+    drawer.text(note.raw)
+    drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
+    return drawer.done()
+
+
+def decide(case: Case, event: Event, now: str) -> Decision | None:
+    """Return what follows from `event`, or None where it means nothing in this state or comes from void work.
+
+    `now` is RFC 3339 in UTC. The new state is `TABLE`'s; the rest is the event's own function below.
+    """
+    to = TABLE.get((case.state, event.kind))
+    if to is None:
+        return None
+    if not isinstance(event, Gesture) and event.generation != case.generation:
+        return None
+    drawer = _Drawer(case, to, now)
+    match event:
+        case Gesture():
+            _GESTURES[event.kind](drawer, event)
+        case Drafted():
+            _drafted(drawer, event)
+        case PlanningFailed():
+            _planning_failed(drawer, event)
+        case Started():
+            drawer.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
+        case MissionEnded():
+            _mission_ended(drawer, event)
+    return drawer.done()
+
+
+# --- people's gestures ----------------------------------------------------------------------------------------
+
+
+def _edited(d: _Drawer, g: Gesture) -> None:
+    note = _note(g)
+    d.void_work()
+    d.set(request_path=note.path, request_digest=note.digest)
+    d.text(without_keys(note.raw, REQUEST_STAMPS))
+    _set_basis(d, g.plan)
+    if g.kind is Kind.REQUEST_EDITED:
+        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, note.owner, digest=note.digest, size=len(note.raw))
+    d.stamp_request(note, "planning")
+
+
+def _pending(d: _Drawer, g: Gesture) -> None:
+    note = _note(g)
+    request = g.request
+    d.void_work()
+    if request is not None:
+        d.set(request_path=request.path, request_digest=request.digest)
+        d.text(without_keys(request.raw, REQUEST_STAMPS))
+    _set_basis(d, g.plan)
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=d.case.request_digest, again=True)
+    d.stamp_request(request, "planning")
+    if d.case.plan_path and d.case.state is State.PLANNING:
+        # The old plan makes room for the new one; its text stays where people can find it.
+        d.commands.append(Move(d.case.plan_path, f"{Folder.ARCHIVE}/{d.case.request_id}_plan_r{d.case.revision}.md"))
+        d.set(plan_path="")
+
+
+def _request_gone(d: _Drawer, g: Gesture) -> None:
+    d.void_work()
+    d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, d.case.requested_by or "unknown", path=d.case.request_path)
+    d.set(request_path="")
+    if d.case.plan_path:
+        d.commands += [Stamp(d.case.plan_path, {"status": "rejected"}),
+                       Move(d.case.plan_path, f"{Folder.ARCHIVE}/{d.case.request_id}_plan.md")]
+        d.set(plan_path="")
+
+
+def _approved(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    who = _who(plan, "approved_by")
+    d.void_work()
+    d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, plan_path=plan.path, stop="", reported_edit="",
+          agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
+    d.text(without_keys(plan.raw, PLAN_STAMPS))
+    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=plan.digest != d.case.plan_digest,
+               revision=d.case.revision)
+    d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": who, "approved_at": d.now}))
+    d.stamp_request(g.request, "planned")
+
+
+def _refused(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
+    home = {
+        State.COMPLETED: f"{Folder.ARCHIVE}/{d.case.request_id}_plan.md",
+        State.REJECTED: _rejected_path(d.case),
+        State.FAILED: _returned_path(d.case),
+    }.get(d.case.state, _plan_path(d.case))
+    keep_status = plan.status in ("rejected", "needs_revision") or d.case.state is not State.REVIEW
+    text = _with_callout(plan.raw, f"[!warning] Not approved ({d.now})", g.why)
+    _put_back(d, plan, text if keep_status else stamp(text, {"status": "review"}), home)
+
+
+def _rejected(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    who = _who(plan, "rejected_by")
+    reason = str(plan.meta.get("rejection_reason") or "") or rejection_reason(read_note(plan.raw).body)
+    d.void_work()
+    _spend_approval(d)
+    d.set(plan_path=plan.path, stop="")
+    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, who, reason=reason, digest=plan.digest)
+    d.commands.append(Stamp(plan.path, {"status": "rejected", "rejected_by": who, "rejected_at": d.now,
+                                        "rejection_reason": reason, "approved_by": None, "approved_at": None}))
+    if plan.folder is not Folder.REJECTED:
+        d.set(plan_path=_rejected_path(d.case))
+        d.commands.append(Move(plan.path, _rejected_path(d.case)))
+    d.stamp_request(g.request, "rejected")
+
+
+def _revision_asked(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    who = _who(plan, "reviewed_by")
+    d.void_work()
+    _spend_approval(d)
+    d.set(plan_path=plan.path)
+    _set_basis(d, plan)
+    open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
+    d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, who, comment_count=len(open_comments), digest=plan.digest,
+               revision=d.case.revision)
+    d.commands.append(Stamp(plan.path, {"reviewed_by": who, "reviewed_at": d.now, "approved_by": None,
+                                        "approved_at": None}))
+    if plan.folder is not Folder.PLANS:
+        d.set(plan_path=_plan_path(d.case))
+        d.commands.append(Move(plan.path, _plan_path(d.case)))
+    d.stamp_request(g.request, "planning")
+
+
+def _taken_back(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.void_work()
+    _spend_approval(d)
+    d.set(plan_path=plan.path, stop="", revision=max(d.case.revision, 1))
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, plan.owner, digest=plan.digest)
+    status = plan.status if plan.status == "needs_revision" else "review"
+    d.commands.append(Stamp(plan.path, {"status": status, "approved_by": None, "approved_at": None, "rejected_by": None,
+                                        "rejected_at": None, "rejection_reason": None}))
+    d.stamp_request(g.request, "planned")
+
+
+def _misplaced(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    _spend_approval(d)
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
+    text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", g.why + " " + HOW_TO_REVIEW)
+    _put_back(d, plan, stamp(text, {"approved_by": None, "approved_at": None}), _plan_path(d.case))
+
+
+def _plan_edited(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.void_work()
+    _set_basis(d, plan)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, plan.owner, digest=plan.digest)
+
+
+def _plan_gone(d: _Drawer, g: Gesture) -> None:
+    d.void_work()
+    _spend_approval(d)
+    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, d.case.approved_by or d.case.requested_by or "unknown",
+               path=d.case.plan_path)
+    d.set(plan_path="")
+    d.stamp_request(g.request, "rejected")
+
+
+def _active_edited(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.by_human(Action.PLAN_CHANGED_AFTER_APPROVAL, Entity.PLAN, plan.owner, digest=plan.digest,
+               approved_digest=d.case.approved_digest, running=d.case.state is State.RUNNING)
+    if d.case.state is State.RUNNING:
+        d.set(reported_edit=plan.digest)
+        return
+    d.void_work()
+    _spend_approval(d)
+    callout = diff_callout(g.approved_text, read_note(plan.raw).body)
+    text = _with_callout(plan.raw, f"[!warning] Changed after approval ({d.now})",
+                         "The text was changed after it had been approved, so the approval is void. Read it again and "
+                         "move it to System/Active to approve it as it is now.")
+    text = stamp(text, {"status": "review", "approved_by": None, "approved_at": None})
+    _put_back(d, plan, text + (b"" if text.endswith(b"\n") else b"\n") + b"\n" + callout.encode(), _plan_path(d.case))
+
+
+def _stop_asked(d: _Drawer, g: Gesture) -> None:
+    d.set(stop=g.why, plan_path=g.note.path if g.note is not None else "")
+    who = g.note.owner if g.note is not None else d.case.approved_by or "unknown"
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, who, running=True)
+
+
+_GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
+    Kind.REQUEST_EDITED: _edited,
+    Kind.REQUEST_RETURNED: _edited,
+    Kind.REQUEST_PENDING: _pending,
+    Kind.REQUEST_GONE: _request_gone,
+    Kind.PLAN_APPROVED: _approved,
+    Kind.APPROVAL_REFUSED: _refused,
+    Kind.PLAN_REJECTED: _rejected,
+    Kind.REVISION_ASKED: _revision_asked,
+    Kind.PLAN_TAKEN_BACK: _taken_back,
+    Kind.PLAN_MISPLACED: _misplaced,
+    Kind.PLAN_EDITED: _plan_edited,
+    Kind.PLAN_GONE: _plan_gone,
+    Kind.ACTIVE_EDITED: _active_edited,
+    Kind.STOP_ASKED: _stop_asked,
+}
+
+
+# --- what the daemon's own work came to -----------------------------------------------------------------------
+
+
+def _drafted(d: _Drawer, e: Drafted) -> None:
+    case = d.case
+    first = case.revision == 0
+    path = case.plan_path or _plan_path(case)
+    name = d.text(e.text)
+    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="")
+    d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
+          revision=e.revision, size=len(e.text), **e.facts)
+    if case.basis_digest:
+        keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
+        d.commands.append(Rewrite(path, case.basis_digest, name, keep))
+    else:
+        d.commands.append(Publish(path, name))
+    d.stamp_request(None, "planned")
+
+
+def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
+    d.set(failure=e.reason, report_path="")
+    d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type)
+    d.stamp_request(None, "error")
+    if d.case.plan_path:
+        d.commands.append(Stamp(d.case.plan_path, {"status": "error"}))
+
+
+def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
+    completed = e.kind is Kind.MISSION_COMPLETED
+    case = d.case
+    d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="")
+    _spend_approval(d)
+    d.row(Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED, Entity.MISSION, Actor.AGENT, **e.facts)
+    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(e.report))
+    d.commands.append(Publish(e.report_path, d.text(e.report)))
+    plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
+        else ("error", _returned_path(case))
+    if case.plan_path and not case.stop:
+        d.commands += [Stamp(case.plan_path, {"status": plan_status}), Move(case.plan_path, plan_home)]
+        d.set(plan_path=plan_home)
+    if case.request_path:
+        d.stamp_request(None, "completed" if completed else "error")
+        if completed:
+            # An edit that came during the run is not archived unseen: the move carries the digest it believes in.
+            d.commands.append(Move(case.request_path, f"{Folder.ARCHIVE}/{case.request_id}.md", case.request_digest))
+            d.set(request_path="")
+
+
+# --- small pieces ---------------------------------------------------------------------------------------------
+
+HOW_TO_REVIEW = ("To approve it, move it to System/Active; to reject it, to Inbox/Rejected; to ask for changes, write under "
+                 "“Review Comments” and set `status: needs_revision`.")
+
+
+def _note(g: Gesture) -> NoteSeen:
+    assert g.note is not None, f"{g.kind}: this gesture always shows in a note"
+    return g.note
+
+
+def _who(note: NoteSeen, key: str) -> str:
+    """Return who did it: what the person (or the command line) wrote in the note, else the file's owner."""
+    return str(note.meta.get(key) or "") or note.owner
+
+
+def _set_basis(d: _Drawer, plan: NoteSeen | None) -> None:
+    """Remember the plan's text that a revision starts from; none while a first plan is written."""
+    revising = plan is not None and d.case.state is State.REVISING
+    d.set(basis_digest=plan.digest if plan is not None and revising else "")
+    if plan is not None and revising:
+        d.text(without_keys(plan.raw, PLAN_STAMPS))
+
+
+def _spend_approval(d: _Drawer) -> None:
+    """Use an approval up: the same stamp never approves again, wherever a copy of the note turns up."""
+    if d.case.approved_at:
+        d.set(spent_approvals=(*d.case.spent_approvals[-19:], d.case.approved_at))
+    d.set(approved_digest="", approved_by="", approved_at="")
+
+
+def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, home: str) -> None:
+    d.set(plan_path=home)
+    if plan.digest == d.case.plan_digest:
+        d.set(plan_digest=digest(text, PLAN_STAMPS))  # the callout is the daemon's, not a person's edit
+    d.commands += [Rewrite(plan.path, plan.digest, d.text(text)), Move(plan.path, home)]
+
+
+def _with_callout(raw: bytes, head: str, why: str) -> bytes:
+    """Return the note with a callout on top of its body, its frontmatter and every other byte as they were."""
+    note = read_note(raw)
+    newline = "\r\n" if b"\r\n" in raw else "\n"
+    lines = [f"> {head}", *(f"> {line}" for line in why.splitlines()), "", ""]
+    body = note.body.encode()
+    assert raw.endswith(body), "the body is the end of the note"
+    return raw[:len(raw) - len(body)] + newline.join(lines).encode() + body
+
+
+def _plan_path(case: Case) -> str:
+    return f"{Folder.PLANS}/{case.request_id}_plan.md"
+
+
+def _rejected_path(case: Case) -> str:
+    return f"{Folder.REJECTED}/{case.request_id}_rejected.md"
+
+
+def _returned_path(case: Case) -> str:
+    return f"{Folder.REQUESTS}/{case.request_id}_plan.md"
+
+
+def _title(raw: bytes) -> str:
+    for line in read_note(raw).body.splitlines():
+        if line.startswith("# "):
+            return line[2:].strip()
+    return ""
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1

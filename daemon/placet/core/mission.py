@@ -1,0 +1,92 @@
+"""What a mission came to, as values: steps, files, commands, cost, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from placet.core.errors import End
+from placet.core.talk import Usage
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a conversation has used so far. `cost_usd` is None as soon as one reply's price is unknown.
+
+    `input_tokens` counts what was written to the cache too, and not what was read from it.
+    """
+
+    replies: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: Decimal | None = Decimal(0)
+
+    def add(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count one reply in."""
+        self.replies += 1
+        self.input_tokens += usage.input_tokens + usage.cache_write_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A completed step: its number, what the agent says of it, its commit (empty where nothing had changed)."""
+
+    number: int
+    summary: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A command that ran, and its exit code (None where it did not end by itself)."""
+
+    command: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that a mission changed: `status` is A, M, D or T; lines are None for a binary file."""
+
+    path: str
+    status: str
+    added: int | None
+    deleted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a mission came to. Files and lines are git's word, never the model's.
+
+    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the scope), empty where
+    there is nothing; `left_out` are changed files outside the scope, which no commit has; `error` is the structured
+    error, if there was one.
+    """
+
+    ok: bool
+    end: End
+    detail: str
+    error_type: str
+    error: Mapping[str, Any] | None
+    summary: str
+    branch: str
+    base: str
+    commit: str
+    kept: str
+    steps: tuple[StepDone, ...]
+    files: tuple[ChangedFile, ...]
+    left_out: tuple[str, ...]
+    commands: tuple[CommandRun, ...]
+    calls: Mapping[str, int]
+    failed_tool: str
+    last_success: str
+    iterations: int
+    spent: Spent
+    duration_s: float
+    repository: str

@@ -1,0 +1,247 @@
+"""From notes to events: whose note is it, and how does where it lies differ from what was last acknowledged?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from uuid import UUID
+
+from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
+from placet.core.names import QUEUES, Folder
+from placet.core.note import digest, read_note
+from placet.core.plan import PlanProblems, parse_plan
+
+ASKS = frozenset({"", "pending"})
+"""`status` of a request that asks for a plan."""
+
+
+@dataclass(slots=True)
+class CaseNotes:
+    """The settled notes that belong to one case."""
+
+    request: NoteSeen | None = None
+    plans: list[NoteSeen] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Every note with its owner. `notices` are notes that stay as they are, each with the reason for a person."""
+
+    of_case: Mapping[str, CaseNotes]
+    new: tuple[NoteSeen, ...]
+    orphans: tuple[NoteSeen, ...]
+    notices: tuple[tuple[NoteSeen, str], ...]
+
+
+def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
+    """Say for each note which case it belongs to: by its `trace_id`, else by the place where it was last seen.
+
+    `cases` is keyed by trace_id. A note that belongs to none is a new request, or an orphan: a plan whose case the
+    journal does not know.
+    """
+    of_case: dict[str, CaseNotes] = {}
+    requests: dict[str, list[NoteSeen]] = {}
+    new: list[NoteSeen] = []
+    orphans: list[NoteSeen] = []
+    notices: list[tuple[NoteSeen, str]] = []
+    at_path: dict[str, Case] = {}
+    for case in cases.values():
+        if case.state is not State.COMPLETED and case.request_path:
+            at_path[case.request_path] = case
+        if case.plan_path:
+            at_path.setdefault(case.plan_path, case)
+    for note in notes:
+        owner = cases.get(note.trace_id) or (at_path.get(note.path) if not note.trace_id else None)
+        plan_place = note.folder is not Folder.REQUESTS
+        if owner is None:
+            if note.is_plan and not note.problem:
+                orphans.append(note)
+            elif note.problem:
+                notices.append((note, note.problem))
+            elif plan_place:
+                notices.append((note, _STRANGER[note.folder]))
+            elif note.status in ASKS or note.status == "planning":
+                new.append(note)
+            elif note.status not in _KNOWN_STATUS:
+                notices.append((note, f"`status: {note.status}` is not a status that placet knows. To ask for a "
+                                      "plan, remove the line or write `status: pending`."))
+        elif note.is_plan or note.path == owner.plan_path != owner.request_path:
+            of_case.setdefault(owner.trace_id, CaseNotes()).plans.append(note)
+            if note.problem:
+                notices.append((note, note.problem))
+        elif plan_place:
+            notices.append((note, "This is a request, not a plan: nothing is approved by moving it here. Move it back "
+                                  f"to `{Folder.REQUESTS}`; its plan is what you approve."))
+            requests.setdefault(owner.trace_id, []).append(note)
+        else:
+            requests.setdefault(owner.trace_id, []).append(note)
+            if note.problem:
+                notices.append((note, note.problem))
+    for trace_id, found in requests.items():
+        known = cases[trace_id].request_path
+        chosen = next((n for n in found if n.path == known), None) or min(found, key=lambda n: n.path)
+        of_case.setdefault(trace_id, CaseNotes()).request = chosen
+        for note in found:
+            if note is not chosen:
+                notices.append((note, f"This note has the same `trace_id` as `{chosen.path}`, so it is taken for a copy and "
+                                      "nothing is done with it. To make it a request of its own, remove its "
+                                      "`trace_id` and `status` lines."))
+    for trace_id, its in of_case.items():
+        if len(its.plans) > 1:
+            places = ", ".join(f"`{n.path}`" for n in sorted(its.plans, key=lambda n: n.path))
+            for note in its.plans:
+                notices.append((note, f"There are {len(its.plans)} plans with the trace_id {trace_id}: {places}. None of "
+                                      "them counts until only one is left: delete the others, or move them out of "
+                                      "these folders."))
+    return Sorted(of_case, tuple(new), tuple(orphans), tuple(notices))
+
+
+_KNOWN_STATUS = frozenset({"", "pending", "planning", "planned", "completed", "rejected", "error"})
+_STRANGER = {
+    Folder.PLANS: "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it.",
+    Folder.ACTIVE: "This note has no `trace_id`, so it is no plan that was reviewed, and nothing of it runs. Drop a request "
+                  f"into `{Folder.REQUESTS}`, and move its plan here once you have read it.",
+    Folder.REJECTED: "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it.",
+}
+
+
+def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
+    """Return the one thing that a person did to this case's notes since it was last acknowledged, or None.
+
+    `tools` are the names that a plan may use. Of several things the one that stops work comes first; the others
+    show again on the next look. Only what `TABLE` has for the case's state is returned.
+    """
+    for gesture in _candidates(case, notes, tools):
+        if (case.state, gesture.kind) in TABLE:
+            return replace(gesture, plan=notes.plans[0] if len(notes.plans) == 1 else None)
+    return None
+
+
+def _candidates(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterable[Gesture]:
+    request = notes.request if notes.request is not None and not notes.request.problem else None
+    if len(notes.plans) <= 1:
+        yield from _plan_gestures(case, notes.plans[0] if notes.plans else None, request, tools)
+    if notes.request is None:
+        if case.request_path:
+            yield Gesture(Kind.REQUEST_GONE)
+        return
+    if request is None or request.folder is not Folder.REQUESTS:
+        return
+    if not case.request_path:
+        yield Gesture(Kind.REQUEST_RETURNED, request, request=request)
+    if request.digest != case.request_digest:
+        yield Gesture(Kind.REQUEST_EDITED, request, request=request)
+    if request.status in ASKS:
+        yield Gesture(Kind.REQUEST_PENDING, request, request=request)
+    if len(notes.plans) == 1 and notes.plans[0].folder is Folder.REQUESTS and notes.plans[0].status == "pending":
+        yield Gesture(Kind.REQUEST_PENDING, notes.plans[0], request=request)
+
+
+def _plan_gestures(case: Case, plan: NoteSeen | None, request: NoteSeen | None,
+                   tools: Collection[str]) -> Iterable[Gesture]:
+    if plan is None:
+        if case.state is State.RUNNING and not case.stop:
+            yield Gesture(Kind.STOP_ASKED, why="its plan was taken out of System/Active", request=request)
+        if case.plan_path:
+            yield Gesture(Kind.PLAN_GONE, request=request)
+        return
+    if plan.problem:
+        return
+    match plan.folder:
+        case Folder.ACTIVE:
+            yield from _in_active(case, plan, request, tools)
+        case Folder.REJECTED:
+            if case.state is State.RUNNING and not case.stop:
+                yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved to Inbox/Rejected", request)
+            yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
+        case Folder.PLANS:
+            if case.state is State.RUNNING and not case.stop:
+                yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved back to Inbox/Plans", request)
+            if case.state is not State.REVIEW:
+                yield Gesture(Kind.PLAN_TAKEN_BACK, plan, request=request)
+            elif plan.status == "needs_revision":
+                yield Gesture(Kind.REVISION_ASKED, plan, request=request)
+            elif plan.status == "rejected":
+                yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
+            if plan.digest != case.basis_digest:
+                yield Gesture(Kind.PLAN_EDITED, plan, request=request)
+        case Folder.REQUESTS:
+            if case.state is State.RUNNING and not case.stop:
+                yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved to Inbox/Requests", request)
+            yield Gesture(Kind.PLAN_MISPLACED, plan, "A plan does not belong in Inbox/Requests.", request)
+
+
+def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]) -> Iterable[Gesture]:
+    if case.state is State.APPROVED:
+        if plan.digest != case.approved_digest:
+            yield Gesture(Kind.ACTIVE_EDITED, plan, request=request)
+        elif plan.status == "needs_revision":
+            yield Gesture(Kind.REVISION_ASKED, plan, request=request)
+        elif plan.status == "rejected":
+            yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
+    elif case.state is State.RUNNING:
+        if plan.digest not in (case.approved_digest, case.reported_edit):
+            yield Gesture(Kind.ACTIVE_EDITED, plan, request=request)
+    elif why := refusal(case, plan, tools):
+        yield Gesture(Kind.APPROVAL_REFUSED, plan, why, request)
+    else:
+        yield Gesture(Kind.PLAN_APPROVED, plan, request=request)
+
+
+def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
+    """Say why moving this note to System/Active approves nothing; empty if it does approve."""
+    if plan.status in ("rejected", "needs_revision"):
+        return (f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
+                "it, and move it to System/Active again.")
+    stamp = str(plan.meta.get("approved_at") or "")
+    if case.state is State.COMPLETED:
+        return "This plan has been carried out. To have something done again, drop a new request."
+    if stamp and stamp in case.spent_approvals:
+        return (f"This approval (of {stamp}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
+                "and move it to System/Active from there.")
+    if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
+        return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
+    return "\n".join(plan_problems(plan, tools))
+
+
+def plan_problems(plan: NoteSeen, tools: Collection[str]) -> Sequence[str]:
+    """Return every problem of a plan's text, each a sentence with its line; empty if it can be carried out."""
+    try:
+        parse_plan(body_of(plan.raw), tools)
+    except PlanProblems as found:
+        return [f"Line {p.line}: {p.message}" for p in found.problems]
+    return ()
+
+
+def body_of(raw: bytes) -> str:
+    """Return a note's text below the frontmatter."""
+    return read_note(raw).body
+
+
+_TRACE = re.compile(rb"trace_id[\"']?\s*[:=]\s*[\"']?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
+
+
+def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
+    """Return a note as it is seen: whose it is, what it says of itself, and what is wrong with it.
+
+    A note whose frontmatter cannot be read still belongs to the case whose trace_id stands in it, so that a slip of
+    the pen never reads as "the plan was taken away".
+    """
+    note = read_note(raw)
+    folder = next(f for f in QUEUES if path.startswith(f"{f}/"))
+    meta = note.meta
+    trace_id = str(meta.get("trace_id") or "")
+    if note.problem and not trace_id and (hint := _TRACE.search(raw[:4096])):
+        trace_id = hint[1].decode()
+    problem = note.problem
+    try:
+        trace_id = str(UUID(trace_id)) if trace_id else ""
+    except ValueError:
+        problem = problem or f"`trace_id: {trace_id[:60]}` is not a trace id. Remove the line; placet writes its own."
+        trace_id = ""
+    is_plan = "request_id" in meta and "revision" in meta
+    stamps = PLAN_STAMPS if is_plan else REQUEST_STAMPS
+    return NoteSeen(path, folder, raw, sha256(raw).hexdigest(), digest(raw, stamps), owner, trace_id,
+                    str(meta.get("status") or "").strip().lower(), is_plan, meta, problem)

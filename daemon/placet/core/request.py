@@ -1,0 +1,114 @@
+"""A request as a value: what a person asks for, by whom it is to be done, where, and how much it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import PurePosixPath
+from typing import Any
+
+from placet.core.case import Complexity
+from placet.core.errors import PlacetError
+from placet.core.note import Note
+
+MAX_REQUEST_BYTES = 256 * 1024
+"""A request longer than this is refused with a reason: it would not fit beside the repository in a model's context."""
+
+
+class RequestProblems(PlacetError):
+    """Everything that is wrong with a request, each problem a sentence for the person who wrote it."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a request says. `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself."""
+
+    title: str
+    text: str
+    agent: str
+    portal: str
+    priority: int
+    complexity: Complexity | None
+    budget_usd: Decimal | None
+
+
+def read_request(path: str, note: Note, agents: Collection[str], portals: Collection[str], default_agent: str) -> Request:
+    """Return the request that a note states.
+
+    `agents` and `portals` are the names that exist. Raises RequestProblems with every problem at once.
+    """
+    problems: list[str] = []
+    meta = note.meta
+    if note.problem:
+        problems.append(note.problem)
+    if len(note.raw) > MAX_REQUEST_BYTES:
+        problems.append(f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put the material "
+                        "into Knowledge/ and say in the request where it is.")
+    text = note.body.strip()
+    if not text and not note.problem:
+        problems.append("It is empty. Write what you want done.")
+    agent = _word(meta, "agent", problems) or default_agent
+    if agent not in agents:
+        problems.append(f"`agent: {agent}`: there is no note System/Agents/{agent}.md. There {_listed(agents)}.")
+    portal = _word(meta, "portal", problems)
+    if portal and portal not in portals:
+        problems.append(f"`portal: {portal}`: System/placet.toml has no [portals.{portal}]. There {_listed(portals)}.")
+    priority = meta.get("priority")
+    if priority is None:
+        priority = 5
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 10:
+        problems.append(f"`priority: {priority}` is not a whole number from 0 to 10.")
+        priority = 5
+    complexity: Complexity | None = None
+    if word := _word(meta, "complexity", problems):
+        try:
+            complexity = Complexity(word)
+        except ValueError:
+            problems.append(f"`complexity: {word}` is none of {', '.join(Complexity)}.")
+    budget = _money(meta.get("budget_usd"), problems)
+    if problems:
+        raise RequestProblems(tuple(problems))
+    return Request(title_of(path, text), text, agent, portal, priority, complexity, budget)
+
+
+def title_of(path: str, text: str) -> str:
+    """Return a request's title: its first heading, else its file's name. One line, at most 100 characters."""
+    for line in text.splitlines():
+        if line.startswith("# ") and line[2:].strip():
+            return line[2:].strip()[:100]
+    return PurePosixPath(path).stem.strip()[:100] or "Request"
+
+
+def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:
+    value = meta.get(key)
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str):
+        return value.strip().removeprefix("[[").removesuffix("]]")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    problems.append(f"`{key}` must be one word.")
+    return ""
+
+
+def _money(value: object, problems: list[str]) -> Decimal | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            amount = Decimal(str(value))
+        except InvalidOperation:
+            amount = Decimal(-1)
+        if amount.is_finite() and amount > 0:
+            return amount
+    problems.append(f"`budget_usd: {value}` is not an amount of dollars above 0.")
+    return None
+
+
+def _listed(names: Collection[str]) -> str:
+    return "is " + ", ".join(f"`{n}`" for n in sorted(names)) if names else "are none"

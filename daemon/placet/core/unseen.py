@@ -1,0 +1,565 @@
+"""What a note holds and reading view does not show: hidden characters, comments, hiding HTML, look-alikes.
+
+A reviewer approves what they see; an agent reads every byte. This module lists the difference. It errs
+towards reporting: a false alarm costs a line in a callout. What ordinary writing needs is no alarm: emoji
+sequences, joiners inside words of the scripts that use them, right-to-left text, the marks of the three
+sub-national flags.
+
+Character classes follow Unicode (DerivedCoreProperties `Default_Ignorable_Code_Point`, general categories of
+the running Python). Markdown is read as CommonMark 0.31 does (escapes, code spans, fences, HTML), with `%%`
+as in Obsidian.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+
+class Kind(StrEnum):
+    """What sort of unseen thing it is; the value is how a person is told."""
+
+    ZERO_WIDTH = "zero-width character"
+    BIDI = "character that changes the direction of text"
+    TAG = "tag characters"
+    VARIATION = "variation selectors"
+    INVISIBLE = "invisible character"
+    BLANK = "blank character that is not a space"
+    PRIVATE = "private-use character"
+    CONTROL = "control character"
+    COMMENT = "comment"
+    HTML = "HTML that can hide text"
+    LINK = "link that shows another address"
+    DEFINITION = "link definition"
+    FAR_RIGHT = "text pushed out of view"
+    LOOKALIKE = "look-alike letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """One finding: `line` counts from 1; `shown` is one line of visible text that says what is there."""
+
+    line: int
+    kind: Kind
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """An opening code fence: its character, how many, the info string, and how far it is indented."""
+
+    char: str
+    length: int
+    info: str
+    indent: int
+
+    @property
+    def language(self) -> str:
+        """The first word of the info string, in lower case."""
+        words = self.info.split()
+        return words[0].lower() if words else ""
+
+    def closes(self, line: str) -> bool:
+        """Tell whether `line` ends this fence."""
+        found = _FENCE.match(line)
+        if not found or found[3].strip():
+            return False
+        return found[2][0] == self.char and len(found[2]) >= self.length
+
+
+_BREAK = re.compile(r"\r\n|\n|\r")
+_FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
+
+
+def lines_of(text: str) -> list[str]:
+    """Split at the line endings of markdown (LF, CRLF, CR) and at nothing else."""
+    return _BREAK.split(text)
+
+
+def fence_at(line: str) -> Fence | None:
+    """Return the fence that `line` opens, if any (CommonMark 4.5: at most three spaces before it)."""
+    found = _FENCE.match(line)
+    if not found or (found[2][0] == "`" and "`" in found[3]):
+        return None
+    return Fence(found[2][0], len(found[2]), found[3].strip(), len(found[1]))
+
+
+# --- characters ------------------------------------------------------------------------------------------
+
+_ZERO_WIDTH = frozenset("\u200b\u200c\u200d\u2060\ufeff\u180e")
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_IMPLICIT_MARKS = frozenset("\u061c\u200e\u200f")
+_BLANKS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+_IGNORED = frozenset("\u034f\u17b4\u17b5\u2065") | {chr(c) for c in range(0xFFF0, 0xFFF9)}
+# Format characters (Cf) that are drawn: signs that stand around or before digits.
+_DRAWN = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+# Scripts whose spelling needs ZWJ and ZWNJ, by the first word of the characters' Unicode names.
+_JOINING = frozenset({
+    "ARABIC", "SYRIAC", "MONGOLIAN", "NKO", "MANDAIC", "ADLAM", "THAANA", "HANIFI",
+    "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM",
+    "SINHALA", "KHMER", "MYANMAR", "TIBETAN", "BALINESE", "JAVANESE",
+})
+# Scripts written without spaces, where ZWSP marks a place to break the line.
+_UNSPACED = frozenset({"THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"})
+# Scripts with standardised variants.
+_VARIED = frozenset({"CJK", "MYANMAR", "PHAGS-PA", "MANICHAEAN", "MONGOLIAN"})
+_FLAGS = frozenset(
+    "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in name) + "\U000e007f"
+    for name in ("gbeng", "gbsct", "gbwls")
+)
+_FLAG_LENGTH = 7
+_CANDIDATE = re.compile(r"[^\t\n\r -~]")
+_EMOJI_PARTS = frozenset("\ufe0f") | {chr(c) for c in range(0x1F3FB, 0x1F400)}
+
+
+def _kind_of(char: str) -> Kind | None:
+    """Return the class of an invisible character, None for one that is drawn or is an ordinary space."""
+    code = ord(char)
+    if 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or code in (0x180B, 0x180C, 0x180D, 0x180F):
+        return Kind.VARIATION
+    if 0xE0000 <= code <= 0xE007F:
+        return Kind.TAG
+    if char in _BIDI:
+        return Kind.BIDI
+    if char in _ZERO_WIDTH:
+        return Kind.ZERO_WIDTH
+    if char in _BLANKS:
+        return Kind.BLANK
+    if char in _IGNORED or 0xE0080 <= code <= 0xE0FFF:
+        return Kind.INVISIBLE
+    match unicodedata.category(char):
+        case "Cf":
+            return None if char in _DRAWN else Kind.INVISIBLE
+        case "Co":
+            return Kind.PRIVATE
+        case "Cc" | "Zl" | "Zp" | "Cs":
+            return Kind.CONTROL
+        case _:
+            return None
+
+
+def _script(char: str) -> str:
+    """Return the first word of the character's name (`CYRILLIC`, `ARABIC`, `CJK`), or an empty text."""
+    return unicodedata.name(char, "").split(" ")[0]
+
+
+def _pictographic(char: str) -> bool:
+    return (
+        0x1F000 <= ord(char) <= 0x1FAFF
+        or char in "\u203c\u2049\u2139\u3030"
+        or unicodedata.category(char) in ("So", "Sm")
+    )
+
+
+def _ordinary(text: str, at: int, kind: Kind) -> bool:
+    """Tell whether the invisible character at `at` is one that ordinary writing needs just there."""
+    char = text[at]
+    before = text[at - 1] if at else ""
+    after = text[at + 1] if at + 1 < len(text) else ""
+    match kind:
+        case Kind.ZERO_WIDTH if char == "\ufeff":
+            return at == 0
+        case Kind.ZERO_WIDTH if not before or not after:
+            return False
+        case Kind.ZERO_WIDTH if char == "\u200b":
+            return _script(before) in _UNSPACED and _script(after) in _UNSPACED
+        case Kind.ZERO_WIDTH if char in "\u200c\u200d":
+            if _script(before) in _JOINING and _kind_of(before) is None and _kind_of(after) is None:
+                # Between letters; or after a virama (combining class 9), where it may end a word.
+                return _script(after) in _JOINING or unicodedata.combining(before) == 9
+            base = at - 1
+            while base > 0 and text[base] in _EMOJI_PARTS and at - base < 4:
+                base -= 1
+            return char == "\u200d" and _pictographic(text[base]) and _pictographic(after)
+        case Kind.VARIATION if not before or _kind_of(before) is not None:
+            return False
+        case Kind.VARIATION if char in "\ufe0e\ufe0f":
+            keycap = before in "0123456789#*" and after == "\u20e3"
+            return keycap or _pictographic(before) or before in _EMOJI_PARTS
+        case Kind.VARIATION if ord(char) >= 0xE0100:
+            return _script(before) == "CJK"
+        case Kind.VARIATION:
+            return _script(before) in _VARIED or unicodedata.category(before) == "Sm"
+        case Kind.TAG:
+            flag = text.rfind("\U0001f3f4", max(0, at - _FLAG_LENGTH + 1), at)
+            return flag >= 0 and text[flag : flag + _FLAG_LENGTH] in _FLAGS
+        case Kind.BIDI if char in _IMPLICIT_MARKS:
+            # A single mark beside or near right-to-left letters steers punctuation; runs of marks carry data.
+            near = text[max(0, at - 8) : at + 9]
+            return (
+                not (before and _kind_of(before))
+                and not (after and _kind_of(after))
+                and any(unicodedata.bidirectional(c) in ("R", "AL") for c in near if c not in _IMPLICIT_MARKS)
+            )
+        case _:
+            return False
+
+
+def hidden_characters(text: str) -> Iterator[tuple[int, Kind]]:
+    """Yield the place and class of each character that is not drawn and has no ordinary reason to be."""
+    for found in _CANDIDATE.finditer(text):
+        at = found.start()
+        kind = _kind_of(text[at])
+        if kind and not _ordinary(text, at, kind):
+            yield at, kind
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with every character that would not be seen written out as `\u{200B}`."""
+    parts: list[str] = []
+    done = 0
+    for at, _ in hidden_characters(text):
+        parts += [text[done:at], f"\\u{{{ord(text[at]):04X}}}"]
+        done = at + 1
+    return "".join([*parts, text[done:]])
+
+
+def _short(text: str, limit: int = 160) -> str:
+    """One line of at most `limit` characters, everything in it visible."""
+    line = " ".join(visible(text[: limit * 4]).split())
+    return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1] + "…"
+
+
+def _decoded(run: str, kind: Kind) -> str:
+    """Return what a run of tag characters or variation selectors spells: they can carry any text."""
+    if kind is Kind.TAG:
+        spelt = "".join(chr(ord(c) - 0xE0000) for c in run)
+    elif kind is Kind.VARIATION and len(run) > 1:
+        values = [ord(c) - 0xFE00 if ord(c) < 0x10000 else ord(c) - 0xE0100 + 16 for c in run]
+        spelt = bytes(v for v in values if 0 <= v < 256).decode("utf-8", "replace")
+    else:
+        return ""
+    spelt = "".join(c for c in spelt if c.isprintable()).strip()
+    return f", which spell “{_short(spelt)}”" if spelt else ""
+
+
+def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
+    """Yield one finding for each run of hidden characters of one class."""
+    run: list[int] = []
+    kind = Kind.ZERO_WIDTH
+
+    def told() -> Unseen:
+        line = bisect_right(starts, run[0])
+        first = max(starts[line - 1], run[0] - 12)
+        last = min(starts[line] if line < len(starts) else len(text), run[-1] + 13, run[0] + 40)
+        names = dict.fromkeys(f"U+{ord(text[i]):04X} {unicodedata.name(text[i], '')}".strip() for i in run)
+        listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
+        count = f", {len(run)} times" if len(run) > 1 else ""
+        spelt = _decoded("".join(text[i] for i in run), kind)
+        return Unseen(line, kind, f"{listed}{count}{spelt}, in “{_short(text[first:last])}”")
+
+    for at, found in hidden_characters(text):
+        if run and (found is not kind or at != run[-1] + 1):
+            yield told()
+            run = []
+        kind = found
+        run.append(at)
+    if run:
+        yield told()
+
+
+# --- markdown --------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r"\\[!-/:-@\[-`{-~]|`+|<!--|<[!?]|%%")
+_CLOSER = {"<!--": "-->", "%%": "%%"}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A text as reading view takes it.
+
+    `comments`: first line, column, last line, content. `prose`: the lines with code and comments blanked out,
+    in the same columns. `code`: the numbers of fenced lines, with the language. Lines count from 1.
+    """
+
+    comments: list[tuple[int, int, int, str]] = field(default_factory=list)
+    prose: list[str] = field(default_factory=list)
+    code: dict[int, str] = field(default_factory=dict)
+
+
+def _span_end(line: str, start: int, length: int) -> int:
+    """Return where the span ends that `length` backticks opened before `start`; -1: not on this line."""
+    for run in re.finditer("`+", line[start:]):
+        if len(run[0]) == length:
+            return start + run.end()
+    return -1
+
+
+def _read(lines: Sequence[str]) -> _Reading:
+    """Walk the lines once, as a machine with three states: prose, in a fence, in a comment."""
+    reading = _Reading()
+    last_with = {c: max((n for n, line in enumerate(lines) if c in line), default=-1) for c in ("-->", "%%")}
+    fence: Fence | None = None
+    closer, begun, content = "", (0, 0), [""]
+    paired = True  # no stray backtick yet in this paragraph: what looks like a code span is one
+    for number, line in enumerate(lines):
+        at = 0
+        masked: list[str] = []
+        if closer:
+            end = line.find(closer)
+            if end < 0:
+                content.append(line)
+                reading.prose.append("")
+                continue
+            content.append(line[:end])
+            reading.comments.append((begun[0] + 1, begun[1], number + 1, "\n".join(content)))
+            at = end + len(closer)
+            masked.append("\0" * at)
+            closer = ""
+        elif fence:
+            reading.code[number + 1] = fence.language
+            reading.prose.append("")
+            if fence.closes(line):
+                fence = None
+            continue
+        elif fence := fence_at(line):
+            reading.code[number + 1] = fence.language
+            reading.prose.append("")
+            paired = True
+            continue
+        if not line.strip():
+            paired = True
+        while not closer and (token := _TOKEN.search(line, at)):
+            start, at = at, token.end()
+            masked.append(line[start : token.start()])
+            mark = token[0]
+            if mark[0] == "`":
+                end = _span_end(line, at, len(mark)) if paired else -1
+                paired = end >= 0
+                at = max(at, end)
+            elif mark in _CLOSER:
+                end = line.find(_CLOSER[mark], at)
+                if end >= 0:
+                    reading.comments.append((number + 1, token.start(), number + 1, line[at:end]))
+                    at = end + len(_CLOSER[mark])
+                elif last_with[_CLOSER[mark]] > number or not line[: token.start()].strip():
+                    closer, begun, content = _CLOSER[mark], (number, token.start()), [line[at:]]
+                    at = len(line)
+                else:
+                    # Opened in mid-line and closed nowhere: some readers show it, others hide it.
+                    reading.comments.append((number + 1, token.start(), number + 1, line[at:]))
+                    at = len(line)
+            elif mark in ("<!", "<?"):
+                end = line.find(">", at)
+                if mark == "<?" or line[at : at + 1].isalpha() or line[at : at + 1] == "[":
+                    end = end if end >= 0 else len(line)
+                    reading.comments.append((number + 1, token.start(), number + 1, line[at:end]))
+                    at = end
+            masked.append("\0" * (at - token.start()))
+        reading.prose.append("".join(masked) + ("" if closer else line[at:]))
+    if closer:
+        reading.comments.append((begun[0] + 1, begun[1], len(lines), "\n".join(content)))
+    return reading
+
+
+def commented_lines(text: str) -> frozenset[int]:
+    """Return the lines (from 1) whose beginning lies in an HTML or `%%` comment."""
+    hidden: set[int] = set()
+    for first, column, last, _ in _read(lines_of(text)).comments:
+        hidden.update(range(first if column == 0 else first + 1, last + 1))
+    return frozenset(hidden)
+
+
+def _comments(lines: Sequence[str], reading: _Reading) -> Iterator[Unseen]:
+    for first, _, _, content in reading.comments:
+        yield Unseen(first, Kind.COMMENT, _short(content) or "an empty comment")
+    # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a pair on a
+    # line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook script, is neither.)
+    opened = 0
+    for number in reading.code:
+        line = lines[number - 1]
+        for found in re.finditer(r"%%([^%]+)%%", line):
+            yield Unseen(number, Kind.COMMENT, _short(found[1]))
+        if line.strip() == "%%":
+            if opened:
+                content = "\n".join(lines[opened : number - 1])
+                yield Unseen(opened, Kind.COMMENT, _short(content) or "an empty comment")
+            opened = 0 if opened else number
+
+
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)((?:[\s/][^<>]*)?)>")
+_PLAIN_TAGS = frozenset({
+    "a", "b", "br", "blockquote", "code", "dd", "del", "div", "dl", "dt", "em", "h1", "h2", "h3", "h4", "h5",
+    "h6", "hr", "i", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "samp", "small", "span", "strong",
+    "sub",
+    "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul", "var",
+})
+_LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)")
+_ADDRESS = re.compile(
+    r"(?:https?://|www\.)[^\s/]+|\b[a-z0-9.-]+\.(?:com|org|net|io|dev|gov|edu|co|ai|app)\b", re.IGNORECASE
+)
+_DEFINITION = re.compile(r"^[\s>]*\[([^\[\]]+)\]:(.*)$")
+_PUSHED = re.compile(r"\s{40,}")
+"""Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual size)."""
+_LONG_LINE = 1_000
+"""Columns of a line of code from which nobody scrolls to its end."""
+
+
+def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
+    """Yield each raw tag that has attributes (style, hidden, class) or is not plain text formatting."""
+    for found in _TAG.finditer(prose):
+        if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
+            yield Unseen(bisect_right(starts, found.start()), Kind.HTML, _short(found[0]))
+
+
+def _host(address: str) -> str:
+    """Return the host of an address, without `www.`; an empty text for a relative or malformed one."""
+    try:
+        return (urlsplit(address).hostname or "").removeprefix("www.")
+    except ValueError:
+        return ""
+
+
+def _links(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
+    for found in _LINK.finditer(prose):
+        label, target = found[1][:200].strip(), found[2]
+        image = prose[max(0, found.start() - 1) : found.start()] == "!"
+        says = _ADDRESS.search(label)
+        claimed = _host(says[0] if "://" in says[0] else f"https://{says[0]}") if says else ""
+        if (not label and not image) or (claimed and _host(target) not in ("", claimed)):
+            line = bisect_right(starts, found.start())
+            yield Unseen(line, Kind.LINK, f"“{_short(label)}” goes to {_short(target)}")
+
+
+def _definitions(prose: Sequence[str]) -> Iterator[Unseen]:
+    whole = "\n".join(prose)
+    for number, line in enumerate(prose, 1):
+        found = _DEFINITION.match(line)
+        if found and not (found[1].startswith("^") and whole.count(f"[{found[1]}]") > 1):
+            yield Unseen(number, Kind.DEFINITION, _short(found[0]))
+
+
+def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip()
+        if pushed := _PUSHED.search(text):
+            far = _short(text[pushed.end() :])
+            yield Unseen(number, Kind.FAR_RIGHT, f"after {pushed.end()} columns: {far}")
+        elif number in code and len(text) > _LONG_LINE:
+            end = _short(text[-60:])
+            yield Unseen(number, Kind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}")
+
+
+# --- look-alike letters ----------------------------------------------------------------------------------
+
+# Letters of other scripts that are drawn as a Latin one in common fonts (from Unicode's confusables.txt, the
+# lower- and upper-case letters that matter for paths).
+_LIKE_LATIN = dict(
+    zip(
+        "асеорхуіјѕһԁԛԝӏАВЕКМНОРСТХІЈЅУοανρικυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧօոսցհ",
+        "aceopxyijshdqwlABEKMHOPCTXIJSYoavpikuxABEZHIKMNOPTYXonugh",
+        strict=True,
+    )
+)
+_ALONE = frozenset(
+    {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "LISU", "DESERET"}
+)
+_LIKE_SEPARATORS = {"\u2044": "/", "\u2215": "/", "\u29f8": "/", "\u2571": "/", "\u2024": ".", "\ua4f8": "."}
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def _named(scripts: set[str]) -> str:
+    return " and ".join(sorted(script.capitalize() for script in scripts))
+
+
+def homoglyphs(path: str) -> str | None:
+    """Return a sentence about what makes `path` read as another path, or None where nothing does.
+
+    Words that mix alphabets, words of another alphabet made only of letters that look Latin, compatibility
+    forms of ASCII (full-width, mathematical), look-alike separators, spaces that are not U+0020, hidden
+    characters.
+    """
+    if path.isascii() and not any(True for _ in hidden_characters(path)):
+        return None
+    exact = "".join(c if " " <= c <= "~" else f"\\u{{{ord(c):04X}}}" for c in path)
+    if any(True for _ in hidden_characters(path)):
+        return f"has characters that are not shown: {exact}"
+    foreign: set[str] = set()
+    native: set[str] = set()  # alphabets of which the path has a letter that does not look Latin
+    for word in _WORD.findall(path):
+        scripts = {s for c in word if (s := _script(c)) in _ALONE}
+        if len(scripts) > 1:
+            return f"mixes {_named(scripts)} letters in one word: {exact}"
+        alphabet = next(iter(scripts), "LATIN")
+        if alphabet != "LATIN":
+            (foreign if all(c in _LIKE_LATIN for c in word) else native).add(alphabet)
+    if look := foreign - native:
+        plain = "".join(_LIKE_LATIN.get(c, c) for c in path)
+        return f"has {_named(look)} letters that look like {plain}: {exact}"
+    for char in path:
+        if char in _LIKE_SEPARATORS:
+            return f"has a character that looks like {_LIKE_SEPARATORS[char]}: {exact}"
+        if unicodedata.category(char) == "Zs" and char != " ":
+            return f"has a space that is not the usual one: {exact}"
+        compatible = unicodedata.normalize("NFKC", char)
+        if not char.isascii() and compatible.isascii():
+            return f"has a character that looks like {compatible}: {exact}"
+    return None
+
+
+_QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
+
+
+def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
+    """Yield the quoted texts in `toml` blocks (a plan's scope and literal actions) that read as others."""
+    for number, language in code.items():
+        line = lines[number - 1]
+        if language == "toml" and not line.isascii():
+            for found in _QUOTED.finditer(line):
+                text = found[1] or found[2] or ""
+                if not any(True for _ in hidden_characters(text)) and (why := homoglyphs(text)):
+                    yield Unseen(number, Kind.LOOKALIKE, _short(f"“{text}” {why}"))
+
+
+# --- the whole -------------------------------------------------------------------------------------------
+
+
+def find_unseen(text: str) -> tuple[Unseen, ...]:
+    """Return everything in `text` that reading view does not show, in the order of its lines."""
+    lines = lines_of(text)
+    starts = [0, *(found.end() for found in _BREAK.finditer(text))]
+    reading = _read(lines)
+    prose = "\n".join(reading.prose)
+    prose_starts = [0, *(i + 1 for i, c in enumerate(prose) if c == "\n")]
+    found = [
+        *_characters(text, starts),
+        *_comments(lines, reading),
+        *_tags(prose, prose_starts),
+        *_links(prose, prose_starts),
+        *_definitions(reading.prose),
+        *_far(lines, reading.code),
+        *_lookalikes(lines, reading.code),
+    ]
+    return tuple(sorted(found, key=lambda unseen: unseen.line))
+
+
+def code_span(text: str) -> str:
+    """Return one line of `text` as inline code, whatever backticks it holds."""
+    runs = {len(run) for run in re.findall("`+", text)}
+    ticks = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+_LISTED = 50
+"""Findings that the callout lists; beyond that a person sees that the note is not to be trusted anyway."""
+
+
+def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:
+    """Return an Obsidian callout that lists `found`, without a final newline; empty where nothing was found.
+
+    `shift` is added to the line numbers: the lines that will stand above the text that was searched.
+    """
+    if not found:
+        return ""
+    out = ["> [!warning] This note has text that reading view does not show"]
+    for unseen in found[:_LISTED]:
+        out.append(f"> - line {unseen.line + shift}, {unseen.kind}: {code_span(_short(unseen.shown, 400))}")
+    if len(found) > _LISTED:
+        out.append(f"> - and {len(found) - _LISTED} more")
+    return "\n".join(out)

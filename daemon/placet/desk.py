@@ -1,0 +1,225 @@
+"""What the command line does to a vault and reads from the journal.
+
+People's gestures go through the vault, as if made by hand: the daemon, running or not, finds them there. Reading goes
+through a read-only connection; nothing here writes the journal.
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from placet.core.case import CASE_JSON, Case, State
+from placet.core.errors import UserError
+from placet.core.names import Folder, active_name, rejected_name
+from placet.core.note import Frontmatter, UnsafeEdit, stamp
+from placet.core.request import title_of
+from placet.config import load
+from placet.journal import CommittedActivity, Reader, open_reader, query
+from placet.lease import lock_holder
+from placet.state import vault_state
+from placet.vault import AlreadyThere, Changed, Gone, Vault
+
+FOLLOW_STEP_S = 0.2
+
+
+def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]) -> str:
+    """Drop a request into the vault; return the note's path in it.
+
+    `meta` goes into its frontmatter. The name is the title's; a name that is taken gets a number.
+    """
+    if not text.strip():
+        raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
+    name = _file_name(title or title_of("request.md", text if text.lstrip().startswith("#") else "# " + text.strip()))
+    raw = text.encode()
+    if not raw.endswith(b"\n"):
+        raw += b"\n"
+    if meta:
+        raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(load(vault).vault.frontmatter))
+    with Vault(vault) as folder:
+        folder.ensure_folders()
+        for n in range(1, 1000):
+            path = f"{Folder.REQUESTS}/{name}{'' if n == 1 else f' {n}'}.md"
+            try:
+                if folder.publish(path, raw):
+                    return path
+            except AlreadyThere:
+                continue
+    raise UserError(f"There are a thousand requests named {name!r} already.", "Give another --title.")
+
+
+def approve(vault: Path, env: Mapping[str, str], ident: str) -> str:
+    """Move a plan to System/Active, naming who approves; return where it is now."""
+    with _reader(vault, env) as reader:
+        case = find(reader, ident)
+    _must_await(case, "approved")
+    return _move(vault, case, f"{Folder.ACTIVE}/{active_name(case.request_id)}", {"approved_by": _user()})
+
+
+def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
+    """Move a plan to Inbox/Rejected with the reason; return where it is now."""
+    with _reader(vault, env) as reader:
+        case = find(reader, ident)
+    _must_await(case, "rejected")
+    return _move(vault, case, f"{Folder.REJECTED}/{rejected_name(case.request_id)}",
+                 {"rejected_by": _user(), "rejection_reason": reason})
+
+
+def _must_await(case: Case, done: str) -> None:
+    if case.state in (State.REVIEW, State.REVISING) or (case.state is State.FAILED and case.plan_path):
+        return
+    raise UserError(f"{case.request_id} is {case.state}, so there is no plan that could be {done}.",
+                    f"Look at it: placet show {case.request_id}", exit_code=3)
+
+
+def _move(vault: Path, case: Case, target: str, changes: Mapping[str, str]) -> str:
+    with Vault(vault) as folder:
+        for _ in range(5):
+            try:
+                raw, _fingerprint = folder.read(case.plan_path)
+                text = stamp(raw, changes)
+                folder.replace(case.plan_path, sha256(raw).hexdigest(), text)
+                folder.move(case.plan_path, target, sha256(text).hexdigest())
+            except Changed:
+                continue
+            except Gone as error:
+                raise UserError(f"{case.plan_path} is not there any more.", f"Look at it: placet show {case.request_id}") from error
+            except AlreadyThere as error:
+                raise UserError(f"{target} is there already.", "Move that note away first.") from error
+            except UnsafeEdit as error:
+                raise UserError(f"{case.plan_path}: {error}", "Mend its frontmatter, then try again.") from error
+            return target
+    raise UserError(f"{case.plan_path} keeps changing.", "Close the editor that has it open, then try again.")
+
+
+def find(reader: Reader, ident: str) -> Case:
+    """Return the case that an ID names: a request_id, or any unique beginning of a trace_id (at least four characters).
+
+    Raises UserError (exit code 3) where none or several fit.
+    """
+    cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
+    exact = [case for case in cases if case.request_id == ident]
+    found = exact or [case for case in cases if len(ident) >= 4 and case.trace_id.startswith(ident.lower())]
+    if not found:
+        raise UserError(f"There is no request, plan or mission {ident!r}.", "See them all: placet status", exit_code=3)
+    if len(found) > 1:
+        raise UserError(f"{ident!r} fits several: {', '.join(case.request_id for case in found)}.",
+                        "Give more of the trace_id, or the request_id.", exit_code=3)
+    return found[0]
+
+
+def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last."""
+    state = vault_state(vault, env)
+    config = load(vault)
+    cases: list[dict[str, Any]] = []
+    if state.journal.exists():
+        with open_reader(state.journal) as reader:
+            cases = [_line(reader, CASE_JSON.validate_json(row.body)) for row in reader.cases()]
+    cases.sort(key=lambda c: c["since"])
+    return {
+        "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
+        "model": config.model.name, "cases": cases,
+    }
+
+
+def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the plans that await a decision, oldest first."""
+    return [c for c in status(vault, env)["cases"] if c["state"] == State.REVIEW]
+
+
+def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
+    """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
+    with _reader(vault, env) as reader:
+        case = find(reader, ident)
+        rows = [_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
+        line = _line(reader, case)
+        text = reader.text(case.approved_digest) if case.approved_digest else None
+    with Vault(vault) as folder:
+        plan = text or (_text(folder, case.plan_path) if case.plan_path else None)
+        report = _text(folder, case.report_path) if case.report_path else None
+    return {**line, "plan": None if plan is None else plan.decode(errors="replace"),
+            "report": None if report is None else report.decode(errors="replace"), "journal": rows}
+
+
+def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limit: int, follow: bool) -> Iterator[dict[str, Any]]:
+    """Give the last `limit` rows, in order; with `follow` also those that are written from now on."""
+    path = vault_state(vault, env).journal
+    with open_reader(path) as reader:
+        trace = find(reader, ident).trace_id if ident is not None else None
+        rows: Sequence[CommittedActivity] = reader.activity(trace, limit=limit, newest=True)
+    last = 0
+    while True:
+        for row in rows:
+            last = row.id
+            yield _row(row)
+        if not follow:
+            return
+        time.sleep(FOLLOW_STEP_S)
+        with open_reader(path) as reader:
+            rows = reader.activity(trace, after_id=last)
+
+
+def journal_sql(vault: Path, env: Mapping[str, str], sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run a read-only query on the journal; return its columns and rows."""
+    return query(vault_state(vault, env).journal, sql)
+
+
+def _reader(vault: Path, env: Mapping[str, str]) -> Any:
+    return open_reader(vault_state(vault, env).journal)
+
+
+def _line(reader: Reader, case: Case) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "title": case.title,
+        "agent": case.agent, "portal": case.portal, "priority": case.priority, "revision": case.revision,
+        "since": case.since, "request": case.request_path, "plan": case.plan_path, "branch": case.branch,
+        "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
+    }
+    if case.state is State.RUNNING:
+        line["progress"] = _progress(reader.activity(case.trace_id, limit=10_000))
+    return line
+
+
+def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
+    """Return how far the present mission is: steps, model turns, dollars (None where a price is unknown)."""
+    step = of = turns = 0
+    cost: float | None = 0.0
+    for row in rows:
+        data = row.details
+        if row.action_type == "execution.started":
+            step = of = turns = 0
+            cost = 0.0
+        elif row.action_type == "step.completed":
+            step, of = data["step"], data["of"]
+        elif row.action_type == "model.called" and data.get("purpose") == "execute":
+            turns += 1
+            cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
+    return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
+
+
+def _row(row: CommittedActivity) -> dict[str, Any]:
+    return {"id": row.id, "timestamp": row.timestamp, "trace_id": row.trace_id, "actor": row.actor, "agent": row.agent,
+            "action_type": row.action_type, "entity_type": row.entity_type, "entity_id": row.entity_id,
+            "metadata": dict(row.details)}
+
+
+def _text(folder: Vault, path: str) -> bytes | None:
+    try:
+        return folder.read(path)[0]
+    except Gone:
+        return None
+
+
+def _user() -> str:
+    return getpass.getuser()
+
+
+def _file_name(title: str) -> str:
+    """Return a title as a file name that Obsidian and every file system take."""
+    name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
+    return " ".join(name.split()).strip(". ")[:80].strip() or "Request"

@@ -1,0 +1,336 @@
+"""Talking to a model on the record: every reply and every call is written down before it counts.
+
+The record is what makes a conversation resumable. Each thing that is done has a key (`reply:3`, `call:3:0`); an
+intent is recorded before it is done and an outcome after. A conversation that is begun again finds the outcomes of
+its earlier life and does not ask or do those things twice.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import Any, NoReturn, Protocol
+
+from placet.clock import Clock
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import Case
+from placet.core.errors import End, PlacetError, Stop
+from placet.core.price import Price, cost_usd
+from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.mission import Spent
+from placet.core.names import show
+from placet.core.talk import (
+    Ask,
+    Model,
+    ModelError,
+    ModelErrorKind,
+    Purpose,
+    Reply,
+    StopReason,
+    ToolUse,
+    Turn,
+    Usage,
+    text_block,
+    user_turn,
+)
+from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
+from placet.tools.base import Effect, Outcome, Tool, Workplace, dispatch
+
+
+class Interrupted(PlacetError):
+    """The daemon is stopping: the work stays as it is recorded and goes on at the next start."""
+
+
+class Postponed(PlacetError):
+    """The model cannot be reached for now; the work goes on after `after_s` seconds.
+
+    `blocked` is true where a person has to mend something first (a key, credit, a model's name).
+    """
+
+    def __init__(self, reason: str, after_s: float, *, blocked: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after_s = after_s
+        self.blocked = blocked
+
+
+BLOCKED_RETRY_S = 60.0
+"""How often work that waits for a person to mend the model tries whether it was mended."""
+
+
+@dataclass(slots=True)
+class Record:
+    """The record of one conversation: outcomes of its earlier life, and where new ones are written.
+
+    `attempt` tells the case's conversations apart. With a `token` each write is guarded by the case's lease: a holder
+    that lost it writes nothing more. Raises Stop(lease_lost) then.
+    """
+
+    journal: Journal
+    case: Case
+    attempt: int
+    clock: Clock
+    token: int | None = None
+    outcomes: dict[str, bytes] = field(default_factory=dict)
+    intents: set[str] = field(default_factory=set)
+    seq: int = 0
+
+    @classmethod
+    def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
+        """Return the record of a conversation as far as it got."""
+        record = cls(journal, case, attempt, clock, token)
+        with journal.read() as reader:
+            for row in reader.records(case.trace_id, attempt):
+                record.seq = max(record.seq, row.seq)
+                if row.kind == "intent":
+                    record.intents.add(row.key)
+                else:
+                    record.outcomes[row.key] = row.body
+        return record
+
+    def outcome(self, key: str) -> bytes | None:
+        """Return what came of `key`, or None where that is not known."""
+        return self.outcomes.get(key)
+
+    def cut_off(self, key: str) -> bool:
+        """Say whether `key` was begun and its outcome never recorded."""
+        return key in self.intents and key not in self.outcomes
+
+    def intend(self, key: str, body: bytes = b"", *rows: Activity) -> None:
+        """Write down that `key` is about to be done."""
+        if key not in self.intents:
+            self._write(key, "intent", body, rows)
+            self.intents.add(key)
+
+    def settle(self, key: str, body: bytes, *rows: Activity) -> None:
+        """Write down what came of `key`, with the journal's rows about it, in one transaction."""
+        self._write(key, "outcome", body, rows)
+        self.outcomes[key] = body
+
+    def note(self, *rows: Activity) -> None:
+        """Write journal rows alone."""
+        self._commit([AddActivity(row) for row in rows])
+
+    def row(self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any) -> Activity:
+        """Return a journal row about this record's case."""
+        return Activity(self.clock.now(), self.case.trace_id, actor, action, entity, self.case.request_id,
+                        self.case.agent, metadata)
+
+    def _write(self, key: str, kind: str, body: bytes, rows: Sequence[Activity]) -> None:
+        self.seq += 1
+        self._commit([AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body),
+                      *(AddActivity(row) for row in rows)])
+
+    def _commit(self, writes: list[Write]) -> None:
+        if self.token is not None:
+            writes.insert(0, Guard(self.case.trace_id, self.token))
+        try:
+            self.journal.commit(writes)
+        except LeaseLost as error:
+            raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error
+
+
+def ask_model(open_model: Callable[[], Model], ask: Ask, key: str, record: Record, spent: Spent, *, prices: Sequence[Price],
+              policy: RetryPolicy, cancelled: Callable[[], bool], draw: Callable[[], float] = random.random) -> Reply:
+    """Return the model's reply to `ask`: the recorded one if it was answered before, else a new one.
+
+    Retries what can be retried. Raises Postponed where waiting longer would hold a worker for nothing, Interrupted
+    when `cancelled`, and Stop(model_error) where no attempt can help. `spent` is added to; `model.called` is
+    journalled in the transaction that records the reply.
+    """
+    if (known := record.outcome(key)) is not None:
+        reply, cost = decode_reply(known)
+        spent.add(reply.usage, cost)
+        return reply
+    record.intend(key)
+    began = record.clock.monotonic()
+    attempt = 0
+    while True:
+        attempt += 1
+        called = record.clock.monotonic()
+        try:
+            model = open_model()
+            reply = model.reply(ask, cancelled)
+        except ModelError as error:
+            if error.kind is ModelErrorKind.CANCELLED or cancelled():
+                raise Interrupted(str(error)) from error
+            record.note(record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=ask.purpose.value, attempt=attempt,
+                                   kind=error.kind.value, status=error.status, reason=str(error)))
+            match next_attempt(error, attempt, record.clock.monotonic() - began, policy, draw()):
+                case Retry(after_s):
+                    if not record.clock.wait(after_s, cancelled):
+                        raise Interrupted("stopped while waiting for the model") from error
+                case Sleep(after_s):
+                    raise Postponed(str(error), after_s, blocked=False) from error
+                case Blocked(reason):
+                    raise Postponed(reason, BLOCKED_RETRY_S, blocked=True) from error
+                case GiveUp(reason):
+                    raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
+            continue
+        cost = cost_usd(reply.usage, reply.model or model.name, prices, free=model.provider == "scripted")
+        spent.add(reply.usage, cost)
+        record.settle(key, encode_reply(reply, cost), record.row(
+            Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
+            purpose=ask.purpose.value, stop_reason=reply.stop_reason.value,
+            input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens,
+            cache_read_tokens=reply.usage.cache_read_tokens, cache_write_tokens=reply.usage.cache_write_tokens,
+            cost_usd=None if cost is None else float(cost),
+            duration_ms=round((record.clock.monotonic() - called) * 1000, 1), iteration=spent.replies))
+        return reply
+
+
+class Watcher(Protocol):
+    """Who conducts a conversation: checks its limits and sees what its calls came to."""
+
+    def before(self, iteration: int, spent: Spent) -> Sequence[str]:
+        """Return remarks for the model before it is asked for the `iteration`-th time; raise Stop at a limit."""
+        ...
+
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        """See what a call came to, now or in an earlier life of the conversation; may raise Stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Everything a conversation needs that stays the same from turn to turn.
+
+    `tools` are those that the model is offered, `nudge` is what it is told when a turn called none, `nudges` how often.
+    """
+
+    purpose: Purpose
+    system: tuple[str, ...]
+    tools: Mapping[str, Tool[Any]]
+    opening: Turn
+    nudge: str
+    nudges: int
+    max_tokens: int
+
+
+def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, *,
+             open_model: Callable[[], Model], prices: Sequence[Price], policy: RetryPolicy) -> NoReturn:
+    """Let the model work until something ends it: reply, calls, results fed back, and again.
+
+    It is left by an exception only: a control tool's, the watcher's Stop, or what `ask_model` raises.
+    """
+    case = record.case
+    specs = tuple(tool.spec() for tool in talk.tools.values())
+    turns = [talk.opening]
+    silent = iteration = 0
+    while True:
+        iteration += 1
+        remarks = watcher.before(iteration, spent)
+        if remarks:
+            turns[-1] = user_turn([*turns[-1].blocks, *(text_block(r) for r in remarks)])
+        ask = Ask(talk.purpose, case.request_id, case.trace_id, talk.system, specs, tuple(turns), talk.max_tokens)
+        reply = ask_model(open_model, ask, f"reply:{iteration}", record, spent, prices=prices, policy=policy,
+                          cancelled=place.cancelled)
+        _stop_unless_usable(reply)
+        turns.append(reply.turn)
+        uses = reply.turn.tool_uses
+        if uses:
+            silent = 0
+            cut = reply.stop_reason is StopReason.MAX_TOKENS
+            results = [_result(use, _call(f"call:{iteration}:{i}", use, talk.tools, place, record, watcher, cut=cut))
+                       for i, use in enumerate(uses)]
+            turns.append(user_turn(results))
+        elif reply.stop_reason is not StopReason.PAUSE_TURN:
+            silent += 1
+            if silent > talk.nudges:
+                raise Stop(End.TALK, f"the model ended {silent} turns in a row without calling a tool",
+                           error_type="NoToolCall")
+            turns.append(user_turn([text_block(talk.nudge)]))
+
+
+def _call(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record, watcher: Watcher, *,
+          cut: bool) -> Outcome:
+    known = record.outcome(key)
+    if known is not None:
+        outcome = Outcome(**json.loads(known))
+    else:
+        outcome = call_on_record(key, use, tools, place, record) if not cut else CUT_OFF
+    watcher.saw(use, outcome)
+    return outcome
+
+
+def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record) -> Outcome:
+    """Carry a call out between its intent and its outcome, and journal it.
+
+    A call that an earlier life began and did not see the end of is repeated where that does no harm (reading, writing
+    a whole file, the mission's own controls) and answered as interrupted where it might: half of it may be done.
+    """
+    tool = tools.get(use.name)
+    if record.cut_off(key) and tool is not None and (tool.effect is Effect.EXECUTE or tool.name == "edit_file"):
+        outcome = INTERRUPTED
+        took_ms = 0.0
+    else:
+        record.intend(key, json.dumps({"tool": use.name, "input": dict(use.input)}).encode())
+        began = record.clock.monotonic()
+        outcome = dispatch(tools, use, place)
+        if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
+            raise Interrupted(f"stopped during {use.name}")
+        took_ms = (record.clock.monotonic() - began) * 1000
+    if outcome.refused:
+        row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use), error_type=outcome.error_type,
+                         ok=False, duration_ms=round(took_ms, 1))
+    else:
+        row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=target(use), ok=outcome.ok,
+                         error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
+                         duration_ms=round(took_ms, 1))
+    record.settle(key, json.dumps(asdict(outcome)).encode(), row)
+    return outcome
+
+
+CUT_OFF = Outcome(json.dumps({"error": "Your answer was cut off at the token limit, so this call was not carried out. Make "
+                              "smaller calls.", "error_type": "cut_off"}), ok=False, error_type="cut_off")
+INTERRUPTED = Outcome(json.dumps({"error": "The daemon was stopped during this call; part of it may have taken effect. Look "
+                                  "before you repeat it.", "error_type": "interrupted"}), ok=False,
+                      error_type="interrupted")
+
+
+def target(use: ToolUse) -> str:
+    """Return what a call was about, for a journal row or a report: a path, a command, a pattern; never a content."""
+    given = use.input
+    for name in ("path", "command", "pattern", "step"):
+        if name in given:
+            words = [str(given[name])]
+            if name == "command" and isinstance(given.get("args"), list):
+                words += [str(word) for word in given["args"]]
+            return show(" ".join(words))[:200]
+    return ""
+
+
+def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": use.id, "content": outcome.content, "is_error": not outcome.ok}
+
+
+def _stop_unless_usable(reply: Reply) -> None:
+    match reply.stop_reason:
+        case StopReason.REFUSAL:
+            raise Stop(End.REFUSAL, "the model refused the task" + (f": {reply.turn.text}" if reply.turn.text else ""),
+                       error_type="Refusal")
+        case StopReason.CONTEXT_FULL:
+            raise Stop(End.CONTEXT_FULL, "the conversation no longer fits into the model's context", error_type="ContextFull")
+        case _:
+            pass
+
+
+def encode_reply(reply: Reply, cost: Decimal | None) -> bytes:
+    """Return a reply as the record keeps it: the assistant's blocks unchanged."""
+    usage = reply.usage
+    return json.dumps({
+        "blocks": list(reply.turn.blocks), "stop_reason": reply.stop_reason.value, "model": reply.model,
+        "usage": [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens],
+        "cost_usd": None if cost is None else str(cost),
+    }).encode()
+
+
+def decode_reply(body: bytes) -> tuple[Reply, Decimal | None]:
+    """Return a recorded reply and what it cost."""
+    data: Mapping[str, Any] = json.loads(body)
+    cost = data["cost_usd"]
+    return (Reply(Turn("assistant", tuple(data["blocks"])), StopReason(data["stop_reason"]), Usage(*data["usage"]),
+                  data["model"]), None if cost is None else Decimal(cost))

@@ -1,0 +1,398 @@
+"""The executor: carries an approved plan out in a worktree and comes back with what it came to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import TypeAdapter
+
+from placet.briefing import guidance, system_prompt
+from placet.confine import TEMPORARY, Root
+from placet.core.activity import Action, Actor, Entity
+from placet.core.case import Case, Complexity
+from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
+from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
+from placet.core.plan import Plan, Step, render_plan
+from placet.core.talk import Purpose, ToolUse, text_block, user_turn
+from placet.dialogue import Conversation, Interrupted, Record, call_on_record, converse, target
+from placet.repo import (
+    Author,
+    GitError,
+    Repo,
+    RepositoryChanged,
+    Worktree,
+    add_worktree,
+    changes,
+    checkpoint,
+    commit,
+    commit_message,
+    free_branch,
+    head,
+    identity,
+    open_worktree,
+    remove_worktree,
+    resolve,
+    roll_back,
+    status,
+)
+from placet.tools import BY_NAME, executing
+from placet.tools.base import Effect, Outcome, Workplace
+from placet.workshop import Ports, repository, workplace
+
+ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
+"""Model turns that a mission may take, by the plan's complexity; the scope's `max_iterations` may say otherwise."""
+
+NUDGES = 2
+"""Turns of talk that are answered by a reminder; the next one ends the mission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mission:
+    """An approved plan to be carried out. `token` fences every write of this holder of the lease."""
+
+    case: Case
+    plan: Plan
+    complexity: Complexity
+    token: int
+    base_commit: str
+
+
+ENDED_JSON: TypeAdapter[Ended] = TypeAdapter(Ended)
+
+
+class _Finished(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong
+    def __init__(self, summary: str) -> None:
+        super().__init__(summary)
+        self.summary = summary
+
+
+@dataclass(slots=True)
+class _Work:
+    """One mission under way: conducts its conversation, and is what its control tools steer."""
+
+    ports: Ports
+    mission: Mission
+    record: Record
+    repo: Repo
+    tree: Worktree
+    author: Author
+    began_s: float
+    stop: Callable[[], str]
+    spent: Spent = field(default_factory=Spent)
+    steps: dict[int, StepDone] = field(default_factory=dict)
+    commands: list[CommandRun] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    last_success: str = ""
+    trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
+
+    # --- limits ---------------------------------------------------------------------------------------------
+
+    def before(self, iteration: int, spent: Spent) -> Sequence[str]:
+        if why := self.stop():
+            raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+        limits = self.ports.config.limits
+        scope = self.mission.plan.scope
+        cap = min(scope.max_iterations or ITERATIONS[self.mission.complexity], limits.iterations_ceiling)
+        if iteration > cap:
+            raise Stop(End.ITERATION_CAP, f"the mission took its {cap} model turns without finishing",
+                       error_type="IterationCapError")
+        if sum(self.calls.values()) >= limits.tool_calls:
+            raise Stop(End.TOOL_CALL_CAP, f"the mission made its {limits.tool_calls} tool calls without finishing",
+                       error_type="ToolCallCapError")
+        budget = scope.budget_usd
+        if budget is not None and spent.cost_usd is not None and spent.cost_usd >= budget:
+            raise Stop(End.BUDGET, f"the mission has cost ${spent.cost_usd:.4f} of its ${budget}", error_type="BudgetError")
+        if self.ports.clock.monotonic() - self.began_s > limits.mission_time_s:
+            raise Stop(End.TIMEOUT, f"the mission took longer than {limits.mission_time_s:.0f} s", error_type="TimeoutError")
+        return ()
+
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        self.calls[use.name] += 1
+        tool = BY_NAME.get(use.name)
+        about = target(use)
+        if tool is not None and tool.effect is Effect.EXECUTE and outcome.ok:
+            self.commands.append(CommandRun(about, outcome.exit_code))
+        if use.name == "complete_step" and outcome.ok:
+            done = json.loads(outcome.content)
+            self.steps[done["step"]] = StepDone(done["step"], str(use.input.get("summary", "")), done["commit"] or "")
+            for literal in done.get("carried_out", ()):
+                self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
+            return
+        if not outcome.ok:
+            self.trouble = (use.name, json.loads(outcome.content))
+        elif outcome.exit_code not in (None, 0):
+            self.trouble = (use.name, {"error": f"`{about}` ended with exit code {outcome.exit_code}",
+                                       "error_type": "command_failed", "exit_code": outcome.exit_code})
+        else:
+            self.trouble = None
+            self.last_success = f"{use.name} {about}".strip()
+
+    # --- what the control tools do --------------------------------------------------------------------------
+
+    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
+        steps = self.mission.plan.steps
+        if step > len(steps):
+            raise ToolError("no_such_step", f"The plan has {len(steps)} steps; there is no step {step}.")
+        if step in self.steps:
+            raise ToolError("step_done", f"Step {step} is complete already.")
+        if steps[step - 1].actions:
+            raise ToolError("literal_step", f"Step {step} is carried out by placet itself, as it is written.")
+        sha = self._commit_step(step, summary)
+        result: dict[str, Any] = {"step": step, "commit": sha}
+        after = self._literals_from(step + 1)
+        if after:
+            result["carried_out"] = after
+        return result
+
+    def finish(self, summary: str) -> NoReturn:
+        raise _Finished(summary)
+
+    def give_up(self, reason: str) -> NoReturn:
+        raise Stop(End.GAVE_UP, reason, error_type="GaveUp")
+
+    def submit_plan(self, plan: Any) -> NoReturn:
+        raise AssertionError("not offered to a mission")
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    place: Workplace | None = None
+
+    def leading_literals(self) -> list[dict[str, Any]]:
+        """Carry out the literal steps that come before the agent's first."""
+        done = self._literals_from(1)
+        for literal in done:
+            self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
+        return done
+
+    def _literals_from(self, number: int) -> list[dict[str, Any]]:
+        done = []
+        for step in self.mission.plan.steps[number - 1:]:
+            if not step.actions:
+                break
+            done.append(self._literal(step, number))
+            number += 1
+        return done
+
+    def _literal(self, step: Step, number: int) -> dict[str, Any]:
+        assert self.place is not None
+        tools = executing(_named(self.mission.plan))
+        for j, action in enumerate(step.actions):
+            key = f"literal:{number}:{j}"
+            use = ToolUse(key, action.tool, action.params)
+            known = self.record.outcome(key)
+            outcome = Outcome(**json.loads(known)) if known is not None \
+                else call_on_record(key, use, tools, self.place, self.record)
+            self.saw(use, outcome)
+            if self.trouble is not None:
+                tool, error = self.trouble
+                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {tool}", error_type="ToolExecutionError")
+        return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
+
+    def _commit_step(self, number: int, summary: str) -> str | None:
+        """Commit what a step changed in scope; return the commit, None where nothing had changed."""
+        key = f"step:{number}"
+        known = self.record.outcome(key)
+        if known is not None:
+            return known.decode() or None
+        steps = self.mission.plan.steps
+        self.record.intend(key)
+        body = f"Step {number} of {len(steps)}: {steps[number - 1].title}"
+        sha, paths = self.commit(summary or steps[number - 1].title, body)
+        rows = [self.record.row(Action.STEP_COMPLETED, Actor.AGENT, step=number, of=len(steps), commit=sha or "",
+                                files=len(paths))]
+        if sha is not None:
+            rows.append(self.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
+                                        branch=self.tree.branch, files=len(paths), step=number))
+        self.record.settle(key, (sha or "").encode(), *rows)
+        return sha
+
+    def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
+        """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files."""
+        case = self.mission.case
+        scope = self.mission.plan.scope
+        paths = [path for path in _touched(self.tree) if scope.allows_write(path)]
+        if not paths:
+            return None, paths
+        message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by)
+        return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
+
+
+def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]) -> Ended:
+    """Carry a mission out to its end, success or failure.
+
+    `cancelled` says that work is to be left at the next safe point, `stop` (a reason, or empty) that it is to end there.
+    Raises Interrupted and Postponed, after which the same call goes on from the record. Everything else that can
+    happen, a repository that is gone included, is an Ended.
+    """
+    case = mission.case
+    record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
+    began = ports.clock.monotonic()
+    try:
+        repo = repository(ports, case.portal, record)
+        known = record.outcome("ended")
+        if known is not None:
+            return _clean_up(ports, mission, record, repo, ENDED_JSON.validate_json(known))
+        base, branch = _place(ports, mission, repo, record)
+        tree = add_worktree(repo, _path(ports, case), branch, base)
+        if record.outcome("branch") is None:
+            record.settle("branch", branch.encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY,
+                                                                branch=branch, base=base))
+        work = _Work(ports, mission, record, repo, tree, identity(repo), began, stop)
+        with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
+                       writable=True) as place:
+            work.place = place
+            ended = _ended(work, *_work_through(work, place))
+        # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
+        record.settle("ended", ENDED_JSON.dump_json(ended))
+        return _clean_up(ports, mission, record, repo, ended)
+    except (UserError, GitError, RepositoryChanged) as error:
+        return _unable(ports, mission, error, began, End.REPOSITORY)
+
+
+def _path(ports: Ports, case: Case) -> Path:
+    return ports.worktrees / f"{case.trace8}-{case.generation}"
+
+
+def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str]:
+    """Return base commit and branch, chosen once and then kept for every later life of the mission."""
+    known = record.outcome("place")
+    if known is not None:
+        base, branch = json.loads(known)
+        return base, branch
+    base = resolve(repo, mission.base_commit) if mission.base_commit else None
+    case = mission.case
+    chosen = base or head(repo), free_branch(repo, case.request_id, case.trace8, ports.clock.wall())
+    record.settle("place", json.dumps(chosen).encode())
+    return chosen
+
+
+def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
+    """Do the plan's steps; return the reason for a failure (None for none) and the agent's summary."""
+    plan = work.mission.plan
+    try:
+        done = work.leading_literals()
+        if len(work.steps) == len(plan.steps):
+            return None, "Every step of the plan was literal and was carried out as written."
+        _converse(work, place, done)
+    except _Finished as finished:
+        return None, finished.summary
+    except Stop as stop:
+        return stop, ""
+    except Interrupted:
+        if why := work.stop():
+            return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped"), ""
+        raise
+
+
+def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
+    ports, case, plan = work.ports, work.mission.case, work.mission.plan
+    tools = executing(_named(plan))
+    with Root(ports.vault, writable=False) as vault:
+        system = system_prompt(Purpose.EXECUTE, tools, vault, case.agent, model=ports.config.model.name,
+                               sandbox=place.level.title, repository=case.portal or "the vault itself")
+    blocks = [f"The approved plan:\n\n<plan>\n{render_plan(plan).strip()}\n</plan>"]
+    if text := guidance(place.root):
+        blocks.append(text)
+    if done:
+        blocks.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
+    talk = Conversation(Purpose.EXECUTE, system, tools, user_turn([text_block(b) for b in blocks]),
+                        "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.", NUDGES,
+                        ports.config.model.max_tokens)
+    converse(talk, place, work.record, work, work.spent, open_model=ports.open_model, prices=ports.prices,
+             policy=ports.retry)
+
+
+def _named(plan: Plan) -> frozenset[str]:
+    """Return the tools that a plan names; one that names none gets what its scope has a use for."""
+    named = {tool for step in plan.steps for tool in (*step.tools, *(a.tool for a in step.actions))}
+    if named:
+        return frozenset(named)
+    return frozenset(t.name for t in BY_NAME.values()
+                     if t.effect is Effect.READ or (t.effect is Effect.WRITE and plan.scope.write)
+                     or (t.name == "run_command" and plan.scope.run))
+
+
+def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
+    """Commit what is left of a success, and say what the mission came to."""
+    repo, tree, scope = work.repo, work.tree, work.mission.plan.scope
+    left_out: tuple[str, ...] = ()
+    if stop is None and work.trouble is not None:
+        tool, error = work.trouble
+        stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}",
+                    error_type="ToolExecutionError")
+    if stop is None:
+        left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
+        sha, paths = work.commit("Finish: " + work.mission.plan.title, "What was left after the last completed step.")
+        if sha is not None:
+            work.record.note(work.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
+                                             branch=tree.branch, files=len(paths)))
+    last = resolve(repo, tree.ref) or tree.base
+    files = _changed(repo, tree.base, last)
+    if stop is None and scope.write and not files:
+        stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed", error_type="NothingChanged")
+    return Ended(
+        ok=stop is None, end=End.FINISHED if stop is None else stop.end, detail="" if stop is None else stop.detail,
+        error_type="" if stop is None else stop.error_type, error=None if work.trouble is None else work.trouble[1],
+        summary=summary, branch=tree.branch, base=tree.base, commit=last if last != tree.base and stop is None else "",
+        kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files, left_out=left_out,
+        commands=tuple(work.commands), calls=dict(work.calls),
+        failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
+        iterations=work.spent.replies, spent=work.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
+        repository=str(repo.path))
+
+
+def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
+    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref of its own.
+
+    Safe to repeat after a crash at any point of it.
+    """
+    case = mission.case
+    path = _path(ports, case)
+    try:
+        tree = open_worktree(repo, path, ended.branch, ended.base)
+    except RepositoryChanged:  # gone already
+        tree = Worktree(repo, path, repo.common_dir / "worktrees" / path.name, ended.branch, ended.base)
+    name = f"{case.request_id}-{case.trace8}-{case.generation}"
+    when = ports.clock.wall()
+    if ended.ok:
+        left = None
+        if tree.path.exists() and ended.left_out:
+            left = checkpoint(tree, f"refs/placet/left/{name}", "Changed by commands, outside the approved scope", when)
+        remove_worktree(tree, left)
+        return replace(ended, kept=f"refs/placet/left/{name}" if ended.left_out else "")
+    ref = f"refs/placet/failed/{name}"
+    message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
+                             case.trace_id, case.approved_digest, case.approved_by)
+    roll_back(tree, ref, message, when)
+    kept = ref if resolve(repo, ref) is not None else ""
+    if record.outcome("rolled back") is None:
+        record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
+                                                               branch=ended.branch, kept=kept))
+    return replace(ended, kept=kept, files=_changed(repo, ended.base, ref) if kept else ())
+
+
+def _touched(tree: Worktree) -> list[str]:
+    """Return the changed files, without what a write that was killed half-way left behind."""
+    return [c.path for c in status(tree) if not fnmatchcase(c.path.rsplit("/", 1)[-1], TEMPORARY)]
+
+
+def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
+    return tuple(ChangedFile(f.path, f.status, f.added, f.deleted) for f in changes(repo, base, last))
+
+
+def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
+    """Return how a mission ended that placet itself made a mistake in. Its branch and worktree stay as they are."""
+    return _unable(ports, mission, UserError(f"placet made a mistake: {error!r}"), ports.clock.monotonic(), End.INTERNAL_ERROR)
+
+
+def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, end: End) -> Ended:
+    return Ended(
+        ok=False, end=end, detail=str(error), error_type=type(error).__name__, error=None, summary="", branch="",
+        base="", commit="", kept="", steps=(), files=(), left_out=(), commands=(), calls={}, failed_tool="", last_success="",
+        iterations=0, spent=Spent(), duration_s=ports.clock.monotonic() - began, repository=mission.case.portal)

@@ -1,0 +1,696 @@
+"""The one loop: scan, observe, decide, record, perform.
+
+A ring of the bell or the timer starts a tick. A tick lists the watched folders, lets pure functions say what changed and
+what follows, records each decision in one transaction, performs its commands, and starts the work that is due.
+Workers run beside it in threads of their own and come back with values; only the loop decides.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import assert_never
+
+from placet.briefing import agents
+from placet.clock import Clock, rfc3339
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import (
+    CASE_JSON,
+    COMMAND_JSON,
+    PLAN_STAMPS,
+    REQUEST_STAMPS,
+    Case,
+    Complexity,
+    Decision,
+    Drafted,
+    Event,
+    Gesture,
+    Kind,
+    MissionEnded,
+    Move,
+    NoteSeen,
+    PlanningFailed,
+    Publish,
+    Rewrite,
+    Stamp,
+    Started,
+    State,
+)
+from placet.core.decide import adopt_plan, decide, open_case
+from placet.core.lease import Owner
+from placet.core.mission import Ended
+from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note_name, trace_id
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
+from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.plan import parse_plan
+from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
+from placet.core.settle import Looks, look
+from placet.dialogue import Interrupted, Postponed
+from placet.executor import Mission, broken, carry_out
+from placet.journal import (
+    AcquireLease,
+    AddActivity,
+    Committed,
+    DropSeen,
+    Enqueue,
+    Guard,
+    LeaseLost,
+    MarkDone,
+    MarkFailed,
+    PendingCommand,
+    PutCase,
+    PutSeen,
+    PutText,
+    ReleaseLease,
+    RenewLease,
+    Write,
+)
+from placet.planner import Assignment, draft
+from placet.report import Circumstances, outcome_of
+from placet.tools import PLANNABLE
+from placet.vault import AlreadyThere, Changed, Found, Gone, NotAFile, NotSettled, TooLarge, Vault, VaultTrouble
+from placet.vault import Kind as FileKind
+from placet.watch import Mode
+from placet.workshop import Ports
+
+LEASE_TTL_S = 30.0
+"""How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
+HEARTBEAT_S = 5.0
+MAX_BACKOFF_S = 60.0
+RETRIES_OF_A_STAMP = 5
+
+
+@dataclass(slots=True)
+class Job:
+    """A worker under way for one case."""
+
+    trace_id: str
+    generation: int
+    planning: bool
+    token: int | None
+    cancel: threading.Event = field(default_factory=threading.Event)
+    stop: str = ""
+    thread: threading.Thread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """What a worker came back with; None where it was interrupted and its work stays to be done."""
+
+    job: Job
+    event: Drafted | PlanningFailed | MissionEnded | None
+    postponed: Postponed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a tick says about the next: at most so many seconds away, and whether anything is left to do at all."""
+
+    again_in_s: float
+    idle: bool
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Loop:
+    """The daemon's state between ticks. Everything in it can be built again from the vault and the journal."""
+
+    ports: Ports
+    vault: Vault
+    owner: Owner
+    ring: Callable[[], None]
+    say: Callable[[str], None]
+    looks: Looks = field(default_factory=Looks)
+    notes: dict[str, NoteSeen] = field(default_factory=dict)
+    odd: dict[str, str] = field(default_factory=dict)
+    cases: dict[str, Case] = field(default_factory=dict)
+    commands: list[PendingCommand] = field(default_factory=list)
+    retry_at: dict[int, float] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    back: queue.SimpleQueue[_Back] = field(default_factory=queue.SimpleQueue)
+    not_before: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    scan_cost_s: float = 0.0
+    beaten_at: float = float("-inf")
+    dirty: bool = True
+    stopping: bool = False
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up what the journal knows: cases, commands that were recorded and not performed, leases left behind."""
+        with self.ports.journal.read() as reader:
+            for row in reader.cases():
+                self.cases[row.trace_id] = replace(CASE_JSON.validate_json(row.body), version=row.version)
+            self.commands = list(reader.pending_commands())
+            self.seen = {row.path: row.digest for row in reader.seen()}
+
+    def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
+        """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
+        clock = self.ports.clock
+        # What is known to be due is done before looking, so that the look shows it.
+        self._take_back()
+        self._perform()
+        began = clock.monotonic()
+        scan = self.vault.scan(QUEUES)
+        self.scan_cost_s = clock.monotonic() - began
+        if not scan.present:
+            return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
+        expected = {p for c in self.cases.values() if c.state in _EXPECTING for p in (c.request_path, c.plan_path) if p}
+        verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
+                       expected=expected, unlisted=[p.path for p in scan.problems])
+        self.looks = verdict.looks
+        self._read(scan.found, verdict.fresh)
+        for path in (self.notes.keys() | self.odd.keys()) - scan.found.keys():
+            if path in verdict.gone or path not in verdict.looks.missing:
+                self.notes.pop(path, None)
+                self.odd.pop(path, None)
+                self.dirty = True
+        # A file that is there and was never read may be the very note that is missing elsewhere.
+        unread = scan.found.keys() - self.notes.keys() - self.odd.keys()
+        gone = verdict.gone if not unread else frozenset()
+        if gone - self.gone:
+            self.dirty = True
+        self.gone = gone
+        if self.dirty:
+            self.dirty = False
+            self._decide(frozenset(verdict.looks.missing) - verdict.gone, scan.side_notes)
+            self._perform()
+        self._heartbeat()
+        if not self.stopping:
+            self._start_work()
+        return self._next(verdict.again_in_s, mode)
+
+    def stop(self, grace_s: float) -> None:
+        """End cleanly: let workers come to a safe point for `grace_s` seconds, then leave their work to be resumed."""
+        self.stopping = True
+        for job in self.jobs.values():
+            job.cancel.set()
+        until = self.ports.clock.monotonic() + grace_s
+        for job in list(self.jobs.values()):
+            if job.thread is not None:
+                job.thread.join(max(0.0, until - self.ports.clock.monotonic()))
+        self._take_back()
+        self._perform()
+
+    # --- gathering ------------------------------------------------------------------------------------------
+
+    def _read(self, found: Mapping[str, Found], fresh: frozenset[str]) -> None:
+        for path in fresh:
+            self.dirty = True
+            self.notes.pop(path, None)
+            self.odd.pop(path, None)
+            thing = found[path]
+            if thing.kind is not FileKind.FILE:
+                self.odd[path] = _ODD[thing.kind]
+                continue
+            if (original := conflict_of(PurePosixPath(path).name)) is not None:
+                self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
+                                  "nothing. Compare the two, put what you want to keep into one, and delete the other.")
+                continue
+            try:
+                raw, _ = self.vault.read(path)
+                self.notes[path] = look_at(path, raw, self.vault.owner(path))
+            except (Gone, NotSettled):
+                continue  # the next look sees what became of it
+            except TooLarge:
+                self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
+            except (NotAFile, VaultTrouble) as error:
+                self.odd[path] = f"This file cannot be read: {error}"
+
+    # --- deciding -------------------------------------------------------------------------------------------
+
+    def _decide(self, leaving: frozenset[str], side_notes: Mapping[str, Found]) -> None:
+        # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
+        # it is certain that the note is gone.
+        present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in leaving}
+        astray = {n.trace_id for p in leaving if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
+        busy = {c.trace_id for c in self.commands} | astray
+        found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in leaving])
+        notices = {n.path: why for n, why in found.notices}
+        for trace, its in found.of_case.items():
+            case = self.cases[trace]
+            if trace not in busy and (gesture := self._observe(case, its)) is not None:
+                self._apply(case, gesture)
+            elif trace not in busy:
+                self._acknowledge_places(case, its)
+        for trace, case in list(self.cases.items()):
+            if case.state in _EXPECTING and trace not in busy and trace not in found.of_case \
+                    and (gesture := self._observe(case, CaseNotes())) is not None:
+                self._apply(case, gesture)
+        for note in found.orphans:
+            if note.meta.get("request_id") and not any(c.request_id == note.meta["request_id"] for c in self.cases.values()):
+                self._record(adopt_plan(note, self.ports.clock.now()))
+            else:
+                notices[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
+        for note in found.new:
+            problems = self._take_up(note)
+            if problems:
+                notices[note.path] = problems
+        for path, why in self.odd.items():
+            notices[path] = why
+        for case in self.cases.values():
+            if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
+                notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to try "
+                                   "again.")
+        for trace, (_, postponed) in self.not_before.items():
+            if (path := self.cases[trace].request_path) and path in self.notes:
+                notices.setdefault(path, _waiting(postponed))
+        self._explain(notices, side_notes)
+
+    def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
+        """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""
+        gesture = observe(case, its, PLANNABLE)
+        if gesture is None:
+            return None
+        if gesture.kind is Kind.ACTIVE_EDITED:
+            return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
+        if gesture.note is None:
+            path = case.request_path if gesture.kind is Kind.REQUEST_GONE else case.plan_path
+            other = self.notes.get(path)
+            if path not in self.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
+                return None
+        return gesture
+
+    def _take_up(self, note: NoteSeen) -> str:
+        """Open a case for a new request; return its problems, empty if it has none."""
+        config = self.ports.config
+        parsed = read_note(note.raw)
+        try:
+            request = read_request(note.path, parsed, agents(self.ports.vault), config.portals, config.vault.default_agent)
+            stamp(note.raw, {"status": "planning", "trace_id": "0" * 8}, kind_if_none=Frontmatter(config.vault.frontmatter))
+        except RequestProblems as found:
+            return "\n".join(found.problems)
+        except UnsafeEdit as error:
+            return str(error)
+        taken = {case.request_id for case in self.cases.values()}
+        name = PurePosixPath(note.path).name
+        trace, ordinal = note.trace_id, 0
+        while not trace or trace in self.cases:
+            trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
+        self._record(open_case(note, request, trace, request_id(name, taken), self.ports.clock.now()))
+        return ""
+
+    def _acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
+        """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
+        request_path = notes.request.path if notes.request is not None else case.request_path
+        plan_path = notes.plans[0].path if len(notes.plans) == 1 else case.plan_path
+        if (request_path, plan_path) != (case.request_path, case.plan_path) and case.request_path:
+            self._record(Decision(replace(case, request_path=request_path, plan_path=plan_path), ()))
+
+    def _apply(self, case: Case, event: Event, *writes: Write) -> Committed | None:
+        """Decide an event and record what follows; None where nothing does."""
+        decision = decide(case, event, self.ports.clock.now())
+        if decision is None:
+            return None
+        job = self.jobs.get(case.trace_id)
+        committed = self._record(decision, *writes)
+        if job is not None:
+            if decision.case.generation != job.generation:
+                job.cancel.set()
+            elif decision.case.stop:
+                job.stop = decision.case.stop
+                job.cancel.set()
+        return committed
+
+    def _record(self, decision: Decision, *writes: Write) -> Committed:
+        """Write a decision down in one transaction; only then does it exist."""
+        case = decision.case
+        batch: list[Write] = [
+            *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
+            PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
+            *(AddActivity(row) for row in decision.rows),
+            *(Enqueue(case.trace_id, COMMAND_JSON.dump_json(command).decode()) for command in decision.commands),
+            *writes,
+        ]
+        committed = self.ports.journal.commit(batch, durable=bool(decision.commands))
+        self.cases[case.trace_id] = replace(case, version=case.version + 1)
+        self.commands += [PendingCommand(number, case.trace_id, COMMAND_JSON.dump_json(command).decode(), 0, "", "")
+                          for number, command in zip(committed.outbox, decision.commands, strict=True)]
+        self.not_before.pop(case.trace_id, None)
+        self.dirty = True
+        return committed
+
+    # --- explaining -----------------------------------------------------------------------------------------
+
+    def _explain(self, notices: Mapping[str, str], side_notes: Mapping[str, Found]) -> None:
+        """Make the notes beside people's notes say what is to be said now, and take away those that are answered."""
+        wanted = {f"{PurePosixPath(path).parent}/{side_note_name(PurePosixPath(path).name)}": (path, why)
+                  for path, why in notices.items()}
+        for side in side_notes.keys() - wanted.keys():
+            self._remove_side_note(side)
+        for side, (path, why) in wanted.items():
+            text = _side_note(path, why)
+            try:
+                self._put_side_note(side, text)
+            except VaultTrouble as error:
+                self.say(f"cannot write {side}: {error}")
+                continue
+            mark = sha256(text).hexdigest()
+            if self.seen.get(path) != mark:
+                self._journal_notice(path, why, mark)
+        for path in self.seen.keys() - notices.keys():
+            self.ports.journal.commit([DropSeen(path)])
+            del self.seen[path]
+
+    def _put_side_note(self, side: str, text: bytes) -> None:
+        try:
+            self.vault.publish(side, text)
+        except AlreadyThere:
+            raw, _ = self.vault.read(side)
+            self.vault.replace(side, sha256(raw).hexdigest(), text)
+
+    def _remove_side_note(self, side: str) -> None:
+        try:
+            raw, _ = self.vault.read(side)
+            self.vault.remove(side, sha256(raw).hexdigest())
+        except (Gone, NotSettled, Changed):
+            self.dirty = True  # somebody is at it: the next look decides again
+        except (NotAFile, TooLarge, VaultTrouble) as error:
+            self.say(f"cannot take {side} away: {error}")
+
+    def _journal_notice(self, path: str, why: str, mark: str) -> None:
+        known = any(path in (case.request_path, case.plan_path) for case in self.cases.values())
+        action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
+        note = self.notes.get(path)
+        row = Activity(self.ports.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
+                       request_id(PurePosixPath(path).name, ()), "", {"path": path, "reason": why[:2000]})
+        self.ports.journal.commit([AddActivity(row), PutSeen(path, mark, action.value, why[:2000])])
+        self.seen[path] = mark
+
+    # --- performing -----------------------------------------------------------------------------------------
+
+    def _perform(self) -> None:
+        """Perform the commands that are due, in order; one that fails holds back the later ones of its case."""
+        now = self.ports.clock.monotonic()
+        held: set[str] = set()
+        left: list[PendingCommand] = []
+        for pending in self.commands:
+            if pending.trace_id in held or self.retry_at.get(pending.id, now) > now:
+                held.add(pending.trace_id)
+                left.append(pending)
+                continue
+            try:
+                self._do(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id])
+            except (VaultTrouble, Changed, NotSettled, NotAFile, TooLarge) as error:
+                held.add(pending.trace_id)
+                left.append(self._put_off(pending, error))
+                continue
+            self.ports.journal.commit([MarkDone(pending.id)])
+            self.retry_at.pop(pending.id, None)
+            self.dirty = True
+        self.commands = left
+
+    def _put_off(self, pending: PendingCommand, error: Exception) -> PendingCommand:
+        wait_s = min(MAX_BACKOFF_S, 0.5 * 2 ** min(pending.attempts, 10))
+        self.retry_at[pending.id] = self.ports.clock.monotonic() + wait_s
+        text = str(error)
+        if text != pending.error:
+            self.say(text)
+        self.ports.journal.commit([MarkFailed(pending.id, text)])
+        return replace(pending, attempts=pending.attempts + 1, error=text)
+
+    def _do(self, command: Stamp | Publish | Rewrite | Move, case: Case) -> None:
+        """Perform one command; doing it again changes nothing."""
+        match command:
+            case Stamp():
+                self._stamp(command)
+            case Publish():
+                self._publish(command.path, self._text(command.text), case)
+            case Rewrite():
+                self._rewrite(command)
+            case Move():
+                self._move(command, case)
+            case _:
+                assert_never(command)
+
+    def _stamp(self, command: Stamp) -> None:
+        for _ in range(RETRIES_OF_A_STAMP):
+            try:
+                raw, _ = self.vault.read(command.path)
+                after = stamp(raw, command.changes, kind_if_none=Frontmatter(self.ports.config.vault.frontmatter))
+                if after != raw:
+                    self.vault.replace(command.path, sha256(raw).hexdigest(), after)
+            except Gone:
+                return  # taken away meanwhile: the next look sees it
+            except UnsafeEdit:
+                return  # made unreadable meanwhile: the next look explains it beside the note
+            except (Changed, NotSettled):
+                continue
+            return
+        raise Changed(command.path)
+
+    def _publish(self, path: str, text: bytes, case: Case) -> None:
+        for place in _places(path, case):
+            try:
+                self.vault.publish(place, text)
+            except AlreadyThere:
+                continue
+            return
+        raise Changed(path)
+
+    def _rewrite(self, command: Rewrite) -> None:
+        text = self._text(command.text)
+        try:
+            raw, _ = self.vault.read(command.path)
+        except Gone:
+            if command.keep:
+                self.vault.publish(command.path, text)
+            return
+        if raw == text:
+            return
+        if digest(raw, PLAN_STAMPS) == command.expected:
+            self.vault.replace(command.path, sha256(raw).hexdigest(), text)
+        elif command.keep:
+            self.vault.move(command.path, command.keep, sha256(raw).hexdigest())
+            self.vault.publish(command.path, text)
+
+    def _move(self, command: Move, case: Case) -> None:
+        try:
+            raw, _ = self.vault.read(command.src)
+        except Gone:
+            return
+        if command.digest and digest(raw, REQUEST_STAMPS) != command.digest:
+            return  # edited meanwhile: it stays, and the next look takes the edit up
+        for place in _places(command.dst, case):
+            try:
+                self.vault.move(command.src, place, sha256(raw).hexdigest())
+            except AlreadyThere:
+                continue
+            except Gone:
+                return
+            return
+        raise Changed(command.dst)
+
+    def _text(self, name: str) -> bytes:
+        with self.ports.journal.read() as reader:
+            text = reader.text(name)
+        assert text is not None, f"text {name} was stored with the decision that names it"
+        return text
+
+    # --- work -----------------------------------------------------------------------------------------------
+
+    def _start_work(self) -> None:
+        """Start what is due, within the limits: the highest priority first, then the oldest."""
+        now = self.ports.clock.monotonic()
+        busy = {c.trace_id for c in self.commands}
+        limits = self.ports.config.daemon
+        free = {True: limits.plans_at_once, False: limits.missions_at_once}
+        for job in self.jobs.values():
+            free[job.planning] -= 1
+        due = [c for c in self.cases.values()
+               if c.state in _TURN and c.trace_id not in self.jobs and c.trace_id not in busy
+               and self.not_before.get(c.trace_id, (now, None))[0] <= now]
+        for case in sorted(due, key=lambda c: (-c.priority, c.since, c.request_id)):
+            planning = case.state in (State.PLANNING, State.REVISING)
+            if free[planning] <= 0:
+                continue
+            free[planning] -= 1
+            self._start_planning(case) if planning else self._start_mission(case)
+
+    def _start_planning(self, case: Case) -> None:
+        request = read_note(self._text(case.request_digest)).body
+        current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
+        job = Job(case.trace_id, case.generation, planning=True, token=None)
+        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, case.failure)
+        self._run(job, lambda: draft(self.ports, assignment, job.cancel.is_set))
+
+    def _start_mission(self, case: Case) -> None:
+        raw = self._text(case.approved_digest)
+        note = read_note(raw)
+        with self.ports.journal.read() as reader:
+            lease = reader.lease(case.trace_id)
+        # The vault's lock proves that no other daemon lives here, so a lease of this machine that is still held is a dead one's.
+        gone = lease.token if lease is not None and lease.held and lease.owner.host == self.owner.host else None
+        acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
+        facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision}
+        if case.state is State.APPROVED:
+            committed = self._apply(case, Started(case.generation, facts), acquire)
+            assert committed is not None, "an approved case can always be started"
+        else:
+            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts)]
+            committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+        case = self.cases[case.trace_id]
+        token = committed.token
+        self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])
+        mission = Mission(case, parse_plan(note.body, PLANNABLE),
+                          Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)), token,
+                          str(note.meta.get("base_commit") or ""))
+        job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
+        if case.stop:
+            job.cancel.set()
+        self._run(job, lambda: self._mission(mission, job))
+
+    def _mission(self, mission: Mission, job: Job) -> MissionEnded:
+        """Carry a mission out and write its report (in the worker's thread)."""
+        ports = self.ports
+        try:
+            ended = carry_out(ports, mission, job.cancel.is_set, lambda: job.stop)
+        except (Interrupted, Postponed, LeaseLost):
+            raise
+        except Exception as error:  # noqa: BLE001 - the worker's boundary: a bug ends this mission, not the daemon
+            ended = broken(ports, mission, error)
+        return self._report(mission, ended)
+
+    def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
+        ports = self.ports
+        moment = ports.clock.wall()
+        return outcome_of(ended, Circumstances(
+            mission.case, mission.plan, ports.config.model.name, ports.config.model.provider, ports.sandbox.title, moment,
+            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter)))
+
+    def _run(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
+        def run() -> None:
+            try:
+                back = _Back(job, work())
+            except Interrupted:
+                back = _Back(job, None)
+            except Postponed as postponed:
+                back = _Back(job, None, postponed)
+            except Exception as error:  # noqa: BLE001 - the worker's boundary: a bug ends this job, not the daemon
+                back = _Back(job, PlanningFailed(job.generation, f"placet made a mistake: {error!r}", "InternalError")
+                             if job.planning else None, None if job.planning else Postponed(repr(error), 60, blocked=False))
+            self.back.put(back)
+            self.ring()
+
+        job.thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
+                                      daemon=True)
+        self.jobs[job.trace_id] = job
+        job.thread.start()
+
+    def _take_back(self) -> None:
+        """Take in what workers came back with."""
+        while True:
+            try:
+                back = self.back.get_nowait()
+            except queue.Empty:
+                return
+            del self.jobs[back.job.trace_id]
+            self.dirty = True
+            case = self.cases[back.job.trace_id]
+            if case.generation != back.job.generation:
+                self._release(back.job)
+            elif back.postponed is not None:
+                self.not_before[case.trace_id] = (self.ports.clock.monotonic() + back.postponed.after_s, back.postponed)
+                self.say(f"{case.request_id}: {_waiting(back.postponed)}")
+                self._release(back.job)
+            elif back.event is None:
+                self._release(back.job)
+            else:
+                self._finish(case, back.event, back.job.token)
+
+    def _finish(self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None) -> None:
+        if token is None:
+            self._apply(case, event)
+            return
+        row = self._row(case, Action.LEASE_RELEASED, token=token)
+        try:
+            self._apply(case, event, Guard(case.trace_id, token), ReleaseLease(case.trace_id, token), AddActivity(row))
+        except LeaseLost:
+            self.say(f"{case.request_id}: another daemon has taken this mission over; what was done here counts for nothing")
+
+    def _release(self, job: Job) -> None:
+        if job.token is None:
+            return
+        case = self.cases[job.trace_id]
+        try:
+            self.ports.journal.commit([ReleaseLease(job.trace_id, job.token),
+                                       AddActivity(self._row(case, Action.LEASE_RELEASED, token=job.token))])
+        except LeaseLost:
+            self.say(f"{case.request_id}: another daemon has taken this mission over")
+
+    def _heartbeat(self) -> None:
+        now = self.ports.clock.monotonic()
+        if now - self.beaten_at < HEARTBEAT_S:
+            return
+        self.beaten_at = now
+        for job in self.jobs.values():
+            if job.token is None:
+                continue
+            try:
+                self.ports.journal.commit([RenewLease(job.trace_id, job.token, LEASE_TTL_S)])
+            except LeaseLost:
+                job.cancel.set()
+
+    def _row(self, case: Case, action: Action, **metadata: object) -> Activity:
+        return Activity(self.ports.clock.now(), case.trace_id, Actor.SYSTEM, action, Entity.MISSION, case.request_id, case.agent,
+                        metadata)
+
+    # --- what comes next ------------------------------------------------------------------------------------
+
+    def _next(self, settle_in_s: float | None, mode: Mode) -> Tick:
+        now = self.ports.clock.monotonic()
+        interval_s = self.ports.config.daemon.scan_interval_s
+        waits = [max(interval_s, self.scan_cost_s * SCAN_SHARE) if mode is Mode.EVENTS else interval_s]
+        if settle_in_s is not None:
+            waits.append(settle_in_s)
+        waits += [self.retry_at.get(c.id, now) - now for c in self.commands]
+        waits += [until - now for until, _ in self.not_before.values()]
+        if self.dirty:
+            waits.append(0.0)
+        if self.jobs:
+            waits.append(HEARTBEAT_S)
+        idle = not self.dirty and settle_in_s is None and not self.jobs and not self.commands and not any(
+            c.state in _TURN and c.trace_id not in self.not_before for c in self.cases.values())
+        waiting = tuple(f"{self.cases[t].request_id}: {_waiting(p)}" for t, (_, p) in self.not_before.items())
+        waiting += tuple(c.error for c in self.commands if c.error)
+        return Tick(max(0.0, min(waits)), idle, waiting)
+
+
+SCAN_SHARE = 1000
+"""Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
+
+_EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
+_TURN = frozenset({State.PLANNING, State.REVISING, State.APPROVED, State.RUNNING})
+_ODD = {
+    FileKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
+    FileKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
+    FileKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
+}
+
+
+def _waiting(postponed: Postponed) -> str:
+    if postponed.blocked:
+        return f"waiting for somebody to mend the model: {postponed.reason}. It is tried again every minute."
+    return f"waiting for the model: {postponed.reason}. It is tried again in {postponed.after_s:.0f} s."
+
+
+def _places(path: str, case: Case) -> Iterable[str]:
+    """Give the place for a note, and others where that one is taken by something else."""
+    stem, suffix = path.removesuffix(".md"), ".md"
+    yield path
+    yield f"{stem}-{case.trace8}{suffix}"
+    for number in range(2, 1000):
+        yield f"{stem}-{case.trace8}-{number}{suffix}"
+
+
+def _side_note(path: str, why: str) -> bytes:
+    name = PurePosixPath(path).name
+    lines = "\n".join(f"> - {line}" for line in why.splitlines())
+    return (f"> [!warning] placet cannot use `{name}`\n{lines}\n\nThis note disappears by itself when that is mended.\n").encode(
+        errors="surrogateescape")

@@ -1,0 +1,199 @@
+"""The planner: reads the request and the repository, and comes back with a plan note or the reason why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from placet.briefing import guidance, system_prompt
+from placet.confine import Root
+from placet.core.case import Case, Complexity, Drafted, PlanningFailed
+from placet.core.errors import End, Stop, ToolError, UserError
+from placet.core.mission import Spent
+from placet.core.note import Frontmatter
+from placet.core.plan import Plan, PlanProblems, comments, diff_callout, parse_plan, render_plan, with_answers
+from placet.core.plan_note import PlanHead, compose, plan_digest
+from placet.core.scope import Scope
+from placet.core.submission import plan_from
+from placet.core.talk import Purpose, ToolUse, Turn, text_block, user_turn
+from placet.dialogue import Conversation, Record, converse
+from placet.repo import GitError, RepositoryChanged, add_worktree, head, remove_worktree
+from placet.tools import BY_NAME, PLANNABLE, planning
+from placet.tools.base import Outcome, Workplace, check_args
+from placet.tools.submit_plan import SubmitPlan
+from placet.workshop import Ports, repository, workplace
+
+MAX_REFUSED_PLANS = 3
+"""The third plan that is not valid ends the planning: its problems went back to the model twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What is to be planned: the request's text, and for a revision the plan's body as it is now.
+
+    `request_link` is the request's name for a wikilink; `earlier` is what an earlier planning or mission of the case
+    failed for.
+    """
+
+    case: Case
+    request_text: str
+    request_link: str
+    current: str | None = None
+    earlier: str = ""
+
+
+class _Accepted(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong
+    def __init__(self, plan: Plan, given: SubmitPlan) -> None:
+        super().__init__(plan.title)
+        self.plan = plan
+        self.given = given
+
+
+class _Desk:
+    """Conducts a planning: takes the plan in, counts the refused ones. Only `submit_plan` is offered."""
+
+    def __init__(self, budget_usd: Decimal | None, max_iterations: int) -> None:
+        self.budget_usd = budget_usd
+        self.max_iterations = max_iterations
+        self.refused = 0
+
+    def before(self, iteration: int, spent: Spent) -> Sequence[str]:  # noqa: ARG002 - planning has no price limit of its own
+        if iteration > self.max_iterations:
+            raise Stop(End.ITERATION_CAP, f"planning took more than {self.max_iterations} model turns",
+                       error_type="IterationCapError")
+        return ()
+
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        if use.name != "submit_plan" or outcome.ok:
+            return
+        self.refused += 1
+        if self.refused >= MAX_REFUSED_PLANS:
+            error = json.loads(outcome.content)
+            raise Stop(End.MODEL_ERROR, f"the model submitted {self.refused} plans that are not valid; the last one's problems:\n"
+                       + "\n".join(f"- {p}" for p in error.get("problems", [error["error"]])), error_type="InvalidPlan")
+
+    def submit_plan(self, plan: SubmitPlan) -> dict[str, Any]:
+        value, problems = plan_from(plan.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
+        for number, step in enumerate(plan.steps, 1):
+            for action in step.actions:
+                if action.tool not in PLANNABLE:
+                    continue  # named by plan_from already
+                try:
+                    check_args(BY_NAME[action.tool], action.params)
+                except ToolError as error:
+                    problems += [f"step {number}, action {action.tool}: {p}" for p in error.details["problems"]]
+        if value is not None and not problems:
+            raise _Accepted(value, plan)
+        raise ToolError("invalid_plan", f"The plan has {len(problems)} problem(s). Mend all of them and submit it again.",
+                        problems=problems)
+
+    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
+        raise AssertionError("not offered while planning")
+
+    def finish(self, summary: str) -> dict[str, Any]:
+        raise AssertionError("not offered while planning")
+
+    def give_up(self, reason: str) -> dict[str, Any]:
+        raise AssertionError("not offered while planning")
+
+
+def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Drafted | PlanningFailed:
+    """Write a plan for `job`, or say why there is none.
+
+    Raises Interrupted and Postponed, after which the same call goes on where it was.
+    """
+    case = job.case
+    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    try:
+        return _draft(ports, job, record, cancelled)
+    except Stop as stop:
+        return PlanningFailed(case.generation, stop.detail, stop.error_type)
+    except (UserError, GitError, RepositoryChanged) as error:
+        return PlanningFailed(case.generation, str(error), type(error).__name__)
+    except ToolError as error:
+        return PlanningFailed(case.generation, error.message, error.error_type)
+
+
+def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:
+    case = job.case
+    repo = repository(ports, case.portal, record)
+    base = head(repo)
+    tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base)
+    desk = _Desk(case.budget_usd, ports.config.limits.planning_iterations)
+    spent = Spent()
+    try:
+        with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), Scope(), desk, cancelled,
+                       writable=False) as place:
+            accepted = _talk(ports, job, record, desk, spent, place)
+    finally:
+        remove_worktree(tree)
+    return _note(ports, job, accepted, base, spent)
+
+
+def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, spent: Spent, place: Workplace) -> _Accepted:
+    case = job.case
+    revising = job.current is not None
+    purpose = Purpose.REVISE if revising else Purpose.PLAN
+    tools = planning(revising=revising)
+    with Root(ports.vault, writable=False) as vault:
+        system = system_prompt(purpose, tools, vault, case.agent, model=ports.config.model.name,
+                               sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")
+    talk = Conversation(purpose, system, tools, _opening(job, guidance(place.root)),
+                        "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now.", 1,
+                        ports.config.model.max_tokens)
+    try:
+        converse(talk, place, record, desk, spent, open_model=ports.open_model, prices=ports.prices, policy=ports.retry)
+    except _Accepted as accepted:
+        return accepted
+
+
+def _opening(job: Assignment, agents_md: str) -> Turn:
+    blocks = [f"The request, `{job.request_link}`:\n\n<request>\n{job.request_text.strip()}\n</request>"]
+    if agents_md:
+        blocks.append(agents_md)
+    if job.current is not None:
+        body = job.current
+        open_comments = [c.text for c in comments(body) if not c.answered]
+        blocks.append(f"The plan as it is now, with what the person wrote in it:\n\n<plan>\n{body.strip()}\n</plan>")
+        if open_comments:
+            blocks.append("Open review comments, in order:\n" + "\n".join(f"{n}. {c}" for n, c in enumerate(open_comments, 1)))
+        else:
+            blocks.append("There are no open comments: the request was changed, or a new plan was asked for.")
+    if job.earlier:
+        blocks.append("An earlier attempt at this request failed. What is known of it:\n\n" + job.earlier)
+    return user_turn([text_block(text) for text in blocks])
+
+
+def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: Spent) -> Drafted:
+    case = job.case
+    plan = accepted.plan
+    revision = case.revision + 1
+    complexity = case.complexity or Complexity(accepted.given.complexity)
+    tail = ""
+    if job.current is not None:
+        old = job.current
+        answers = list(getattr(accepted.given, "answers", ()))
+        tail = with_answers(old, answers) + "\n" + diff_callout(_bare(old), render_plan(plan))
+    text = compose(
+        PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
+        request_link=job.request_link, remarks=[f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
+        kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
+    facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
+             "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd)}
+    return Drafted(case.generation, text, plan_digest(text), revision, facts=facts)
+
+
+def _bare(body: str) -> str:
+    """Return a plan's text without callouts and comments, to compare a new one with; as it is where it cannot be read."""
+    try:
+        return render_plan(parse_plan(body, None))
+    except PlanProblems:
+        return body
+
+
+def _by(spent: Spent, ports: Ports) -> str:
+    cost = "unknown cost" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
+    return f"Planned by `{ports.config.model.name}` ({ports.config.model.provider}) in {spent.replies} turns for {cost}."

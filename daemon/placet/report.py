@@ -1,0 +1,221 @@
+"""Reports: what a mission came to, as a note that a person reads and whose links resolve."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from pathlib import PurePosixPath
+from string import Template
+from typing import Any
+
+from placet.core.case import Case, Kind, MissionEnded
+from placet.core.errors import End
+from placet.core.mission import Ended
+from placet.core.names import Folder, report_name, show
+from placet.core.note import Frontmatter, stamp
+from placet.core.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a report says besides what the mission came to."""
+
+    case: Case
+    plan: Plan
+    model: str
+    provider: str
+    sandbox: str
+    now: datetime
+    stamp: str
+    kind: Frontmatter
+
+
+def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
+    """Return a mission's outcome as the loop takes it: the report's text and path, and the facts for the journal."""
+    case = at.case
+    path = f"{Folder.REPORTS}/{report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok)}"
+    spent = ended.spent
+    facts: dict[str, Any] = {
+        "reason": ended.end.value, "branch": ended.branch, "commit": ended.commit, "iterations": ended.iterations,
+        "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
+        "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd), "duration_s": round(ended.duration_s, 3),
+        "report": path, "digest": case.approved_digest,
+    }
+    if ended.ok:
+        facts["files_changed"] = [show(f.path) for f in ended.files]
+        return MissionEnded(case.generation, Kind.MISSION_COMPLETED, _mission(ended, at), path, facts, branch=ended.branch)
+    facts |= {"error_type": ended.error_type, "kept": ended.kept}
+    reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
+    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at), path, facts, reason, ended.branch)
+
+
+def _mission(ended: Ended, at: Circumstances) -> bytes:
+    case = at.case
+    text = _template("mission_report.md").substitute(
+        _common(at, ended), summary=_quoted(ended.summary or "Done."),
+        steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended), cost=_cost(ended, at),
+        where=_where(ended))
+    return stamp(text.encode(), {
+        "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
+        "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit,
+    }, kind_if_none=at.kind)
+
+
+def _failure(ended: Ended, at: Circumstances) -> bytes:
+    case = at.case
+    error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
+    tools = ", ".join(f"{name} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
+    text = _template("failure_report.md").substitute(
+        _common(at, ended),
+        error_summary=_quoted(_summary_line(ended)),
+        error_details=_fenced(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
+        branch=f"`{ended.branch}` (rolled back)" if ended.branch else "none", tools=tools,
+        last_success=_code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
+        end=ended.end.value, work=_work(ended), next_steps=_next_steps(ended, case))
+    return stamp(text.encode(), {
+        "trace_id": case.trace_id, "request_id": case.request_id, "status": "failed", "failed_at": at.stamp,
+        "error_type": ended.error_type or ended.end.value,
+    }, kind_if_none=at.kind)
+
+
+def _summary_line(ended: Ended) -> str:
+    if ended.failed_tool and ended.end in (End.TOOL_ERROR, End.UNRESOLVED_ERROR):
+        return f"Execution failed during tool operation: {ended.failed_tool}"
+    return ended.detail
+
+
+def _common(at: Circumstances, ended: Ended) -> dict[str, str]:
+    case = at.case
+    # Wikilinks by bare name: Obsidian finds the note wherever it is moved. What is archived gets the request_id as its name.
+    request_name = case.request_path and (case.request_id if ended.ok else PurePosixPath(case.request_path).stem)
+    return {
+        "title": at.plan.title, "agent": case.agent, "sandbox": at.sandbox, "approved_by": case.approved_by,
+        "approved_at": case.approved_at, "digest8": case.approved_digest[:8],
+        "model": f"`{at.model}`" + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
+        "request": f"[[{request_name}]]" if request_name else "taken away meanwhile",
+        "plan": f"[[{case.request_id}_plan]]",
+    }
+
+
+def _steps(ended: Ended, plan: Plan) -> str:
+    done = {step.number: step for step in ended.steps}
+    lines = []
+    for number, step in enumerate(plan.steps, 1):
+        if (one := done.get(number)) is None:
+            lines.append(f"- [ ] {number}. {step.title} — not reported as complete")
+        else:
+            at = f" (`{one.commit[:12]}`)" if one.commit else " (nothing to commit)"
+            lines.append(f"- [x] {number}. {step.title}{at}" + (f" — {one.summary}" if one.summary != step.title else ""))
+    return "\n".join(lines)
+
+
+def _files(ended: Ended) -> str:
+    lines = ["None."] if not ended.files else [
+        "| file | change | lines |", "|---|---|---|",
+        *(f"| {_cell(f.path)} | {f.status} | {_lines(f.added, f.deleted)} |" for f in ended.files)]
+    if ended.left_out:
+        lines += ["", "Changed by commands but outside the approved scope, so in no commit: "
+                  + ", ".join(_code(p) for p in ended.left_out[:20])
+                  + (f" and {len(ended.left_out) - 20} more." if len(ended.left_out) > 20 else ".")
+                  + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else "")]
+    return "\n".join(lines)
+
+
+def _lines(added: int | None, deleted: int | None) -> str:
+    return "binary" if added is None or deleted is None else f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
+
+
+def _commands(ended: Ended) -> str:
+    if not ended.commands:
+        return "None."
+    return "\n".join(["| command | exit code |", "|---|---|",
+                      *(f"| {_cell(c.command)} | {'ended by force' if c.exit_code is None else c.exit_code} |"
+                        for c in ended.commands)])
+
+
+def _cost(ended: Ended, at: Circumstances) -> str:
+    spent = ended.spent
+    cost = "cost unknown (no price for this model)" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
+    limit = at.plan.scope.budget_usd
+    return (f"{ended.iterations} iterations; {spent.input_tokens:,} tokens in, {spent.cache_read_tokens:,} from the cache, "
+            f"{spent.output_tokens:,} out; {cost}" + (f" of at most ${limit}" if limit is not None else "")
+            + f"; {ended.duration_s:.1f} s")
+
+
+def _where(ended: Ended) -> str:
+    if not ended.commit:
+        return "Nothing was changed, so there is no branch to keep."
+    repo, branch = shlex.quote(ended.repository), shlex.quote(ended.branch)
+    return "\n".join([
+        f"Branch `{ended.branch}` of `{ended.repository}`, from `{ended.base[:12]}` to `{ended.commit[:12]}`.", "",
+        "```sh",
+        f"git -C {repo} diff {ended.base[:12]}..{branch}    # look at it",
+        f"git -C {repo} merge {branch}    # merge it",
+        f"git -C {repo} branch -D {branch}    # drop it",
+        "```"])
+
+
+def _work(ended: Ended) -> str:
+    if not ended.kept:
+        return "The attempt had changed nothing."
+    repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
+    return "\n".join([
+        "What the attempt had done is off the branch, but kept:", "",
+        "```sh",
+        f"git -C {repo} log -p {ended.base[:12]}..{ref}    # look at it",
+        f"git -C {repo} branch rescue {ref}    # make a branch of it",
+        f"git -C {repo} update-ref -d {ref}    # drop it",
+        "```", "", _files(ended)])
+
+
+def _next_steps(ended: Ended, case: Case) -> str:
+    first = {
+        End.GAVE_UP: "Read the agent's reason above and adjust the request to it.",
+        End.ITERATION_CAP: "Ask for less at once, or give the plan a higher `max_iterations`.",
+        End.BUDGET: "Raise `budget_usd` in the request, or ask for less at once.",
+        End.MODEL_ERROR: "Look at the model's error above; if it was an outage, nothing has to be changed.",
+        End.REPOSITORY: "Put the repository right as the error says.",
+        End.STOPPED_BY_PERSON: "The mission was stopped on purpose; nothing has to be mended.",
+    }.get(ended.end, "Review the error and adjust the request.")
+    name = case.request_path or "the request"
+    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, which is told of this failure; or move the "
+                      "plan to `System/Active` again to repeat it as it is.",
+                      "3. Or leave it: nothing more happens by itself."])
+
+
+def _template(name: str) -> Template:
+    return Template(resources.files("placet").joinpath("templates", name).read_text())
+
+
+def _quoted(text: str) -> str:
+    """Return a model's text so that it cannot forge a heading of the report."""
+    return "\n".join(f"\\{line}" if line.startswith(("#", "---", "+++")) else line for line in text.strip().splitlines())
+
+
+def _fenced(text: str, language: str) -> str:
+    longest = max((len(run) for run in _backticks(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _backticks(text: str) -> Sequence[str]:
+    runs, run = [], ""
+    for char in text + " ":
+        if char == "`":
+            run += char
+        elif run:
+            runs.append(run)
+            run = ""
+    return runs
+
+
+def _code(text: str) -> str:
+    return "`" + show(text).replace("`", "'") + "`"
+
+
+def _cell(text: str) -> str:
+    return _code(text).replace("|", "\\|")

@@ -1,0 +1,42 @@
+"""`edit_file`: replace a piece of a file by another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from placet.core.errors import ToolError
+from placet.tools.base import Args, Effect, Tool, Workplace
+
+
+class EditFile(Args):
+    """Arguments of `edit_file`."""
+
+    path: str = Field(description="File to change, relative to the repository's root.")
+    old: str = Field(min_length=1, description="The exact text to replace. It must occur once, unless replace_all is true.")
+    new: str = Field(description="The text to put in its place.")
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+
+
+def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
+    path = place.writable(args.path)
+    before = place.root.read(path)
+    old, new = args.old.encode(), args.new.encode()
+    if b"\r\n" in before and b"\r\n" not in old:
+        # The model sees and writes plain newlines; a file with CRLF keeps its own.
+        old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    count = before.count(old)
+    if count == 0:
+        raise ToolError("not_found_in_file", f"{args.path} does not contain the text to replace. Read the file again and "
+                                             "copy the text exactly, white space included.")
+    if count > 1 and not args.replace_all:
+        raise ToolError("ambiguous", f"{args.path} contains that text {count} times. Give more of the lines around it, or "
+                                     "set replace_all.", occurrences=count)
+    if old == new:
+        raise ToolError("no_change", f"old and new are the same: {args.path} was left as it is.")
+    place.root.write(path, before.replace(old, new))
+    return {"path": path, "replacements": count}
+
+
+TOOL = Tool("edit_file", "Replace a piece of a text file. Only paths in the approved scope.", EditFile, Effect.WRITE, _run)

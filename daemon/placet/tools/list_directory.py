@@ -1,0 +1,23 @@
+"""`list_directory`: what is in a folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from placet.tools.base import Args, Effect, Tool, Workplace
+
+
+class ListDirectory(Args):
+    """Arguments of `list_directory`."""
+
+    path: str = Field(description='Folder to list, relative to the repository\'s root; "." is the root.')
+
+
+def _run(place: Workplace, args: ListDirectory) -> list[dict[str, Any]]:
+    root, inner = place.readable(args.path)
+    return [{"name": e.path.rsplit("/", 1)[-1], "type": e.kind, "size": e.size} for e in root.list(inner)]
+
+
+TOOL = Tool("list_directory", "List a folder: names with type and size in bytes.", ListDirectory, Effect.READ, _run)

@@ -1,0 +1,84 @@
+"""What the workers share: their ports to the outside, and a place to work in for one planning or mission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from placet.clock import Clock
+from placet.config import Config, portal_path
+from placet.confine import ALWAYS, VAULT, Root
+from placet.core.activity import Action, Actor, Entity
+from placet.core.errors import UserError
+from placet.core.price import Price
+from placet.core.retry import RetryPolicy
+from placet.core.scope import Scope
+from placet.core.talk import Model
+from placet.dialogue import Record
+from placet.journal import Journal
+from placet.repo import BOT, Repo, init_repo, is_repository, open_repo
+from placet.sandbox import Box, Level, Limits
+from placet.tools.base import Control, Workplace
+
+VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/")
+"""What a vault's initial commit leaves out, and `.git/info/exclude` keeps out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything outside that a worker reaches, handed to it by `app`.
+
+    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
+    which worktrees are made.
+    """
+
+    vault: Path
+    worktrees: Path
+    config: Config
+    journal: Journal
+    clock: Clock
+    open_model: Callable[[], Model]
+    prices: Sequence[Price]
+    retry: RetryPolicy
+    sandbox: Level
+
+
+def repository(ports: Ports, portal: str, record: Record) -> Repo:
+    """Return the repository that a portal names; one that is none yet is made one, with an initial commit.
+
+    Raises UserError for a portal that is not configured, or a folder that cannot be one.
+    """
+    if portal and portal not in ports.config.portals:
+        raise UserError(f"There is no portal `{portal}` in System/placet.toml.",
+                        f"Add [portals.{portal}] with its path, or change `portal:`.")
+    path = portal_path(ports.vault, ports.config, portal)
+    if not path.is_dir():
+        raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
+    if is_repository(path):
+        return open_repo(path)
+    is_vault = path.samefile(ports.vault)
+    repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
+                             message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
+    record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
+    return repo
+
+
+@contextmanager
+def workplace(ports: Ports, repo: Repo, worktree: Path, git_files: Sequence[Path], scope: Scope, control: Control,
+              cancelled: Callable[[], bool], *, writable: bool) -> Iterator[Workplace]:
+    """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
+
+    `git_files` are what belongs to git in and around the worktree: commands may read but not change it.
+    """
+    in_vault = repo.path.samefile(ports.vault)
+    limits = ports.config.limits
+    box = Box(worktree, read_only=tuple(git_files), network=scope.network,
+              limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes))
+    with ExitStack() as stack:
+        root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
+        notes = ports.vault / "Knowledge"
+        knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
+        yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
+                        ports.config.commands.sandbox == "none")

@@ -1,0 +1,304 @@
+"""The main job on real parts: the daemon as a process, the real SDK against a server that speaks the Messages API."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gitkit import fingerprint, git, make_repo
+from messages_api import MessagesApi, call, reply, text
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+KEY = "sk-ant-test-0123456789-this-must-never-show"
+
+
+def script(body: dict[str, Any]) -> Any:
+    """Answer as a model that plans, and works, would: by what it was offered and how far the talk is."""
+    tools = {tool["name"] for tool in body["tools"]}
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    if "submit_plan" in tools:
+        plan = {**PLAN, "title": "Fix the greeting", "scope": {"write": ["hello.py"], "run": ["python3 -m unittest"]},
+                "steps": [{"title": "Fix it", "tools": ["read_file", "edit_file", "run_command"]}]}
+        return [reply(text("I look first."), call("read_file", {"path": "hello.py"})), reply(call("submit_plan", plan))][turn]
+    return [
+        reply(call("read_file", {"path": "hello.py"}), usage={"input_tokens": 100, "output_tokens": 20}),
+        reply(call("edit_file", {"path": "hello.py", "old": "helo", "new": "hello"})),
+        reply(call("run_command", {"command": "python3", "args": ["-m", "unittest"]})),
+        reply(call("complete_step", {"step": 1, "summary": "Mend the spelling"})),
+        reply(call("finish", {"summary": "The greeting is right."})),
+    ][turn]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    path = make_repo(tmp_path / "repo", {
+        "hello.py": 'def greet():\n    return "helo"\n',
+        "test_hello.py": "import unittest\nfrom hello import greet\n\n\nclass T(unittest.TestCase):\n"
+                         "    def test_it(self):\n        self.assertEqual(greet(), 'hello')\n",
+        ".gitignore": "__pycache__/\n",
+    })
+    (path / "dirty.txt").write_text("untracked, a person's\n")
+    (path / "test_hello.py").write_text((path / "test_hello.py").read_text() + "# being edited\n")
+    return path
+
+
+def vault_with(tmp_path: Path, api: MessagesApi, portal: Path | None) -> TestVault:
+    vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=api.url)
+    vault.configure(f'[portals.code]\npath = "{portal}"\n' if portal else "")
+    return vault
+
+
+def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Path) -> None:
+    before = fingerprint(repository)
+    with MessagesApi(script) as api:
+        vault = vault_with(tmp_path, api, repository)
+        with running(vault):
+            vault.drop("---\nportal: code\n---\nThe greeting is misspelt.\n", "Fix the greeting.md")
+            vault.await_action("plan.created")
+            plan = until(lambda: vault.plan("fix-the-greeting").exists() and vault.plan("fix-the-greeting").read_text(), "plan")
+            assert "status: review" in plan
+            assert 'write = ["hello.py"]' in plan
+            vault.approve("fix-the-greeting")
+            done = vault.await_action("execution.completed")
+            until(lambda: vault.reports(), "report")
+            until(lambda: "Fix the greeting.md" not in vault.notes("Inbox/Requests"), "archived")
+    branch = done["metadata"]["branch"]
+    assert branch == f"feat/fix-the-greeting-{done['trace_id'][:8]}"
+    assert done["metadata"]["files_changed"] == ["hello.py"]
+    assert '"hello"' in git(repository, "show", f"{branch}:hello.py")
+    message = git(repository, "log", "-1", "--format=%B", branch)
+    assert message.startswith("Mend the spelling\n\n")
+    assert f"\n\n[ExoTrace: {done['trace_id']}]\n\nPlacet-Trace: {done['trace_id']}\nPlacet-Plan: " in message
+    assert "\nApproved-By: " in message
+    assert git(repository, "log", "--format=%s", f"HEAD..{branch}").splitlines() == ["Mend the spelling"]
+    assert fingerprint(repository) == before
+    report = vault.reports()[0].read_text()
+    assert "status: completed" in report
+    assert "| `hello.py` | M | +1 −1 |" in report
+    assert "| `python3 -m unittest` | 0 |" in report
+    assert vault.notes("Inbox/Archive") == ["fix-the-greeting.md", "fix-the-greeting_plan.md"]
+    assert vault.notes("System/Active") == vault.notes("Inbox/Plans") == vault.notes("Inbox/Requests") == []
+    worktrees = git(repository, "worktree", "list", "--porcelain")
+    assert worktrees.count("worktree ") == 1
+    order = [a for a in vault.actions() if a.startswith(("request.", "plan.", "execution.", "report."))]
+    assert order == ["request.detected", "plan.created", "plan.approved", "execution.started", "execution.completed",
+                     "report.written"]
+    approved = vault.rows("plan.approved")[0]
+    assert approved["actor"] == "human"
+    assert approved["metadata"]["reviewed_by"]
+    assert approved["metadata"]["digest"] == vault.rows("plan.created")[0]["metadata"]["digest"]
+    for path in [*tmp_path.rglob("*")]:
+        if path.is_file():
+            assert KEY.encode() not in path.read_bytes(), path
+
+
+def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}})]}]),
+        ("execute", [{"calls": [("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n"}),
+                                ("write_file", {"path": "System/Active/evil.md", "content": "x"})]},
+                     {"calls": [("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n\nMore.\n"}),
+                                ("complete_step", {"step": 1, "summary": "Begin the notes"}), ("finish", {"summary": "Done."})]}]))
+    (vault.root / "Knowledge" / "Old.md").write_text("a person's note\n")
+    vault.drop("Begin some notes.\n")
+    vault.once()
+    assert not (vault.root / ".git" / "index.lock").exists()
+    tracked = git(vault.root, "ls-files").split()
+    assert "Knowledge/Old.md" in tracked
+    assert not [p for p in tracked if p.startswith(("Inbox/", "System/"))]
+    vault.approve()
+    vault.once()
+    done = vault.rows("execution.completed")[0]["metadata"]
+    assert git(vault.root, "show", f"{done['branch']}:Knowledge/Notes.md") == "# Notes\n\nMore."
+    assert not (vault.root / "Knowledge" / "Notes.md").exists()  # the person's checkout is theirs
+    assert not (vault.root / "System" / "Active" / "evil.md").exists()
+    assert vault.rows("tool.refused")[0]["metadata"]["tool"] == "write_file"
+    assert len(vault.rows("git.initialized")) == 1
+
+
+def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    plan = vault.plan()
+    plan.write_text(plan.read_text().replace("status: review", "status: approved"))  # a word is no move
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    assert "plan.approved" not in vault.actions()
+
+
+def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    before = fingerprint(repo)
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+                     {"calls": [("give_up", {"reason": "There is nobody to greet."})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert failed["reason"] == "gave_up"
+    assert failed["iterations"] == 2
+    assert "status: error" in (vault.root / "Inbox/Requests/Say hello.md").read_text()
+    back = vault.root / "Inbox/Requests/say-hello_plan.md"
+    assert "status: error" in back.read_text()
+    report = vault.reports()[0]
+    assert report.name.endswith("_failure.md")
+    words = report.read_text()
+    assert "There is nobody to greet." in words
+    assert "- Tools executed before failure: write_file (1)" in words
+    assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
+    assert not git(repo, "branch", "--list", "feat/*")
+    assert fingerprint(repo) == before
+    vault.once()
+    assert vault.actions().count("execution.started") == 1  # inert until a person sets it to pending
+
+
+def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("finish", {"summary": "All done!"})]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "nothing_changed"
+
+
+def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "x"}), ("write_file", {"path": "other.txt", "content": "x"})]},
+        {"calls": [("finish", {"summary": "All done!"})]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "unresolved_error"
+    assert "Execution failed during tool operation: write_file" in vault.reports()[0].read_text()
+
+
+def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    ask = {**PLAN, "steps": [{"title": "Read", "tools": ["read_file"]}], "scope": {}}
+    vault.script(("plan", [{"calls": [("submit_plan", ask)]}]), ("execute", [
+        {"calls": [("read_file", {"path": "Home.md"})]}, {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]}]))
+    vault.drop("What is the answer?\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert vault.rows("execution.completed")[0]["metadata"]["files_changed"] == []
+    report = vault.reports()[0].read_text()
+    assert "Forty-two." in report
+    assert "\n# Forged heading" not in report
+
+
+def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    literal = {**PLAN, "steps": [{"title": "Write it", "actions": [
+        {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", literal)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    done = vault.rows("execution.completed")[0]["metadata"]
+    assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "hello"
+    assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
+
+
+def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    bad = {**PLAN, "scope": {"write": ["../out"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", bad)]}] * 3))
+    request = vault.drop("Say hello.\n")
+    vault.once()
+    assert "status: error" in request.read_text()
+    assert vault.notes("Inbox/Plans") == []
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "InvalidPlan"
+    assert "not valid" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+    vault.once()
+    assert len(vault.rows("model.called")) == 3  # it does not go on asking
+
+
+def test_a_turn_without_a_plan_is_nudged_once(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"text": "Here is my plan: …"}, {"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    assert vault.plan().exists()
+
+
+def test_work_goes_on_after_kill(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "one\n"})]},
+                     {"delay_s": 3.0, "calls": [("write_file", {"path": "hello.txt", "content": "two\n"}),
+                                                ("complete_step", {"step": 1, "summary": "Hello"})]},
+                     {"calls": [("finish", {"summary": "Done."})]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    with running(vault) as process:
+        vault.await_action("tool.called")
+        process.kill()
+        process.wait()
+    assert vault.rows("execution.completed") == []
+    vault.once()
+    done = vault.rows("execution.completed")[0]["metadata"]
+    assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "two"
+    executed = [row for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"]
+    assert len(executed) == 3  # no reply was asked for twice
+    assert len(vault.rows("execution.resumed")) == 1
+    assert len(vault.reports()) == 1
+
+
+def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.drop("Say goodbye.\n", "Say goodbye.md")
+    vault.once()
+    vault.cli("reject", "say-goodbye", "--reason", "not now")
+    vault.once()
+    trace = vault.rows("plan.rejected")[0]["trace_id"]
+    asked = vault.cli("journal", "--json", "--sql", "SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity "
+                      f"WHERE trace_id = '{trace}' AND actor = 'human' ORDER BY timestamp").stdout
+    assert "plan.rejected" in asked
+    waiting = vault.cli("journal", "--sql", "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' "
+                        "AND entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
+                        "'plan.rejected')) ORDER BY timestamp DESC").stdout
+    assert "say-hello" in waiting
+    assert "say-goodbye" not in waiting
+    rate = vault.cli("journal", "--sql", "SELECT COUNT(*) FILTER (WHERE action_type = 'plan.rejected') * 100.0 / COUNT(*) AS "
+                     "rejection_rate FROM activity WHERE action_type IN ('plan.approved', 'plan.rejected')").stdout
+    assert "100.0" in rate
+    rejected = (vault.root / "Inbox/Rejected/say-goodbye_rejected.md").read_text()
+    assert "rejection_reason: not now" in rejected
+    assert "status: rejected" in (vault.root / "Inbox/Requests/Say goodbye.md").read_text()
+
+
+def test_a_second_daemon_says_who_holds_the_vault(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with running(vault) as process:
+        done = vault.cli("run", "--once", check=False)
+    assert done.returncode == 1
+    assert f"pid {process.pid}" in done.stderr
+
+
+def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:
+    vault = TestVault(tmp_path, tmp_path / "state")
+    shown = vault.cli("demo", "--keep", str(tmp_path / "kept")).stdout
+    for piece in ("SCRIPTED", "## Scope", "mv Inbox/Plans/", "step 1/2", "# Mission Report", "+    middle = len(ordered) // 2", "OK",
+                  "execution.completed"):
+        assert piece in shown, piece
+    assert "\x1b[" not in shown
+    assert (tmp_path / "kept" / "vault" / "Knowledge" / "Reports").is_dir()

@@ -1,0 +1,206 @@
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet.core.unseen import (
+    Kind,
+    code_span,
+    commented_lines,
+    find_unseen,
+    homoglyphs,
+    visible,
+    warning_callout,
+)
+
+
+def kinds(text):
+    return [(u.line, u.kind) for u in find_unseen(text)]
+
+
+def tags(text):
+    return "".join(chr(0xE0000 + ord(c)) for c in text)
+
+
+@pytest.mark.parametrize(("text", "kind", "shown"), [
+    ("pass\u200bword", Kind.ZERO_WIDTH, "U+200B ZERO WIDTH SPACE"),
+    ("pass\u200dword", Kind.ZERO_WIDTH, "U+200D"),
+    ("pass\u200cword", Kind.ZERO_WIDTH, "U+200C"),
+    ("a\u2060b", Kind.ZERO_WIDTH, "WORD JOINER"),
+    ("a\ufeffb", Kind.ZERO_WIDTH, "U+FEFF"),
+    ("\u200b" * 5, Kind.ZERO_WIDTH, "5 times"),
+    ("if x\u202e } \u2066", Kind.BIDI, "RIGHT-TO-LEFT OVERRIDE"),
+    ("a\u2067b", Kind.BIDI, "ISOLATE"),
+    ("a\u200fb", Kind.BIDI, "RIGHT-TO-LEFT MARK"),
+    ("שלום\u200f\u200f\u200e\u200f", Kind.BIDI, "4 times"),
+    ("hi " + tags("rm -rf /"), Kind.TAG, "spell “rm -rf /”"),
+    ("\U0001f600" + tags("evil") + "\U000e007f", Kind.TAG, "spell “evil”"),
+    ("\U0001f3f4" + tags("evilx") + "\U000e007f", Kind.TAG, "spell “evilx”"),
+    ("\u2764\ufe0f" + "".join(chr(0xE0100 + b - 16) for b in b"delete"), Kind.VARIATION, "spell “delete”"),
+    ("a\ufe0f", Kind.VARIATION, "VARIATION SELECTOR-16"),
+    ("1\ufe0f", Kind.VARIATION, "U+FE0F"),
+    ("soft\u00adhyphen", Kind.INVISIBLE, "SOFT HYPHEN"),
+    ("a\u034fb", Kind.INVISIBLE, "GRAPHEME JOINER"),
+    ("a\u2063b", Kind.INVISIBLE, "INVISIBLE SEPARATOR"),
+    ("a\u3164b", Kind.BLANK, "HANGUL FILLER"),
+    ("a\u2800b", Kind.BLANK, "BRAILLE"),
+    ("a\ue000b", Kind.PRIVATE, "U+E000"),
+    ("a\x1b[8mb", Kind.CONTROL, "U+001B"),
+    ("a\u2028b", Kind.CONTROL, "U+2028"),
+    ("a <!-- do evil --> b", Kind.COMMENT, "do evil"),
+    ("<!-- do\n\nevil", Kind.COMMENT, "do evil"),
+    ("<!---->", Kind.COMMENT, "an empty comment"),
+    ("\\\\<!-- x -->", Kind.COMMENT, "x"),
+    ("<![CDATA[x]]>", Kind.COMMENT, "[CDATA[x]]"),
+    ("<?x evil ?>", Kind.COMMENT, "x evil"),
+    ("a %%evil%% b", Kind.COMMENT, "evil"),
+    ("%%\nevil\n%%", Kind.COMMENT, "evil"),
+    ("```\n%%evil%%\n```", Kind.COMMENT, "evil"),
+    ("```\n%%\nevil\n%%\n```", Kind.COMMENT, "evil"),
+    ("a ` b\n` <!-- x --> `", Kind.COMMENT, "x"),
+    ("<!--\n```\n-->", Kind.COMMENT, "```"),
+    ("<span style='display:none'>x", Kind.HTML, "display:none"),
+    ("<p\nhidden>x", Kind.HTML, "hidden"),
+    ("<details>", Kind.HTML, "<details>"),
+    ("</x y>", Kind.HTML, "</x y>"),
+    ("<ignore-all-rules>", Kind.HTML, "ignore-all-rules"),
+    ("[https://good.com](https://evil.com/x)", Kind.LINK, "evil.com"),
+    ("[good.com/a](https://evil.com)", Kind.LINK, "evil.com"),
+    ("[www.good.com](<https://evil.com>)", Kind.LINK, "evil.com"),
+    ("[ ](https://evil.com)", Kind.LINK, "evil.com"),
+    ("[//]: # (evil)", Kind.DEFINITION, "evil"),
+    ("> [x]: evil", Kind.DEFINITION, "evil"),
+    ("[^1]: evil", Kind.DEFINITION, "evil"),
+    ("x = 1" + " " * 200 + "evil()", Kind.FAR_RIGHT, "evil()"),
+    ("```\n" + "\t" * 50 + "evil()\n```", Kind.FAR_RIGHT, "evil()"),
+    ("```\n" + "x" * 2000 + "evil\n```", Kind.FAR_RIGHT, "evil"),
+    ('```toml\nwrite = ["src/\u0430uth/**"]\n```', Kind.LOOKALIKE, "Cyrillic"),
+])
+def test_what_reading_view_does_not_show_is_found(text, kind, shown):
+    found = find_unseen("first line\n\n" + text)
+    assert {u.kind for u in found} == {kind}, found
+    assert shown in " ".join(u.shown for u in found)
+    assert all(u.line >= 3 for u in found)
+    assert all(u.shown == visible(u.shown) and "\n" not in u.shown for u in found)
+
+
+@pytest.mark.parametrize("text", [
+    "plain", "", "\ufeff# With a byte order mark",
+    "café naïve \u00a0 nbsp, thin\u202fspace, ideographic\u3000space",
+    "👨‍👩‍👧‍👦 👩🏽‍💻 ❤️‍🔥 🏳️‍🌈 🏴‍☠️ 🏳️‍⚧️ ☺️ ☎︎ 1️⃣ #️⃣ ⚠️ ‼️ ℹ️ ©️ ↔️ 👍🏽",
+    "\U0001f3f4" + tags("gbeng") + "\U000e007f", "می‌خواهم کتاب‌ها", "क्‍ष न्‌य ශ්‍රී ന്‍", "שלום עולם",
+    "مرحبا بالعالم",
+    "שלום\u200f!", "مرحبا \u200e(x)", "ภาษา\u200bไทย", "葛\U000e0100", "e\u0301 combined",
+    "日本語 한국어 中文 русский ελληνικά",
+    "`<!-- shown -->` and `%%shown%%` and ``a ` <b x>``", "\\<!-- shown -->", "\\%\\%shown\\%\\%",
+    "100% sure, 50 % off",
+    "```html\n<!-- shown -->\n<div style='x'>\n```", "~~~\n[//]: # (shown)\n~~~",
+    "```python\n# %%\nx = 1\n# %%\n```",
+    "a < b and c > d", "<b>bold</b> <br> <kbd>x</kbd> <br/>", "<https://a.com>", "1 <!2", "`Vec<String>`",
+    "[text](https://a.com)", "[https://a.com](https://a.com/x)", "[a.com](https://www.a.com)",
+    "[x.md](https://a.com/x.md)",
+    "[[wiki|alias]]", "- [ ] box: x", "note[^1]\n\n[^1]: shown at the end", "![](a.png)", "word" * 500,
+    "    indented\n\n\n\n\n\n\n\nfar below", "trailing" + " " * 80, '```toml\nwrite = ["заметки/**", "ñandú"]\n```',
+
+    "new emoji \U0001fae8",
+])
+def test_ordinary_writing_gives_no_alarm(text):
+    assert find_unseen(text) == ()
+    assert warning_callout(find_unseen(text)) == ""
+
+
+def test_lines_are_counted_through_every_line_end():
+    assert kinds("a\r\nb\u200b\rc\u200b\n<!-- x\ny -->\r\n%%z%%") == [
+        (2, Kind.ZERO_WIDTH), (3, Kind.ZERO_WIDTH), (4, Kind.COMMENT), (6, Kind.COMMENT)]
+
+
+def test_hidden_characters_are_found_in_code_too():
+    assert kinds("```\na\u200bb\n```\n`\u202e`") == [(2, Kind.ZERO_WIDTH), (4, Kind.BIDI)]
+
+
+def test_commented_lines_are_those_whose_beginning_is_hidden():
+    assert commented_lines("a\n<!--\n## Scope\n--> b\nc <!-- x --> d\n%% y\nz %%\nw") == {2, 3, 4, 6, 7}
+    assert commented_lines("```\n<!--\n```\n## Scope") == frozenset()
+    assert commented_lines("`<!--`\n\\<!--\n## Scope") == frozenset()
+    assert commented_lines("%%\nto the end\n") == {1, 2, 3}
+
+
+def test_visible_writes_out_what_is_hidden_and_nothing_else():
+    assert visible("a\u200bb\U000e0041 👩‍💻 می‌خواهم") == "a\\u{200B}b\\u{E0041} 👩‍💻 می‌خواهم"
+
+
+@pytest.mark.parametrize(("path", "words"), [
+    ("src/\u0430uth.py", "Cyrillic and Latin"), ("t\u03b5sts/x", "Greek and Latin"),
+    ("\u0440\u0430\u0443/x.py", "look like pay/x.py"),
+    ("src\u2215x", "looks like /"), ("a\u2024py", "looks like ."), ("ｓｒｃ/x", "looks like s"),
+    ("𝐬rc", "looks like s"),
+    ("a\u00a0b", "space"), ("a\u200bb", "not shown"), ("a\x1bb", "not shown"),
+])
+def test_a_path_that_reads_as_another_is_told(path, words):
+    assert words in (homoglyphs(path) or "")
+    assert (homoglyphs(path) or "").isascii() or "\u200b" not in (homoglyphs(path) or "")
+
+
+@pytest.mark.parametrize("path", [
+    "src/auth/**", "заметки/план.md", "日本語/メモ.md", "ελληνικά.txt", "naïve/résumé.md", "café – menu.md",
+    "русский/хор.md",
+])
+def test_an_honest_path_is_left_alone(path):
+    assert homoglyphs(path) is None
+
+
+def test_the_callout_lists_each_finding_with_its_line():
+    found = find_unseen("x\n<!-- `a` ``b`` -->\n\u200b")
+    assert warning_callout(found, shift=10).split("\n") == [
+        "> [!warning] This note has text that reading view does not show",
+        "> - line 12, comment: ``` `a` ``b`` ```",
+        "> - line 13, zero-width character: `U+200B ZERO WIDTH SPACE, in “\\u{200B}”`",
+    ]
+    many = warning_callout(find_unseen("\u200b\n" * 200))
+    assert many.count("\n") == 51
+    assert many.endswith("> - and 150 more")
+
+
+_PIECES = st.sampled_from([
+    "<!--", "-->", "%%", "`", "``", "```", "~~~", "\n", "\r\n", "\\", "\u200b", "\u202e", "\U000e0041",
+    "\ufe0f", "\u2764", "<b x>",
+    "[a.com](https://b.com)", "[x]: y", " " * 50, "a", "\x1b", "\u2028", "[", "](", "> ", "toml\n\"\u0430b\"",
+])
+_TEXT = st.lists(_PIECES | st.text(max_size=3), max_size=15).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_TEXT)
+def test_the_callout_itself_hides_nothing(text):
+    assert find_unseen(warning_callout(find_unseen(text))) == ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(_TEXT)
+def test_visible_leaves_nothing_hidden(text):
+    shown = visible(text)
+    assert visible(shown) == shown
+    assert shown.replace("\\u{", "").isascii() or visible(text) == shown
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text("`a ", max_size=12))
+def test_a_code_span_holds_any_line(text):
+    span = code_span(text)
+    ticks = len(span) - len(span.lstrip("`"))
+    assert span.endswith("`" * ticks)
+    assert "`" * ticks not in [run for run in span[ticks:-ticks].replace("a", " ").split()]
+    assert text in span
+
+
+@pytest.mark.parametrize("piece", [
+    "<!-- ", "%% ", "`` ` ", "<a ", "[", "[a](", "\u200b", "\u200d\ufe0f", "<!x", "\\`", " " * 41 + "x",
+    "```\n", "www.", "[x]: ", "\U000e0041",
+    "1\ufe0f", "شش\u200d", "a.b-c", '```toml\n"\u0430',
+])
+def test_searching_takes_time_in_proportion_to_the_text(piece):
+    text = piece * (60_000 // len(piece))
+    began = time.process_time()
+    warning_callout(find_unseen(text))
+    assert time.process_time() - began < 3

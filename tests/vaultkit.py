@@ -1,0 +1,184 @@
+"""Vaults, daemons and people for tests: the daemon runs as a process, people move files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 40.0
+STEP_S = 0.02
+
+PLAN: dict[str, Any] = {
+    "title": "Say hello", "summary": "Write a greeting.",
+    "steps": [{"title": "Write it", "description": "A file.", "tools": ["write_file"], "done_when": ["it is there"]}],
+    "scope": {"write": ["hello.txt"]}, "risks": ["none"],
+}
+
+
+def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_S) -> Any:
+    """Return what `look` returns once it is true; fail after a while."""
+    end = time.monotonic() + patience_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {patience_s} s in vain: {what}")
+        time.sleep(STEP_S)
+
+
+@dataclass
+class TestVault:
+    """A vault with its own state home."""
+
+    __test__ = False
+    root: Path
+    state: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))}
+        return {**keep, "PLACET_STATE_HOME": str(self.state), "NO_COLOR": "1", **self.extra}
+
+    def cli(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run([sys.executable, "-m", "placet", *args], cwd=self.root, env=self.env, input=stdin,
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+        if check:
+            assert done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def once(self, *, code: int = 0) -> str:
+        done = self.cli("run", "--once", check=False)
+        assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stderr
+
+    def configure(self, text: str) -> None:
+        (self.root / "System" / "placet.toml").write_text(text)
+
+    def script(self, *conversations: tuple[str, Sequence[Mapping[str, Any]]], request: str = "*") -> None:
+        """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)], …}`."""
+        lines = []
+        for purpose, replies in conversations:
+            lines += ["[[conversation]]", f"purpose = {json.dumps(purpose)}", f"request = {json.dumps(request)}"]
+            for reply in replies:
+                lines.append("[[conversation.reply]]")
+                for key, value in reply.items():
+                    if key != "calls":
+                        lines.append(f"{key} = {_toml(value)}")
+                for name, given in reply.get("calls", ()):
+                    lines += ["[[conversation.reply.call]]", f"name = {json.dumps(name)}", f"input = {_toml(given)}"]
+        (self.root / "System" / "replies.toml").write_text("\n".join(lines) + "\n")
+        config = (self.root / "System" / "placet.toml").read_text()
+        if "replies.toml" not in config:
+            self.configure('[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config)
+
+    def drop(self, text: str, name: str = "Say hello.md") -> Path:
+        path = self.root / "Inbox" / "Requests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def plan(self, ident: str = "say-hello") -> Path:
+        return self.root / "Inbox" / "Plans" / f"{ident}_plan.md"
+
+    def active(self, ident: str = "say-hello") -> Path:
+        return self.root / "System" / "Active" / f"{ident}.md"
+
+    def approve(self, ident: str = "say-hello") -> None:
+        self.plan(ident).rename(self.active(ident))
+
+    @property
+    def db(self) -> Path:
+        found = list(self.state.glob("*/journal.db"))
+        assert len(found) == 1, found
+        return found[0]
+
+    def rows(self, action: str | None = None) -> list[dict[str, Any]]:
+        if not list(self.state.glob("*/journal.db")):
+            return []
+        with sqlite3.connect(f"file:{self.db}?mode=ro", uri=True) as connection:
+            connection.row_factory = sqlite3.Row
+            made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
+            found = connection.execute("SELECT * FROM activity ORDER BY id").fetchall() if made else []
+        connection.close()
+        rows = [{**dict(row), "metadata": json.loads(row["metadata"])} for row in found]
+        return [row for row in rows if action is None or row["action_type"] == action]
+
+    def actions(self) -> list[str]:
+        return [row["action_type"] for row in self.rows()]
+
+    def await_action(self, action: str, count: int = 1, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            found = self.rows(action)
+            return found[count - 1] if len(found) >= count else None
+
+        try:
+            return until(look, action, patience_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the journal has {self.actions()}") from None
+
+    def notes(self, folder: str) -> list[str]:
+        return sorted(p.name for p in (self.root / folder).rglob("*.md"))
+
+    def reports(self) -> list[Path]:
+        return sorted((self.root / "Knowledge" / "Reports").glob("*.md"))
+
+
+def make_vault(folder: Path, **extra: str) -> TestVault:
+    vault = TestVault(folder / "vault", folder / "state", dict(extra))
+    vault.root.mkdir(parents=True)
+    done = subprocess.run([sys.executable, "-m", "placet", "init", str(vault.root)], env=vault.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    vault.configure("")
+    return vault
+
+
+@contextmanager
+def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """The daemon as a process, up and watching; ended with SIGTERM, and must end well."""
+    log = vault.root.parent / f"daemon-{time.monotonic_ns()}.log"
+    started = len(vault.rows("daemon.started"))
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root), *args], env=vault.env,
+                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True)
+    try:
+        until(lambda: len(vault.rows("daemon.started")) > started or process.poll() is not None, "daemon.started")
+        assert process.poll() is None, log.read_text()
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
+    said = log.read_text()
+    assert "Traceback" not in said, said
+
+
+def copy_of(vault: TestVault, target: Path) -> None:
+    shutil.copytree(vault.root, target, symlinks=True)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -1,3 +1,5 @@
+# ruff: noqa: RUF001 - look-alike characters are what these tests are about
+
 import time
 
 import pytest
@@ -101,8 +103,8 @@ def test_what_reading_view_does_not_show_is_found(text, kind, shown):
     "[text](https://a.com)", "[https://a.com](https://a.com/x)", "[a.com](https://www.a.com)",
     "[x.md](https://a.com/x.md)",
     "[[wiki|alias]]", "- [ ] box: x", "note[^1]\n\n[^1]: shown at the end", "![](a.png)", "word" * 500,
-    "    indented\n\n\n\n\n\n\n\nfar below", "trailing" + " " * 80, '```toml\nwrite = ["заметки/**", "ñandú"]\n```',
-
+    "    indented\n\n\n\n\n\n\n\nfar below", "trailing" + " " * 80,
+    '```toml\nwrite = ["заметки/**", "ñandú"]\n```',
     "new emoji \U0001fae8",
 ])
 def test_ordinary_writing_gives_no_alarm(text):
@@ -165,32 +167,32 @@ def test_the_callout_lists_each_finding_with_its_line():
 _PIECES = st.sampled_from([
     "<!--", "-->", "%%", "`", "``", "```", "~~~", "\n", "\r\n", "\\", "\u200b", "\u202e", "\U000e0041",
     "\ufe0f", "\u2764", "<b x>",
-    "[a.com](https://b.com)", "[x]: y", " " * 50, "a", "\x1b", "\u2028", "[", "](", "> ", "toml\n\"\u0430b\"",
+    "[a.com](https://b.com)", "[x]: y", " " * 50, "a", "\x1b", "\u2028", "[", "](", "> ", 'toml\n"\u0430b"',
 ])
 _TEXT = st.lists(_PIECES | st.text(max_size=3), max_size=15).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_TEXT)
 def test_the_callout_itself_hides_nothing(text):
     assert find_unseen(warning_callout(find_unseen(text))) == ()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_TEXT)
 def test_visible_leaves_nothing_hidden(text):
     shown = visible(text)
     assert visible(shown) == shown
-    assert shown.replace("\\u{", "").isascii() or visible(text) == shown
+    assert not [u for u in find_unseen(shown) if u.kind in (Kind.ZERO_WIDTH, Kind.BIDI, Kind.TAG, Kind.CONTROL)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text("`a ", max_size=12))
 def test_a_code_span_holds_any_line(text):
     span = code_span(text)
     ticks = len(span) - len(span.lstrip("`"))
     assert span.endswith("`" * ticks)
-    assert "`" * ticks not in [run for run in span[ticks:-ticks].replace("a", " ").split()]
+    assert "`" * ticks not in span[ticks:-ticks].replace("a", " ").split()
     assert text in span
 
 
@@ -200,7 +202,7 @@ def test_a_code_span_holds_any_line(text):
     "1\ufe0f", "شش\u200d", "a.b-c", '```toml\n"\u0430',
 ])
 def test_searching_takes_time_in_proportion_to_the_text(piece):
-    text = piece * (60_000 // len(piece))
+    text = piece * (20_000 // len(piece))
     began = time.process_time()
     warning_callout(find_unseen(text))
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 1.5

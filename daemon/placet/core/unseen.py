@@ -143,13 +143,17 @@ def _kind_of(char: str) -> Kind | None:
             return None
 
 
+def _concealed(char: str) -> bool:
+    return bool(char) and _kind_of(char) is not None
+
+
 def _script(char: str) -> str:
     """Return the first word of the character's name (`CYRILLIC`, `ARABIC`, `CJK`), or an empty text."""
-    return unicodedata.name(char, "").split(" ")[0]
+    return unicodedata.name(char, "").split(" ")[0] if char else ""
 
 
 def _pictographic(char: str) -> bool:
-    return (
+    return bool(char) and (
         0x1F000 <= ord(char) <= 0x1FAFF
         or char in "\u203c\u2049\u2139\u3030"
         or unicodedata.category(char) in ("So", "Sm")
@@ -164,19 +168,19 @@ def _ordinary(text: str, at: int, kind: Kind) -> bool:
     match kind:
         case Kind.ZERO_WIDTH if char == "\ufeff":
             return at == 0
-        case Kind.ZERO_WIDTH if not before or not after:
+        case Kind.ZERO_WIDTH if not before:
             return False
         case Kind.ZERO_WIDTH if char == "\u200b":
             return _script(before) in _UNSPACED and _script(after) in _UNSPACED
         case Kind.ZERO_WIDTH if char in "\u200c\u200d":
-            if _script(before) in _JOINING and _kind_of(before) is None and _kind_of(after) is None:
+            if _script(before) in _JOINING and not _concealed(before) and not _concealed(after):
                 # Between letters; or after a virama (combining class 9), where it may end a word.
                 return _script(after) in _JOINING or unicodedata.combining(before) == 9
             base = at - 1
             while base > 0 and text[base] in _EMOJI_PARTS and at - base < 4:
                 base -= 1
             return char == "\u200d" and _pictographic(text[base]) and _pictographic(after)
-        case Kind.VARIATION if not before or _kind_of(before) is not None:
+        case Kind.VARIATION if not before or _concealed(before):
             return False
         case Kind.VARIATION if char in "\ufe0e\ufe0f":
             keycap = before in "0123456789#*" and after == "\u20e3"
@@ -192,8 +196,8 @@ def _ordinary(text: str, at: int, kind: Kind) -> bool:
             # A single mark beside or near right-to-left letters steers punctuation; runs of marks carry data.
             near = text[max(0, at - 8) : at + 9]
             return (
-                not (before and _kind_of(before))
-                and not (after and _kind_of(after))
+                not _concealed(before)
+                and not _concealed(after)
                 and any(unicodedata.bidirectional(c) in ("R", "AL") for c in near if c not in _IMPLICIT_MARKS)
             )
         case _:
@@ -239,28 +243,19 @@ def _decoded(run: str, kind: Kind) -> str:
 
 
 def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield one finding for each run of hidden characters of one class."""
-    run: list[int] = []
-    kind = Kind.ZERO_WIDTH
-
-    def told() -> Unseen:
-        line = bisect_right(starts, run[0])
-        first = max(starts[line - 1], run[0] - 12)
-        last = min(starts[line] if line < len(starts) else len(text), run[-1] + 13, run[0] + 40)
-        names = dict.fromkeys(f"U+{ord(text[i]):04X} {unicodedata.name(text[i], '')}".strip() for i in run)
-        listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
+    """Yield one finding for all hidden characters of one class on one line, with the place of the first."""
+    places: dict[tuple[int, Kind], list[int]] = {}
+    for at, kind in hidden_characters(text):
+        places.setdefault((bisect_right(starts, at), kind), []).append(at)
+    for (line, kind), found in places.items():
+        run = "".join(text[at] for at in found)
+        first = max(starts[line - 1], found[0] - 12)
+        last = min(starts[line] if line < len(starts) else len(text), found[0] + 24)
+        names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c in dict.fromkeys(run)]
+        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         count = f", {len(run)} times" if len(run) > 1 else ""
-        spelt = _decoded("".join(text[i] for i in run), kind)
-        return Unseen(line, kind, f"{listed}{count}{spelt}, in “{_short(text[first:last])}”")
-
-    for at, found in hidden_characters(text):
-        if run and (found is not kind or at != run[-1] + 1):
-            yield told()
-            run = []
-        kind = found
-        run.append(at)
-    if run:
-        yield told()
+        shown = f"{listed}{count}{_decoded(run, kind)}, in “{_short(text[first:last])}”"
+        yield Unseen(line, kind, shown)
 
 
 # --- markdown --------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ _PRINTED = frozenset({
     "haskell",
     "elixir", "dockerfile", "makefile", "graphql", "proto", "http", "vue", "svelte",
 })
-_MARK = re.compile(r"(\\*)([`~%$<!\[\]])")
+_MARK = re.compile(r"[`~%$<!\[\]]")
 _CONTAINER = r"(?:[ \t]|>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*"
 _STARTERS = (
     re.compile(rf"({_CONTAINER})(\\*)(#{{1,6}}(?:[ \t]|$).*)", re.DOTALL),
@@ -204,6 +204,7 @@ _STARTERS = (
 _LABEL = re.compile(
     rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(\\*)(:.*)$", re.IGNORECASE | re.DOTALL
 )
+_LABELLED = re.compile(rf"{_CONTAINER}\[")
 _RUN = re.compile("`+")
 
 
@@ -229,7 +230,8 @@ def _means_something(line: str, at: int) -> bool:
         case "[":
             return after == "!" or re.match(r"[ xX]\](?:[ \t]|$)", line[at + 1 : at + 4]) is not None
         case _:
-            return after == ":"
+            # The end of a link definition, which is not shown: its label begins a line, this one or an earlier one.
+            return after == ":" and ("[" not in line[:at] or _LABELLED.match(line) is not None)
 
 
 def _marks(line: str, *, escape: bool) -> str:
@@ -242,9 +244,10 @@ def _marks(line: str, *, escape: bool) -> str:
     at = 0
     unpaired: set[int] = set()  # lengths of backtick runs that no later run on this line answers
     while found := _MARK.search(line, at):
-        out.append(line[at : found.start()])
-        slashes, mark = len(found[1]), found[2]
-        place = found.start() + slashes
+        place, mark = found.start(), found[0]
+        before = line[at:place]
+        slashes = len(before) - len(before.rstrip("\\"))
+        out.append(before[: len(before) - slashes])
         if mark == "`" and not slashes:
             run = _RUN.match(line, place)
             assert run
@@ -1010,9 +1013,8 @@ def with_comment(body: str, text: str, who: str, at: str) -> str:
     name = " ".join(re.sub(r"[*`<>\[\]]", " ", _one_line(who)).split())[:80] or "somebody"
     sign = f"- **{name}, {at}:**"
     escaped = _escape_text(cleaned).split("\n")
-    if len(escaped) == 1:
-        new = [f"{sign} {escaped[0]}"]
-    else:
+    new = [f"{sign} {escaped[0]}"]
+    if len(escaped) > 1:
         new = [sign, *(f"  {line}" if line else "" for line in escaped)]
     outline = _outline(body)
     parts = _comment_parts(outline)

@@ -438,7 +438,8 @@ def test_reading_undoes_writing(plan):
 
 
 @pytest.mark.sweep
-@settings(max_examples=5_000, deadline=None, suppress_health_check=_SLOW)
+@pytest.mark.timeout(600)
+@settings(max_examples=3_000, deadline=None, suppress_health_check=_SLOW)
 @given(_PLAN)
 def test_reading_undoes_writing_at_length(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
@@ -640,6 +641,8 @@ def test_every_line_of_a_difference_stays_in_the_callout(old, new):
     callout = diff_callout(old, new)
     assert all(line.startswith("> ") for line in lines_of(callout)[:-1])
     assert parse_plan(PLAN + "\n" + callout, TOOLS).steps == VALUE.steps
+    assert parse_plan(callout + "\n" + PLAN, TOOLS) == VALUE
+    assert not [u for u in find_unseen(callout) if u.kind not in (Kind.FAR_RIGHT, Kind.COMMENT)]
     fence = [line[2:] for line in lines_of(callout)[1:-1]]
     assert not fence or [line.startswith(fence[-1]) for line in fence].count(True) == 2
     assert comments(REVIEWED.replace("## Risks", callout + "\n## Risks")) == comments(REVIEWED)

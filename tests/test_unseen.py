@@ -61,6 +61,9 @@ def tags(text):
     ("```\n%%evil%%\n```", Kind.COMMENT, "evil"),
     ("```\n%%\nevil\n%%\n```", Kind.COMMENT, "evil"),
     ("a ` b\n` <!-- x --> `", Kind.COMMENT, "x"),
+    ("> ```\n<!-- x -->", Kind.COMMENT, "x"),
+    (">> ```\n> <!-- x -->", Kind.COMMENT, "x"),
+    ("> ```\n> > ```\n> ```\n> <!-- x -->", Kind.COMMENT, "x"),
     ("<!--\n```\n-->", Kind.COMMENT, "```"),
     ("<span style='display:none'>x", Kind.HTML, "display:none"),
     ("<p\nhidden>x", Kind.HTML, "hidden"),
@@ -105,7 +108,8 @@ def test_what_reading_view_does_not_show_is_found(text, kind, shown):
     "[[wiki|alias]]", "- [ ] box: x", "note[^1]\n\n[^1]: shown at the end", "![](a.png)", "word" * 500,
     "    indented\n\n\n\n\n\n\n\nfar below", "trailing" + " " * 80,
     '```toml\nwrite = ["заметки/**", "ñandú"]\n```',
-    "new emoji \U0001fae8",
+    "new emoji \U0001fae8", "> ```\n> <!-- shown -->\n> > ```\n> %% shown\n> ```\ntext",
+    ">> ```\n>> <!--\n>> ```",
 ])
 def test_ordinary_writing_gives_no_alarm(text):
     assert find_unseen(text) == ()
@@ -183,7 +187,8 @@ def test_the_callout_itself_hides_nothing(text):
 def test_visible_leaves_nothing_hidden(text):
     shown = visible(text)
     assert visible(shown) == shown
-    assert not [u for u in find_unseen(shown) if u.kind in (Kind.ZERO_WIDTH, Kind.BIDI, Kind.TAG, Kind.CONTROL)]
+    assert not [u for u in find_unseen(shown) if u.kind in (Kind.ZERO_WIDTH, Kind.BIDI, Kind.TAG,
+        Kind.CONTROL)]
 
 
 @settings(max_examples=60, deadline=None)

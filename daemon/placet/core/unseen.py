@@ -285,16 +285,32 @@ def _span_end(line: str, start: int, length: int) -> int:
     return -1
 
 
+_QUOTE = re.compile(r" {0,3}> ?")
+
+
+def _unquoted(line: str, depth: int) -> tuple[str, int]:
+    """Return the line without its first `depth` quotation marks, or as many as it has, and how many those were."""
+    at = found = 0
+    while found < depth and (mark := _QUOTE.match(line, at)):
+        at, found = mark.end(), found + 1
+    return line[at:], found
+
+
 def _read(lines: Sequence[str]) -> _Reading:
     """Walk the lines once, as a machine with three states: prose, in a fence, in a comment."""
     reading = _Reading()
     last_with = {c: max((n for n, line in enumerate(lines) if c in line), default=-1) for c in ("-->", "%%")}
     fence: Fence | None = None
+    depth = 0  # quotation marks before the fence: it ends with the quotation (CommonMark 4.5, 5.1)
     closer, begun, content = "", (0, 0), [""]
     paired = True  # no stray backtick yet in this paragraph: what looks like a code span is one
     for number, line in enumerate(lines):
         at = 0
         masked: list[str] = []
+        inner, quoted = _unquoted(line, depth if fence else len(line))
+        if fence and quoted < depth:
+            fence = None
+            inner, quoted = _unquoted(line, len(line))
         if closer:
             end = line.find(closer)
             if end < 0:
@@ -309,10 +325,11 @@ def _read(lines: Sequence[str]) -> _Reading:
         elif fence:
             reading.code[number + 1] = fence.language
             reading.prose.append("")
-            if fence.closes(line):
+            if fence.closes(inner):
                 fence = None
             continue
-        elif fence := fence_at(line):
+        elif fence := fence_at(inner):
+            depth = quoted
             reading.code[number + 1] = fence.language
             reading.prose.append("")
             paired = True

@@ -193,6 +193,7 @@ _REFUSED: dict[str, str | bytes] = {
     "toml no end": '+++\ntitle = "x"\n\nbody\n',
     "toml dotted": "+++\na.b = 1\nstatus = 1\n+++\n",
     "toml brackets": "+++\na = " + "[" * 20_000 + "\n+++\n",
+    "toml key of many parts": "+++\n[a]\n" + "a." * 10_000 + "b = 1\n+++\n",
     "toml nested": "+++\na = " + "[" * 80 + "]" * 80 + "\n+++\n",
     "toml huge number": "+++\na = 0x" + "f" * 20_000 + "\n+++\n",
     "toml lone cr": "+++\ra = 1\r+++\r",

@@ -607,16 +607,40 @@ def test_a_write_error_is_waited_out(tmp_path):
     assert ns(tmp_path / "journal.db") == list(range(400))
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_a_read_only_file_is_a_persons_to_mend_at_start(mode):
+def test_a_wal_that_took_the_whole_disk_is_given_back(small_disk):
+    """A reader that stays open holds up checkpoints; once it is gone, no one else frees space."""
+    world = World(small_disk / "journal.db")
+    with world.open() as journal:
+        journal.commit([SetMeta("key", "first")])
+
+    def fill_it() -> None:
+        for n in range(5_000):
+            journal.commit([SetMeta("key", str(n))], timeout_s=0.5)
+
+    with world.open() as journal:
+        with journal.read() as reader:
+            assert reader.meta("key") == "first"
+            with pytest.raises(JournalPaused, match="full"):
+                fill_it()
+        wait_until(lambda: not journal.paused)
+        journal.commit([SetMeta("key", "last")])
+        with journal.read() as reader:
+            assert reader.meta("key") == "last"
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o444, 0o755)])
+def test_a_read_only_file_is_a_persons_to_mend_at_start(file_mode, folder_mode):
     """Root may write anything, so as root the daemon is started as another user."""
     drop = "import os\nif os.geteuid() == 0: os.setuid(1000)\n"
     script = FULL_DISK.replace("with Journal", f"{drop}with Journal")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
         World(path).open().close()
-        path.chmod(0o444)
-        path.parent.chmod(mode if os.geteuid() == 0 else 0o500)
+        path.chmod(file_mode)
+        path.parent.chmod(folder_mode)
+        if os.geteuid() == 0:
+            os.chown(path, 1000, 1000)
+            os.chown(folder, 1000, 1000)
         run = subprocess.run([sys.executable, "-c", script, folder, "1"], capture_output=True, text=True)
         path.parent.chmod(0o700)
     assert "UserError: cannot open the journal" in run.stderr
@@ -645,16 +669,21 @@ with Journal(path, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boo
             journal.commit([make(n + i) for i in range(size)], durable=n % 7 == 0)
         n += size
         os.write(1, b"%d\\n" % (n - 1))
+        if naive:
+            os.kill(os.getpid(), 9)  # right after an answer, when nothing may be missing
 """
 
 
-def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int) -> tuple[int, int, int]:
-    """Kill a producer again and again; return (events acknowledged, of those lost, rounds with a loss)."""
+def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int, acks: int = 0) -> tuple[int, int, int]:
+    """Kill a producer `rounds` times or until `acks` events were acknowledged, whichever takes longer.
+
+    Return the events acknowledged, those of them that are lost, and the rounds.
+    """
     World(path).open().close()
     rng = random.Random(seed)
-    acked = lost = bad = 0
-    first = 0
-    for _ in range(rounds):
+    acked = lost = first = done = 0
+    while done < rounds or acked < acks:
+        done += 1
         argv = [sys.executable, "-c", PRODUCER, str(path), str(first), str(size), how]
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
@@ -673,10 +702,9 @@ def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int) -> tupl
             (top,) = connection.execute("SELECT max(metadata->>'n') FROM activity").fetchone()
         acked += last + 1 - first
         lost += last + 1 - first - found
-        bad += found != last + 1 - first
         first = max(last, top or 0) + 1
     assert verify(path) is None
-    return acked, lost, bad
+    return acked, lost, done
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path):
@@ -686,21 +714,19 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path):
 
 
 def test_the_kill_test_sees_a_loss_where_there_is_one(tmp_path):
-    _, lost, _ = kill_rounds(tmp_path / "journal.db", 3, 1, "naive", seed=2)
+    _, lost, _ = kill_rounds(tmp_path / "journal.db", 3, 500, "naive", seed=2)
     assert lost > 0
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(900)
 def test_sweep_kill_9(tmp_path):
-    for size, rounds in ((1, 100), (50, 100)):
-        acked, lost, _ = kill_rounds(tmp_path / f"journal-{size}.db", rounds, size, "ours", seed=size)
+    for size, acks in ((1, 0), (200, 500_000)):
+        acked, lost, rounds = kill_rounds(tmp_path / f"journal-{size}.db", 100, size, "ours", seed=size, acks=acks)
         print(f"batches of {size}: {rounds} kills, {acked} acknowledged, {lost} lost")
         assert lost == 0
-        if size > 1:
-            assert acked >= 500_000
-    acked, lost, bad = kill_rounds(tmp_path / "naive.db", 50, 1, "naive", seed=3)
-    print(f"naive: {acked} acknowledged, {lost} lost in {bad} of 50 rounds")
+    acked, lost, rounds = kill_rounds(tmp_path / "naive.db", 50, 500, "naive", seed=3)
+    print(f"acknowledged when queued: {rounds} kills, {acked} acknowledged, {lost} lost")
     assert lost > 0
 
 
@@ -815,8 +841,11 @@ def test_a_damaged_journal_is_set_aside_and_said(world, how):
         case _:
             del raw[len(raw) // 2 :]
     world.path.write_bytes(raw)
+    wal = world.path.with_name("journal.db-wal")
+    wal.write_bytes(b"what a crash left")
     with world.open() as journal:
         assert journal.set_aside is not None
+        assert Path(f"{journal.set_aside}-wal").read_bytes() == b"what a crash left"
         assert journal.set_aside.read_bytes() == raw, "it is kept as it was found"
         assert stat.S_IMODE(journal.set_aside.stat().st_mode) == 0o600
         assert any("damaged" in said and str(journal.set_aside) in said for said in world.said)

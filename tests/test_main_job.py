@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gitkit import fingerprint, git, make_repo
 from messages_api import MessagesApi, call, reply, text
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -62,7 +62,7 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
             assert 'write = ["hello.py"]' in plan
             vault.approve("fix-the-greeting")
             done = vault.await_action("execution.completed")
-            until(lambda: vault.reports(), "report")
+            until(vault.reports, "report")
             until(lambda: "Fix the greeting.md" not in vault.notes("Inbox/Requests"), "archived")
     branch = done["metadata"]["branch"]
     assert branch == f"feat/fix-the-greeting-{done['trace_id'][:8]}"
@@ -76,7 +76,7 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
     assert fingerprint(repository) == before
     report = vault.reports()[0].read_text()
     assert "status: completed" in report
-    assert "| `hello.py` | M | +1 −1 |" in report
+    assert "| `hello.py` | M | +1 \N{MINUS SIGN}1 |" in report
     assert "| `python3 -m unittest` | 0 |" in report
     assert vault.notes("Inbox/Archive") == ["fix-the-greeting.md", "fix-the-greeting_plan.md"]
     assert vault.notes("System/Active") == vault.notes("Inbox/Plans") == vault.notes("Inbox/Requests") == []
@@ -297,8 +297,8 @@ def test_a_second_daemon_says_who_holds_the_vault(tmp_path: Path) -> None:
 def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:
     vault = TestVault(tmp_path, tmp_path / "state")
     shown = vault.cli("demo", "--keep", str(tmp_path / "kept")).stdout
-    for piece in ("SCRIPTED", "## Scope", "mv Inbox/Plans/", "step 1/2", "# Mission Report", "+    middle = len(ordered) // 2", "OK",
-                  "execution.completed"):
+    for piece in ("SCRIPTED", "## Scope", "mv Inbox/Plans/", "step 1/2", "# Mission Report", "+    middle = len(ordered) // 2",
+                  "OK", "execution.completed"):
         assert piece in shown, piece
     assert "\x1b[" not in shown
     assert (tmp_path / "kept" / "vault" / "Knowledge" / "Reports").is_dir()

@@ -126,7 +126,8 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
         folder = stack.enter_context(Vault(vault))
         folder.ensure_folders()
         folder.sweep_temporaries()
-        _mark(folder, clock)
+        if not folder.has_marker():
+            folder.create_marker(os.urandom(16).hex())
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
                                               on_trouble=say, on_rows=on_rows))
         if journal.set_aside is not None:
@@ -183,11 +184,6 @@ def _model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callab
             return opened[0]
 
     return open_once
-
-
-def _mark(folder: Vault, clock: Clock) -> None:
-    if not folder.has_marker():
-        folder.create_marker(os.urandom(16).hex())
 
 
 def _note(journal: Journal, clock: Clock, action: Action, **metadata: object) -> None:

@@ -50,7 +50,7 @@ def _fail(error: UserError) -> NoReturn:
 
 
 def _vault(given: str | None) -> Path:
-    from placet.app import find_vault  # noqa: PLC0415 - `placet --help` must not wait for the daemon's imports
+    from placet.app import find_vault
 
     return find_vault(given, os.environ, Path.cwd())
 
@@ -70,7 +70,7 @@ def main() -> None:
 @_boundary
 def init(folder: str) -> None:
     """Make DIR a vault: folders, templates, agents, configuration. Nothing of yours is overwritten."""
-    from placet.setup import init as run  # noqa: PLC0415 - see _vault
+    from placet.setup import init as run
 
     made, kept = run(Path(folder).expanduser().absolute())
     for path in made:
@@ -78,7 +78,7 @@ def init(folder: str) -> None:
     where = "" if folder == "." else f" --vault {folder}"
     _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
     _say("Next:")
-    _say('  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml')
+    _say("  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml")
     _say(f"  placet run{where}                 # the daemon, in the foreground")
     _say(f"  placet submit{where} 'Add a changelog'   # or drop a note into Inbox/Requests")
 
@@ -87,9 +87,9 @@ def init(folder: str) -> None:
 @vault_option
 @click.option("--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit.")
 @_boundary
-def run(vault: str | None, once: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def run(vault: str | None, once: bool) -> None:
     """Run the daemon in the foreground."""
-    from placet.app import daemon  # noqa: PLC0415 - see _vault
+    from placet.app import daemon
 
     with daemon(_vault(vault), os.environ, _say) as running:
         if not once:
@@ -114,9 +114,9 @@ def run(vault: str | None, once: bool) -> None:  # noqa: FBT001 - a flag of the 
 @json_option
 @_boundary
 def submit(text: str | None, file: str | None, title: str | None, agent: str | None, portal: str | None, priority: int | None,
-           budget_usd: str | None, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+           budget_usd: str | None, vault: str | None, as_json: bool) -> None:
     """Drop a request into the vault."""
-    from placet.desk import submit as run  # noqa: PLC0415 - see _vault
+    from placet.desk import submit as run
 
     if (text is None) == (file is None):
         raise click.UsageError("give the request either as TEXT or with --file")
@@ -130,10 +130,10 @@ def submit(text: str | None, file: str | None, title: str | None, agent: str | N
 @vault_option
 @json_option
 @_boundary
-def status(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def status(vault: str | None, as_json: bool) -> None:
     """Show what is planned, what waits for you, and what runs."""
-    from placet.desk import status as run  # noqa: PLC0415 - see _vault
-    from placet.show import status_text  # noqa: PLC0415
+    from placet.desk import status as run
+    from placet.show import status_text
 
     found = run(_vault(vault), os.environ)
     _out(status_text(found), found, as_json=as_json)
@@ -143,10 +143,10 @@ def status(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag o
 @vault_option
 @json_option
 @_boundary
-def plans(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def plans(vault: str | None, as_json: bool) -> None:
     """List the plans that await a decision."""
-    from placet.desk import plans as run  # noqa: PLC0415 - see _vault
-    from placet.show import plans_text  # noqa: PLC0415
+    from placet.desk import plans as run
+    from placet.show import plans_text
 
     found = run(_vault(vault), os.environ)
     _out(plans_text(found), found, as_json=as_json)
@@ -157,10 +157,10 @@ def plans(vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of
 @vault_option
 @json_option
 @_boundary
-def show(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def show(ident: str, vault: str | None, as_json: bool) -> None:
     """Show a request with its plan, its mission and its report. ID is a request_id or the beginning of a trace_id."""
-    from placet.desk import show as run  # noqa: PLC0415 - see _vault
-    from placet.show import case_text  # noqa: PLC0415
+    from placet.desk import show as run
+    from placet.show import case_text
 
     found = run(_vault(vault), os.environ, ident)
     _out(case_text(found), found, as_json=as_json)
@@ -171,9 +171,9 @@ def show(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 
 @vault_option
 @json_option
 @_boundary
-def approve(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def approve(ident: str, vault: str | None, as_json: bool) -> None:
     """Approve a plan: move it to System/Active, as you would by hand."""
-    from placet.desk import approve as run  # noqa: PLC0415 - see _vault
+    from placet.desk import approve as run
 
     path = run(_vault(vault), os.environ, ident)
     _out(path, {"path": path}, as_json=as_json)
@@ -186,9 +186,9 @@ def approve(ident: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT0
 @vault_option
 @json_option
 @_boundary
-def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
     """Reject a plan: move it to Inbox/Rejected, with the reason."""
-    from placet.desk import reject as run  # noqa: PLC0415 - see _vault
+    from placet.desk import reject as run
 
     path = run(_vault(vault), os.environ, ident, reason)
     _out(path, {"path": path}, as_json=as_json)
@@ -203,14 +203,14 @@ def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:  
 @json_option
 @click.pass_context
 @_boundary
-def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int,  # noqa: FBT001, PLR0913
-            vault: str | None, as_json: bool) -> None:  # noqa: FBT001 - flags of the command line
+def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int,
+            vault: str | None, as_json: bool) -> None:
     """Read the journal: what happened, to what, by whom."""
     context.obj = vault
     if context.invoked_subcommand is not None:
         return
-    from placet.desk import journal_rows, journal_sql  # noqa: PLC0415 - see _vault
-    from placet.show import row_text, table_text  # noqa: PLC0415
+    from placet.desk import journal_rows, journal_sql
+    from placet.show import row_text, table_text
 
     folder = _vault(vault)
     if sql is not None:
@@ -227,7 +227,7 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
 @_boundary
 def journal_path(outer: str | None, vault: str | None) -> None:
     """Print where the journal's database is."""
-    from placet.state import vault_state  # noqa: PLC0415 - see _vault
+    from placet.state import vault_state
 
     click.echo(vault_state(_vault(vault or outer), os.environ).journal)
 
@@ -236,9 +236,9 @@ def journal_path(outer: str | None, vault: str | None) -> None:
 @click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
 @_boundary
-def demo(keep: str | None, live: bool) -> None:  # noqa: FBT001 - a flag of the command line
+def demo(keep: str | None, live: bool) -> None:
     """See the whole of it in a few seconds: request, plan, approval, mission, report."""
-    from placet.demo import run as run_demo  # noqa: PLC0415 - see _vault
+    from placet.demo import run as run_demo
 
     run_demo(Path(keep).expanduser().absolute() if keep else None, live=live)
 

@@ -31,6 +31,7 @@ from placet.state import vault_state
 PATIENCE_S = 60.0
 LIVE_PATIENCE_S = 900.0
 STEP_S = 0.05
+WIDTH = 118
 
 
 def run(keep: Path | None, *, live: bool) -> None:
@@ -92,7 +93,7 @@ def _show(folder: Path, *, live: bool) -> None:
         _wait_for(vault / found["report"])
         found = show(vault, env, ident)
     _head("5  The report")
-    _body(found["report"] or "")
+    _body(found["report_text"] or "")
     if found["state"] != "completed":
         raise UserError("The mission failed; its report is above.")
     done = row["metadata"]
@@ -104,7 +105,7 @@ def _show(folder: Path, *, live: bool) -> None:
     _test(folder, repository, done["branch"])
     _head("8  The journal of it all")
     for line in found["journal"]:
-        click.echo(row_text(line))
+        click.echo(row_text(line, WIDTH))
     _say("")
 
 
@@ -170,10 +171,12 @@ def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[
                 turns += 1
                 cost += data["cost_usd"] or 0
             elif row["action_type"] == "step.completed":
-                step, of = data["step"], data["of"]
+                step = data["step"]
+            elif row["action_type"] == "plan.created":
+                of = data["steps"]
             if row["actor"] != "system" or row["entity_type"] == "mission":
-                at = f"step {step}/{of or '?'}  turn {turns}  ${cost:.4f}  " if turns else ""
-                click.echo(f"{colour(at, 'white', bold=True)}{row_text(row)}")
+                at = f"step {step}/{of}  iteration {turns}  ${cost:.4f}  " if turns else ""
+                click.echo(f"{colour(at, 'white', bold=True)}{row_text(row, WIDTH - len(at))}")
             yield row
         time.sleep(STEP_S)
     raise UserError(f"Nothing more happened for {patience_s:.0f} s.", f"Look at {vault.parent / 'daemon.log'}.")

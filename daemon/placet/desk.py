@@ -13,12 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from placet.config import load
 from placet.core.case import CASE_JSON, Case, State
 from placet.core.errors import UserError
 from placet.core.names import Folder, active_name, rejected_name
 from placet.core.note import Frontmatter, UnsafeEdit, stamp
 from placet.core.request import title_of
-from placet.config import load
 from placet.journal import CommittedActivity, Reader, open_reader, query
 from placet.lease import lock_holder
 from placet.state import vault_state
@@ -142,8 +142,8 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     with Vault(vault) as folder:
         plan = text or (_text(folder, case.plan_path) if case.plan_path else None)
         report = _text(folder, case.report_path) if case.report_path else None
-    return {**line, "plan": None if plan is None else plan.decode(errors="replace"),
-            "report": None if report is None else report.decode(errors="replace"), "journal": rows}
+    return {**line, "plan_text": None if plan is None else plan.decode(errors="replace"),
+            "report_text": None if report is None else report.decode(errors="replace"), "journal": rows}
 
 
 def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limit: int, follow: bool) -> Iterator[dict[str, Any]]:

@@ -18,10 +18,10 @@ from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case
 from placet.core.errors import End, PlacetError, Stop
-from placet.core.price import Price, cost_usd
-from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
 from placet.core.mission import Spent
 from placet.core.names import show
+from placet.core.price import Price, cost_usd
+from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
 from placet.core.talk import (
     Ask,
     Model,
@@ -40,11 +40,11 @@ from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Wr
 from placet.tools.base import Effect, Outcome, Tool, Workplace, dispatch
 
 
-class Interrupted(PlacetError):
+class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """The daemon is stopping: the work stays as it is recorded and goes on at the next start."""
 
 
-class Postponed(PlacetError):
+class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """The model cannot be reached for now; the work goes on after `after_s` seconds.
 
     `blocked` is true where a person has to mend something first (a key, credit, a model's name).

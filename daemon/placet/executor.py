@@ -157,7 +157,7 @@ class _Work:
         raise Stop(End.GAVE_UP, reason, error_type="GaveUp")
 
     def submit_plan(self, plan: Any) -> NoReturn:
-        raise AssertionError("not offered to a mission")
+        raise AssertionError(f"not offered to a mission: {plan}")
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -190,8 +190,8 @@ class _Work:
                 else call_on_record(key, use, tools, self.place, self.record)
             self.saw(use, outcome)
             if self.trouble is not None:
-                tool, error = self.trouble
-                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {tool}", error_type="ToolExecutionError")
+                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}",
+                           error_type="ToolExecutionError")
         return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
 
     def _commit_step(self, number: int, summary: str) -> str | None:

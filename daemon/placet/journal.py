@@ -888,7 +888,9 @@ class Journal:
             if version < len(SCHEMA):
                 migrate(connection, SCHEMA)
                 _version(connection, self._path)  # a newer placet may have been faster
-            connection.execute("BEGIN IMMEDIATE")  # a read-only file is found now, not at the first event
+            # SQLite opens a file that it may not write for reading, and says so at the first write only
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE chain SET last_id = last_id")
             connection.execute("ROLLBACK")
         except BaseException:
             connection.close()

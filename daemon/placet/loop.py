@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import assert_never
 
 from placet.briefing import agents
-from placet.clock import Clock, rfc3339
+from placet.clock import rfc3339
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import (
     CASE_JSON,
@@ -256,8 +256,8 @@ class Loop:
             notices[path] = why
         for case in self.cases.values():
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
-                notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to try "
-                                   "again.")
+                notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
+                                                      "try again.")
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
@@ -553,7 +553,7 @@ class Loop:
             ended = carry_out(ports, mission, job.cancel.is_set, lambda: job.stop)
         except (Interrupted, Postponed, LeaseLost):
             raise
-        except Exception as error:  # noqa: BLE001 - the worker's boundary: a bug ends this mission, not the daemon
+        except Exception as error:
             ended = broken(ports, mission, error)
         return self._report(mission, ended)
 
@@ -572,7 +572,7 @@ class Loop:
                 back = _Back(job, None)
             except Postponed as postponed:
                 back = _Back(job, None, postponed)
-            except Exception as error:  # noqa: BLE001 - the worker's boundary: a bug ends this job, not the daemon
+            except Exception as error:
                 back = _Back(job, PlanningFailed(job.generation, f"placet made a mistake: {error!r}", "InternalError")
                              if job.planning else None, None if job.planning else Postponed(repr(error), 60, blocked=False))
             self.back.put(back)

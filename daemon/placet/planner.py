@@ -91,13 +91,13 @@ class _Desk:
                         problems=problems)
 
     def complete_step(self, step: int, summary: str) -> dict[str, Any]:
-        raise AssertionError("not offered while planning")
+        raise AssertionError(f"not offered while planning: {step} {summary}")
 
     def finish(self, summary: str) -> dict[str, Any]:
-        raise AssertionError("not offered while planning")
+        raise AssertionError(f"not offered while planning: {summary}")
 
     def give_up(self, reason: str) -> dict[str, Any]:
-        raise AssertionError("not offered while planning")
+        raise AssertionError(f"not offered while planning: {reason}")
 
 
 def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Drafted | PlanningFailed:

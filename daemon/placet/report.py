@@ -182,8 +182,8 @@ def _next_steps(ended: Ended, case: Case) -> str:
         End.STOPPED_BY_PERSON: "The mission was stopped on purpose; nothing has to be mended.",
     }.get(ended.end, "Review the error and adjust the request.")
     name = case.request_path or "the request"
-    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, which is told of this failure; or move the "
-                      "plan to `System/Active` again to repeat it as it is.",
+    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, which is told of this failure; or move "
+                      "the plan to `System/Active` again to repeat it as it is.",
                       "3. Or leave it: nothing more happens by itself."])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -69,18 +69,54 @@ def case_text(found: Mapping[str, Any]) -> str:
             f"{_TURN[found['state']]}{_detail(found)}"]
     parts = ["\n".join(head)]
     for name in ("plan", "report"):
-        if found[name]:
-            parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + found[name].strip())
+        if text := found[f"{name}_text"]:
+            parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + text.strip())
     parts.append(colour("── journal ", "white", bold=True) + "\n" + "\n".join(row_text(row) for row in found["journal"]))
     return "\n\n".join(parts)
 
 
-def row_text(row: Mapping[str, Any]) -> str:
-    """Return one journal row as a line."""
-    facts = " ".join(f"{key}={_value(value)}" for key, value in row["metadata"].items() if value not in (None, "", []))
+def row_text(row: Mapping[str, Any], width: int | None = None) -> str:
+    """Return one journal row as a line, cut at `width` characters if that is given."""
+    told = _TOLD.get(row["action_type"], _facts)(row["metadata"])
     time = row["timestamp"][11:23].rstrip("Z")
+    line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
     actor = colour(f"{row['actor']:<6}", _ACTORS[row["actor"]])
-    return f"{time}  {actor}  {row['action_type']:<26} {visible(row['entity_id'])}  {visible(facts)[:200]}".rstrip()
+    line = f"{time}  {actor}{line}"
+    return line if width is None else line[:width + len(line) - len(click.unstyle(line))]
+
+
+def _facts(data: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_value(value)}" for key, value in data.items() if value not in (None, "", []))
+
+
+def _model_called(data: Mapping[str, Any]) -> str:
+    cost = "cost unknown" if data["cost_usd"] is None else f"${data['cost_usd']:.4f}"
+    return (f"{data['purpose']}: {data['model']}, {data['input_tokens']:,} + {data['cache_read_tokens']:,} cached tokens in, "
+            f"{data['output_tokens']:,} out, {cost}")
+
+
+def _tool_called(data: Mapping[str, Any]) -> str:
+    end = "" if data["ok"] else f": {data['error_type']}"
+    if data.get("exit_code") is not None:
+        end = f": exit code {data['exit_code']}"
+    return f"{data['tool']} {data['target']}{end}"
+
+
+_TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "model.called": _model_called,
+    "tool.called": _tool_called,
+    "tool.refused": _tool_called,
+    "request.detected": lambda d: f"{d.get('path', '')} by {d['reviewed_by']}",
+    "plan.created": lambda d: f"revision {d['revision']}, {d.get('steps', '?')} steps, digest {d['digest'][:12]}",
+    "plan.approved": lambda d: f"by {d['reviewed_by']}, digest {d['digest'][:12]}" + (", edited" if d["edited"] else ""),
+    "execution.started": lambda d: f"digest {d['digest'][:12]}, sandbox: {d['sandbox']}",
+    "step.completed": lambda d: f"step {d['step']} of {d['of']}, {d['files']} files",
+    "git.committed": lambda d: f"{d['commit'][:12]} on {d['branch']}",
+    "git.branch_created": lambda d: f"{d['branch']} from {d['base'][:12]}",
+    "execution.completed": lambda d: f"{d['branch']}: {len(d['files_changed'])} files, {d['iterations']} iterations",
+    "execution.failed": lambda d: f"{d['reason']} after {d['iterations']} iterations",
+    "report.written": lambda d: str(d["path"]),
+}
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.clock import Clock
@@ -43,6 +44,7 @@ class Ports:
     prices: Sequence[Price]
     retry: RetryPolicy
     sandbox: Level
+    making: threading.Lock = field(default_factory=threading.Lock)
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
@@ -56,11 +58,12 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     path = portal_path(ports.vault, ports.config, portal)
     if not path.is_dir():
         raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
-    if is_repository(path):
-        return open_repo(path)
-    is_vault = path.samefile(ports.vault)
-    repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
-                             message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
+    with ports.making:  # two workers must not make the same repository at once
+        if is_repository(path):
+            return open_repo(path)
+        is_vault = path.samefile(ports.vault)
+        repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
+                                 message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
     record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
     return repo
 

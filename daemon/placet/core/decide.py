@@ -168,7 +168,7 @@ def _pending(d: _Drawer, g: Gesture) -> None:
         d.set(plan_path="")
 
 
-def _request_gone(d: _Drawer, g: Gesture) -> None:
+def _request_gone(d: _Drawer, _: Gesture) -> None:
     d.void_work()
     d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, d.case.requested_by or "unknown", path=d.case.request_path)
     d.set(request_path="")

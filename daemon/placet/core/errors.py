@@ -72,7 +72,7 @@ class End(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
-class Stop(PlacetError):
+class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
     """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
 
     `error_type` is what the failure report names (an exception-like word, `ToolExecutionError`).

@@ -1,4 +1,4 @@
-"""From notes to events: whose note is it, and how does where it lies differ from what was last acknowledged?"""
+"""From notes to events: whose note it is, and how where it lies differs from what was last acknowledged."""
 
 from __future__ import annotations
 

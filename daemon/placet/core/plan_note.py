@@ -69,7 +69,7 @@ def _codes(words: Sequence[str]) -> str:
     return ", ".join(f"`{word.replace('`', '')}`" for word in words)
 
 
-def _yes(flag: bool) -> str:  # noqa: FBT001 - a word for a flag
+def _yes(flag: bool) -> str:
     return "yes" if flag else "no"
 
 

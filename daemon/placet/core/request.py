@@ -16,7 +16,7 @@ MAX_REQUEST_BYTES = 256 * 1024
 """A request longer than this is refused with a reason: it would not fit beside the repository in a model's context."""
 
 
-class RequestProblems(PlacetError):
+class RequestProblems(PlacetError):  # noqa: N818 - it carries problems, plural
     """Everything that is wrong with a request, each problem a sentence for the person who wrote it."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:

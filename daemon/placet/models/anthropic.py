@@ -12,7 +12,6 @@ input itself anyway.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import ipaddress
 import json
@@ -108,9 +107,13 @@ class AnthropicModel:
         # An event loop for each call: cancelling a task closes its connection at once, whatever it waits
         # for, where a thread that sits in a blocking read can only be abandoned, and the server would go on
         # writing.
+        import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
+
         return asyncio.run(self._reply(request, text, cancelled))
 
     async def _reply(self, request: Mapping[str, Any], text: str, cancelled: Callable[[], bool]) -> Reply:
+        import asyncio
+
         async with self._client() as client:
             attempt = asyncio.create_task(self._attempt(client, request, text))
             try:

@@ -135,10 +135,7 @@ def dispatch(tools: Mapping[str, Tool[Any]], use: ToolUse, place: Workplace) -> 
     Exceptions by which a control tool leaves the conversation pass through.
     """
     try:
-        tool = tools.get(use.name)
-        if tool is None:
-            raise ToolError("unknown_tool", f"There is no tool {use.name!r} here.{_near(use.name, tools)}", refused=True,
-                            available=sorted(tools))
+        tool = _known(use.name, tools)
         result = tool.run(place, _checked(tool, use.input))
     except ToolError as error:
         return Outcome(json.dumps(error.as_result(), ensure_ascii=False), ok=False, error_type=error.error_type,
@@ -147,6 +144,13 @@ def dispatch(tools: Mapping[str, Tool[Any]], use: ToolUse, place: Workplace) -> 
     text, words = cut_middle(text, hint="narrow the call down, or read a file in parts with offset and limit")
     exit_code = result.get("exit_code") if isinstance(result, dict) else None
     return Outcome(text, ok=True, words_cut=words, exit_code=exit_code)
+
+
+def _known(name: str, tools: Mapping[str, Tool[Any]]) -> Tool[Any]:
+    if name not in tools:
+        raise ToolError("unknown_tool", f"There is no tool {name!r} here.{_near(name, tools)}", refused=True,
+                        available=sorted(tools))
+    return tools[name]
 
 
 def check_args(tool: Tool[Any], given: Mapping[str, Any]) -> None:

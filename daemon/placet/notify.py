@@ -1,0 +1,248 @@
+"""Tell a person that a plan waits, a mission ended or something needs them: desktop, a command, a webhook.
+
+A notice says that something happened and where to look, never what a note says. Whatever goes wrong comes back as
+a sentence: a notification that cannot be sent must not stop the work it is about.
+"""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from placet.core.case import State
+from placet.core.errors import UserError
+from placet.core.names import show
+
+
+class Event(StrEnum):
+    """What a notice is about. Each is one transition of a case, but for the last."""
+
+    PLAN_WAITS = "plan_waits"
+    MISSION_COMPLETED = "mission_completed"
+    MISSION_FAILED = "mission_failed"
+    NEEDS_YOU = "needs_you"
+    TEST = "test"  # `placet notify test`: its own word, so that no command takes it for a plan
+
+
+_TITLES: Mapping[Event, str] = {
+    Event.PLAN_WAITS: "A plan waits for you",
+    Event.MISSION_COMPLETED: "A mission is done",
+    Event.MISSION_FAILED: "A mission failed",
+    Event.NEEDS_YOU: "placet needs you",
+    Event.TEST: "placet can reach you",
+}
+
+_SECRET_NAME = re.compile(
+    r"ANTHROPIC_.*|CREDENTIALS_DIRECTORY"
+    r"|(?:.*[_-])?(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|PAT)S?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Environment variables that no notifier is given, by their names."""
+
+# The words arrive as arguments of the script, so nothing in them is read as AppleScript.
+_APPLESCRIPT = ("on run words", "display notification (item 2 of words) with title (item 1 of words)", "end run")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell. `note_path` is relative to the vault; empty where there is no note to open.
+
+    `request_id` and `trace_id` may be empty where a note is no case yet; `state` is the case's after the transition.
+    Raises ValueError for an id that is not letters, digits and `-`: a notice must not carry text of a note.
+    """
+
+    event: Event
+    request_id: str
+    trace_id: str
+    vault_name: str
+    note_path: str
+    state: State | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.request_id, self.trace_id):
+            if not re.fullmatch(r"[A-Za-z0-9-]{0,64}", name):
+                raise ValueError(f"not an id: {name!r}")
+
+    @property
+    def title(self) -> str:
+        """What happened, in one fixed sentence for each event."""
+        return _TITLES[self.event]
+
+    @property
+    def text(self) -> str:
+        """Which request of which vault it is about."""
+        about = f"Request {self.request_id}" if self.request_id else "A note"
+        return f"{about} in the vault {show(self.vault_name)}"
+
+    @property
+    def link(self) -> str:
+        """The address that opens the note in Obsidian, percent-encoded (`/` too, as Obsidian asks)."""
+        file = f"&file={_encoded(self.note_path)}" if self.note_path else ""
+        return f"obsidian://open?vault={_encoded(self.vault_name)}{file}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What commands get as `PLACET_*` variables and webhooks as JSON."""
+        return {"event": self.event.value, "request_id": self.request_id, "trace_id": self.trace_id,
+                "state": "" if self.state is None else self.state.value, "link": self.link,
+                "title": self.title, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """Where notices go; nowhere by default. `command` is an argv, `timeout_s` holds for each way by itself.
+
+    Raises UserError (exit code 2) for settings that cannot work.
+    """
+
+    desktop: bool = False
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+    timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.command and (not self.command[0] or any("\0" in word for word in self.command)):
+            raise _wrong("command", "must begin with a program, and no word of it may hold a NUL")
+        if self.webhook and not _is_web_address(self.webhook):
+            raise _wrong("webhook", "must be an http:// or https:// address without spaces, user name and password")
+        if self.timeout_s <= 0:
+            raise ValueError(f"timeout_s must be above 0, not {self.timeout_s}")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a notice goes anywhere at all."""
+        return bool(self.desktop or self.command or self.webhook)
+
+
+def send(notice: Notice, settings: NotifySettings) -> tuple[str, ...]:
+    """Send a notice every way that is on; return what went wrong, a sentence each, empty if nothing did.
+
+    Never raises. Blocks for up to `timeout_s` a way, so call it from a worker, and once for each transition: a
+    failed notice is not repeated. The sentences name no address beyond its host and nothing that a program
+    printed, for webhook addresses and commands may hold tokens.
+    """
+    problems = []
+    environment = {name: value for name, value in os.environ.items() if not _SECRET_NAME.fullmatch(name)}
+    if settings.desktop:
+        problems.append(_desktop(notice, environment, settings.timeout_s))
+    if settings.command:
+        facts = {f"PLACET_{name.upper()}": value for name, value in notice.facts.items()}
+        problems.append(_run("command", settings.command, environment | facts, settings.timeout_s))
+    if settings.webhook:
+        problems.append(_post(settings.webhook, notice.facts, settings.timeout_s))
+    return tuple(problem for problem in problems if problem)
+
+
+def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -> str:
+    path = environment.get("PATH")
+    body = f"{notice.text}\n{notice.link}"
+    if program := shutil.which("notify-send", path=path):
+        # The body is markup (Desktop Notifications Specification, "Markup").
+        argv = [program, "--app-name=placet", "--", notice.title, html.escape(body, quote=False)]
+    elif program := shutil.which("osascript", path=path):
+        argv = [program, *(word for line in _APPLESCRIPT for word in ("-e", line)), notice.title, body]
+    else:
+        return ("desktop: neither notify-send nor osascript is on the PATH; install notify-send (Debian: libnotify-bin) or "
+                "set desktop = false")
+    return _run("desktop", argv, environment, timeout_s)
+
+
+def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
+    """Run a program without a shell; return what went wrong. Past the time limit it is killed with its group."""
+    try:
+        program = str(Path(argv[0]).expanduser()) if argv[0].startswith("~") else argv[0]
+        process = subprocess.Popen(
+            [program, *argv[1:]], env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a ~user that does not exist
+        return f"{way}: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
+    with process:
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return f"{way}: {argv[0]} was killed because it had not ended after {timeout_s:g} s"
+        finally:
+            if process.returncode is None:  # not reaped, so the group's number is still its own
+                with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, of a dead group
+                    os.killpg(process.pid, signal.SIGKILL)
+    return f"{way}: {argv[0]} ended with exit code {code}" if code else ""
+
+
+_HANDLERS = (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
+             urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor)
+"""urllib's, without the one that follows redirects: a notice goes to the host that the person named and to no other,
+and a POST that was redirected would arrive as a GET without its content."""
+
+
+def _post(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
+    """POST the facts as JSON; return what went wrong.
+
+    In a thread of its own, because nothing else bounds a slow name server or a header that comes byte by byte; a
+    thread that is given up ends with its socket.
+    """
+    answer: list[str] = []
+    thread = threading.Thread(target=lambda: answer.append(_posted(address, facts, timeout_s)), daemon=True, name="webhook")
+    thread.start()
+    thread.join(timeout_s)
+    return answer[0] if answer else f"webhook: {_host(address)} did not answer within {timeout_s:g} s"
+
+
+def _posted(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
+    request = urllib.request.Request(  # noqa: S310 - NotifySettings lets only http and https through
+        address, data=json.dumps(dict(facts)).encode(), method="POST",
+        headers={"Content-Type": "application/json", "User-Agent": "placet"})
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    host = _host(address)
+    try:
+        with opener.open(request, timeout=timeout_s):
+            return ""
+    except urllib.error.HTTPError as error:
+        with error:
+            moved = "; it redirects, which is not followed: put its new address into webhook" if 300 <= error.code < 400 else ""
+            return f"webhook: {host} answered {error.code}{moved}"
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: a host that IDNA cannot encode
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, TimeoutError):
+            return f"webhook: {host} did not answer within {timeout_s:g} s"
+        # Only what the system said: other errors quote what the server sent.
+        why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else type(cause).__name__
+        return f"webhook: {host} cannot be reached: {why}"
+
+
+def _encoded(name: str) -> str:
+    return quote(name.encode("utf-8", "surrogateescape"), safe="")
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
+
+
+def _is_web_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return (parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+                and parts.port != 0 and re.fullmatch(r"[!-~]+", address) is not None)
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        return False
+
+
+def _wrong(setting: str, why: str) -> UserError:
+    return UserError(f"[notify] {setting} in System/placet.toml {why}.", "Mend that line, then try it: placet notify test",
+                     exit_code=2)

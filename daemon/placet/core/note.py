@@ -61,8 +61,7 @@ _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPT
 # RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
-# YAML 1.1 or 1.2 reads these as something else than text, though PyYAML does not for all of them.
-_NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_BARE_BOOLEANS = frozenset({"y", "n"})  # YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
 
 
 class Frontmatter(StrEnum):
@@ -653,7 +652,7 @@ def _escaped(char: str) -> str:
 
 def _is_plain(text: str) -> bool:
     """Return whether YAML (1.1 and 1.2) reads the bare text as this very text."""
-    if not _PLAIN.fullmatch(text) or text.endswith(" ") or text.lower() in _NOT_TEXT:
+    if not _PLAIN.fullmatch(text) or text.endswith(" ") or text.lower() in _BARE_BOOLEANS:
         return False
     for number in (float, lambda s: int(s, 0)):
         try:

@@ -179,7 +179,7 @@ _REFUSED: dict[str, str | bytes] = {
     "nul": b"---\nstatus: pending\n---\nbo\0dy\n",
     "holds itself": "---\na: &a [*a]\n---\n",
     "merges itself": "---\na: &a\n  <<: *a\n---\n",
-    "key behind a line separator": "---\na: 1\u2028status: pending\n---\n",
+    "key behind a line separator": "---\na: 1 # c\u2028status: pending\n---\n",
     "laughs": "---\na0: &a0 [x,x,x,x,x,x,x,x,x]\n"
     + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)) + "---\n",
     "laughs by merging": "---\na0: &a0 {x: 1}\n"

@@ -354,8 +354,6 @@ def _bound_yaml(block: str) -> None:
                     raise _BlockError(f"The frontmatter's anchor '{name}' holds itself.")
                 count += sizes.get(name, 1)
             case yaml.ScalarEvent():
-                if event.anchor is not None:
-                    sizes[event.anchor] = 1
                 count += 1
         if len(open_nodes) > MAX_DEPTH:
             raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")

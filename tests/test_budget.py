@@ -1,0 +1,273 @@
+"""Budgets: held before, settled after, never passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet.core.budget import (
+    LEAST_OUTPUT_TOKENS,
+    PREAMBLE_TOKENS,
+    Amount,
+    Exceeded,
+    Ledger,
+    Limit,
+    Limits,
+    ModelCall,
+    Reserved,
+    exceeded,
+    money_problem,
+    no_tool_call_left,
+    prompt_at_most,
+    reserve,
+    tell,
+    used_by,
+    worst_case,
+)
+from placet.core.errors import End
+from placet.core.price import DEFAULT_PRICES, Price, cost_usd
+from placet.core.talk import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
+
+FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))
+UNPRICED = ModelCall(100, 1000, None, None)
+PRICED = ModelCall(100, 1000, Decimal("0.10"), Decimal("0.001"))
+
+
+def mission(used=None, **limits):
+    return Ledger("the mission", Limits(**limits), used or Amount())
+
+
+def allowed(verdict):
+    return verdict.max_tokens if isinstance(verdict, Reserved) else None
+
+
+# --- the border of each limit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(1101, 1000), (1100, 1000), (1099, 999), (100 + 257, 257), (100 + 256, 256), (100 + 255, None), (100, None), (1, None)],
+)
+def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expected):
+    verdict = reserve([mission(tokens=tokens)], "reply:1", PRICED)
+    assert allowed(verdict) == expected
+    if isinstance(verdict, Exceeded):
+        assert verdict.limit is Limit.TOKENS
+        assert (verdict.stop().end, verdict.stop().error_type) == (End.BUDGET, "BudgetError")
+        assert "the mission" in verdict.stop().detail
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"),
+    [("1.101", 1000), ("1.10", 1000), ("1.0999", 999), ("0.357", 257), ("0.356", 256), ("0.3559", None), ("0.10", None),
+     ("0.09", None), ("0", None)],
+)
+def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected):
+    verdict = reserve([mission(usd=Decimal(usd))], "reply:1", PRICED)
+    assert allowed(verdict) == expected
+    if isinstance(verdict, Exceeded):
+        assert verdict.limit is Limit.USD
+        assert verdict.stop().end is End.BUDGET
+
+
+def test_an_answer_that_was_to_be_short_may_be():
+    assert allowed(reserve([mission(tokens=110)], "k", replace(PRICED, max_tokens=10))) == 10
+    assert allowed(reserve([mission(tokens=109)], "k", replace(PRICED, max_tokens=10))) is None
+
+
+@pytest.mark.parametrize(
+    ("ledger", "limit"),
+    [
+        (mission(Amount(tokens=9), tokens=10), None),
+        (mission(Amount(tokens=10), tokens=10), Limit.TOKENS),
+        (mission(Amount(tokens=11), tokens=10), Limit.TOKENS),
+        (mission(Amount(usd=Decimal(1)), usd=Decimal(1)), None),
+        (mission(Amount(usd=Decimal("1.0001")), usd=Decimal(1)), Limit.USD),
+        (mission(Amount(usd=None), usd=Decimal(1)), Limit.USD),
+        (mission(Amount(usd=None)), None),
+        (mission(Amount(working_time_s=59.9), working_time_s=60), None),
+        (mission(Amount(working_time_s=60), working_time_s=60), Limit.WORKING_TIME),
+        (mission(wall_time_s=60).at(59.9), None),
+        (mission(wall_time_s=60).at(60), Limit.WALL_TIME),
+        (mission(wall_time_s=60).at(61), Limit.WALL_TIME),
+        (mission(Amount(tool_calls=5), tool_calls=5), None),
+    ],
+)
+def test_what_is_used_up_leaves_no_room_for_a_call(ledger, limit):
+    found = exceeded(ledger)
+    assert (found.limit if found else None) is limit
+    if found is not None:
+        assert reserve([ledger], "k", FREE) == found
+        assert found.stop().end is (End.TIMEOUT if "time" in limit else End.BUDGET)
+
+
+@pytest.mark.parametrize(("made", "left"), [(4, True), (5, False), (6, False)])
+def test_tool_calls_end_at_their_number(made, left):
+    found = no_tool_call_left(mission(Amount(tool_calls=made), tool_calls=5))
+    assert (found is None) == left
+    if found is not None:
+        assert found.stop().end is End.TOOL_CALL_CAP
+    assert no_tool_call_left(mission(Amount(tool_calls=made))) is None
+
+
+# --- unknown prices -------------------------------------------------------------------------------------------
+
+
+def test_a_model_of_unknown_price_may_work_only_where_money_is_not_limited():
+    assert allowed(reserve([mission(tokens=5000)], "k", UNPRICED)) == 1000
+    verdict = reserve([mission(usd=Decimal(1000))], "k", UNPRICED)
+    assert isinstance(verdict, Exceeded)
+    assert "unknown" in verdict.detail
+
+
+def test_a_free_model_needs_no_money():
+    assert allowed(reserve([mission(usd=Decimal(0))], "k", FREE)) == 1000
+
+
+@pytest.mark.parametrize(("usd", "known", "refused"), [(None, False, False), (None, True, False), (Decimal(1), True, False),
+                                                       (Decimal(1), False, True), (Decimal(0), False, True)])
+def test_a_money_limit_without_a_price_is_refused_at_approval(usd, known, refused):
+    problem = money_problem(Limits(usd=usd), "some-model", price_known=known)
+    assert (problem is not None) == refused
+    if problem is not None:
+        assert "some-model" in problem
+        assert "[[model.price]]" in problem
+
+
+def test_one_unknown_cost_makes_the_sum_unknown_and_never_zero():
+    assert (Amount(usd=Decimal(1)) + Amount(usd=None) + Amount(usd=Decimal(1))).usd is None
+    assert mission(Amount(usd=None), usd=Decimal(5)).remaining().usd == 0
+
+
+# --- holding and settling -------------------------------------------------------------------------------------
+
+
+def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
+    ledger = mission(tokens=2500, usd=Decimal(5))
+    first = reserve([ledger], "a", PRICED)
+    assert isinstance(first, Reserved)
+    held = first.ledgers[0]
+    assert (held.remaining().tokens, held.remaining().usd) == (1400, Decimal("3.90"))
+    second = reserve([held], "b", PRICED)
+    assert isinstance(second, Reserved)
+    assert allowed(reserve(second.ledgers, "c", PRICED)) is None
+    settled = second.ledgers[0].settle("a", used_by(Usage(50, 20, 30, 10), Decimal("0.2"), 3.5)).settle("b", Amount())
+    assert settled.used == Amount(110, Decimal("0.2"), 3.5)
+    assert settled.held == {}
+    assert settled.remaining().tokens == 2390
+
+
+def test_a_call_whose_end_is_unknown_counts_in_full():
+    reserved = reserve([mission(tokens=5000)], "a", PRICED)
+    assert isinstance(reserved, Reserved)
+    assert reserved.ledgers[0].settle("a", None).used == Amount(1100, Decimal("1.1"))
+
+
+def test_a_key_is_held_once_and_settled_once():
+    ledger = mission().hold("a", Amount(1))
+    with pytest.raises(ValueError, match="held already"):
+        ledger.hold("a", Amount(1))
+    with pytest.raises(KeyError):
+        ledger.settle("a", Amount()).settle("a", Amount())
+
+
+def test_every_ledger_has_to_pay_and_the_tightest_decides():
+    own, today = mission(tokens=10_000), Ledger("today", Limits(tokens=600))
+    verdict = reserve([own, today], "k", PRICED)
+    assert isinstance(verdict, Reserved)
+    assert verdict.max_tokens == 500
+    assert [ledger.name for ledger in verdict.ledgers] == ["the mission", "today"]
+    assert {ledger.held["k"].tokens for ledger in verdict.ledgers} == {600}
+    none = reserve([own, Ledger("today", Limits(tokens=300))], "k", PRICED)
+    assert isinstance(none, Exceeded)
+    assert none.ledger == "today"
+    assert own.held == {}
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+def ask(*turns, system=("s" * 100,), tools=()):
+    return Ask(Purpose.EXECUTE, "r", "t", system, tools, turns)
+
+
+@pytest.mark.parametrize("text", ["plain words of text", "数字と漢字", "\U0001f600" * 5, '\n\t\0"', "\udcff"])
+def test_a_first_prompt_is_bounded_by_its_bytes(text):
+    tool = ToolSpec("read_file", "reads", {"type": "object"})
+    bound = prompt_at_most(ask(user_turn([text_block(text)]), tools=(tool,)), None)
+    assert bound >= PREAMBLE_TOKENS + 100 + len("read_filereads") + len(text.encode("utf-8", "surrogatepass"))
+
+
+def test_a_later_prompt_is_what_the_last_one_was_and_the_bytes_since():
+    turns = (user_turn([text_block("x" * 50_000)]), Turn("assistant", (text_block("y" * 900),)), user_turn([text_block("z" * 70)]))
+    bound = prompt_at_most(ask(*turns), Usage(input_tokens=10, output_tokens=200, cache_read_tokens=9_000, cache_write_tokens=500))
+    assert 9_710 + 70 <= bound < 9_710 + 150
+
+
+def test_the_worst_case_takes_the_dearer_of_input_and_cache_and_the_band_of_the_prompt():
+    opus = worst_case(1_000_000, 100, "claude-opus-5-5", DEFAULT_PRICES)
+    assert (opus.prompt_usd, opus.output_token_usd) == (Decimal(5), Decimal("0.00002"))
+    small, large = (worst_case(n, 1, "claude-haiku-5-5", DEFAULT_PRICES) for n in (100_000, 100_001))
+    assert small.output_token_usd == Decimal("0.0000005")
+    assert large.output_token_usd == Decimal("0.0000025")
+    assert worst_case(10, 1, "nobody-knows", DEFAULT_PRICES) == ModelCall(10, 1, None, None)
+    assert worst_case(10, 1, "scripted", (), free=True) == ModelCall(10, 1, Decimal(0), Decimal(0))
+    plain = Price("m", Decimal(9), Decimal(1), Decimal(0), Decimal(0), date(2026, 1, 1))
+    assert worst_case(1_000_000, 1, "m", [plain]).prompt_usd == 9
+
+
+_limit_tokens = st.none() | st.integers(0, 40_000)
+_limit_usd = st.none() | st.decimals(0, 1, places=3)
+
+
+@settings(max_examples=120, deadline=None)
+@given(_limit_tokens, _limit_usd, _limit_tokens, st.data())
+def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_tokens, data):
+    """Every reply may use anything up to its worst case, retries fail unseen; no ledger is ever passed."""
+    ledgers = (mission(tokens=tokens, usd=usd), Ledger("today", Limits(tokens=today_tokens)))
+    prompt = 500
+    for number in range(12):
+        call = worst_case(prompt, 4_000, "claude-opus-5-5", DEFAULT_PRICES)
+        verdict = reserve(ledgers, f"reply:{number}", call)
+        if isinstance(verdict, Exceeded):
+            left = [ledger.remaining() for ledger in ledgers]
+            least = call.worst(LEAST_OUTPUT_TOKENS)
+            assert any((r.tokens is not None and r.tokens < least.tokens) or (r.usd is not None and r.usd < least.usd)
+                       for r in left), "a call that would have fitted was refused"
+            break
+        kind = data.draw(st.sampled_from(["full", "some", "unknown", "never served"]))
+        written = data.draw(st.integers(0, prompt)) if kind == "some" else prompt
+        output = data.draw(st.integers(0, verdict.max_tokens)) if kind == "some" else verdict.max_tokens
+        usage = Usage(0, output, prompt - written, written)
+        actual = {"unknown": None, "never served": Amount()}.get(
+            kind, used_by(usage, cost_usd(usage, "claude-opus-5-5", DEFAULT_PRICES)))
+        ledgers = tuple(ledger.settle(f"reply:{number}", actual) for ledger in verdict.ledgers)
+        for ledger in ledgers:
+            assert ledger.limits.tokens is None or ledger.used.tokens <= ledger.limits.tokens
+            assert ledger.limits.usd is None or ledger.used.usd <= ledger.limits.usd
+        prompt += output
+
+
+# --- told -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_is_told_to_the_model_and_to_people():
+    ledger = mission(Amount(8_800, Decimal("0.18"), 1740, 3), tokens=50_000, usd=Decimal("0.50"), working_time_s=3600,
+                     wall_time_s=100, tool_calls=200).at(40)
+    assert ledger.left() == ("$0.3200 of $0.50, 41,200 of 50,000 tokens, 197 of 200 tool calls, 31 min of working time, "
+                             "60 s until it has to end")
+    assert tell(ledger, 7) == f"You have left: 7 turns, {ledger.left()}."
+    assert mission().left() == ""
+    assert tell(mission(), 7) == "You have left: 7 turns."
+
+
+@pytest.mark.parametrize("limits", [{"tokens": -1}, {"usd": Decimal(-1)}, {"usd": Decimal("nan")}, {"usd": Decimal("inf")},
+                                    {"wall_time_s": float("nan")}, {"working_time_s": -0.1}, {"tool_calls": -1}])
+def test_a_limit_that_is_none_cannot_exist(limits):
+    with pytest.raises(ValueError, match="no limit"):
+        Limits(**limits)

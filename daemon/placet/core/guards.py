@@ -64,7 +64,8 @@ class Call:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", canonical(self.tool, self.arguments))
-        object.__setattr__(self, "path", "" if not self.path else str(PurePosixPath(self.path)).removeprefix("."))
+        path = str(PurePosixPath(self.path))
+        object.__setattr__(self, "path", "" if path == "." else path)
 
     def __str__(self) -> str:
         return f"`{self.tool} {self.about}`" if self.about else f"`{self.tool}`"
@@ -393,11 +394,13 @@ def _talk(steps: Sequence[StepRecord]) -> int:
 
 
 def _idle(steps: Sequence[StepRecord]) -> int:
-    """Count the turns since the last one that wrote a file or completed a step; 0 before the first such."""
+    """Count the turns since the last one that wrote a file or completed a step; 0 before the first write."""
+    if not any(seen.ok and seen.call.deed is Deed.WRITE for step in steps for seen in step.calls):
+        return 0
     for idle, step in enumerate(reversed(steps)):
         if any(seen.ok and seen.call.deed in (Deed.WRITE, Deed.CONTROL) for seen in step.calls):
             return idle
-    return 0
+    raise AssertionError("a write is among them")
 
 
 def _identical_rounds(steps: Sequence[StepRecord]) -> int:

@@ -1,0 +1,533 @@
+"""Each guard at its border, the sliding window against a plain model of it, and compaction."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet.core.budget import Amount, Ledger, Limits
+from placet.core.case import Complexity
+from placet.core.errors import End
+from placet.core.guards import (
+    REPEATED,
+    WORTH_STUBBING,
+    Call,
+    CallSeen,
+    Deed,
+    Fine,
+    GuardSettings,
+    Halt,
+    History,
+    Instead,
+    IterationCapError,
+    IterationGuard,
+    Nudge,
+    Pattern,
+    PlanFacts,
+    RepetitionError,
+    canonical,
+    check,
+    check_call,
+    iteration_cap,
+    stub_old_results,
+)
+from placet.core.talk import StopReason, Turn, text_block, user_turn
+from placet.tools.base import Effect
+
+SETTINGS = GuardSettings(IterationGuard(max_iterations=1000))
+WRITES = PlanFacts(writes=True)
+
+
+def read(path, **more):
+    return Call("read_file", {"path": path, **more}, Deed.READ, path, path)
+
+
+def write(path, content=""):
+    return Call("write_file", {"path": path, "content": content}, Deed.WRITE, path, path)
+
+
+def run(command):
+    return Call("run_command", {"command": command}, Deed.RUN, "", command)
+
+
+def control(name, **arguments):
+    return Call(name, arguments, Deed.CONTROL)
+
+
+def ok(call):
+    return CallSeen(call, ok=True, result_digest="d")
+
+
+def failed(call):
+    return CallSeen(call, ok=False, result_digest="e")
+
+
+def step(history, *calls, stop=None):
+    for call in calls:
+        history = history.with_call(call if isinstance(call, CallSeen) else ok(call))
+    return history.with_step(stop or (StopReason.TOOL_USE if calls else StopReason.END_TURN))
+
+
+def distinct(number):
+    return [read(f"f{i}") for i in range(number)]
+
+
+def play(steps, guards=SETTINGS, facts=WRITES):
+    """Return the verdict before each turn after the first, as the loop would get them, up to a halt."""
+    history, verdicts = History(), []
+    for calls, stop in steps:
+        history = step(history, *calls, stop=stop)
+        verdict = check(history, guards, facts)
+        verdicts.append(verdict)
+        if isinstance(verdict, Nudge):
+            history = history.with_nudge(verdict)
+        if isinstance(verdict, Halt):
+            break
+    return verdicts
+
+
+def kinds(verdicts):
+    return [type(v) for v in verdicts]
+
+
+# --- the same call --------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
+    assert canonical("edit", {"b": [1, {"z": "ä", "y": None}], "a": "|"}) == 'edit|{"a":"|","b":[1,{"y":null,"z":"ä"}]}'
+    assert canonical("edit", {"a": 1}) != canonical("edit", {"a": "1"})
+
+
+def test_deeds_are_the_effects_of_tools():
+    assert {deed.value for deed in Deed} == {effect.value for effect in Effect}
+
+
+# --- caps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("complexity", "asked", "ceiling", "cap"),
+    [
+        (Complexity.TRIVIAL, None, 100, 5),
+        (Complexity.STANDARD, None, 100, 10),
+        (Complexity.COMPLEX, None, 100, 20),
+        (Complexity.TRIVIAL, 3, 100, 3),
+        (Complexity.TRIVIAL, 50, 100, 50),
+        (Complexity.TRIVIAL, 101, 100, 100),
+        (Complexity.COMPLEX, None, 15, 15),
+    ],
+)
+def test_the_plans_complexity_and_scope_set_the_cap_within_the_ceiling(complexity, asked, ceiling, cap):
+    assert iteration_cap(complexity, asked, ceiling) == cap
+
+
+@pytest.mark.parametrize("cap", [1, 5, 10])
+def test_the_turn_after_the_last_one_is_one_too_many(cap):
+    guards = GuardSettings(IterationGuard(cap))
+    history = History()
+    for call in distinct(cap):
+        assert check(history, guards, WRITES) == Fine()
+        history = step(history, call)
+    verdict = check(history, guards, WRITES)
+    assert isinstance(verdict, Halt)
+    assert isinstance(verdict.stop, IterationCapError)
+    assert (verdict.stop.end, verdict.stop.error_type) == (End.ITERATION_CAP, "IterationCapError")
+    assert str(cap) in verdict.stop.detail
+
+
+@pytest.mark.parametrize(("made", "allowed"), [(2, True), (3, False), (4, False)])
+def test_tool_calls_are_capped_but_a_mission_may_still_finish(made, allowed):
+    ledger = Ledger("the mission", Limits(tool_calls=3), Amount(tool_calls=made))
+    verdict = check_call(History(), SETTINGS, read("a"), [ledger])
+    assert (verdict == Fine()) == allowed
+    if isinstance(verdict, Halt):
+        assert verdict.stop.end is End.TOOL_CALL_CAP
+    assert check(History(), SETTINGS, WRITES, [ledger]) == Fine()
+    assert check_call(History(), SETTINGS, control("finish", summary="done"), [ledger]) == Fine()
+
+
+def test_every_ledger_is_asked_and_comes_before_the_patterns():
+    spent = Ledger("today", Limits(tokens=10), Amount(tokens=10))
+    history = step(History(), stop=StopReason.REFUSAL)
+    verdict = check(history, SETTINGS, WRITES, [Ledger("the mission", Limits()), spent])
+    assert isinstance(verdict, Halt)
+    assert verdict.stop.end is End.BUDGET
+    assert "today" in verdict.stop.detail
+
+
+# --- repetition -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("earlier", "repeats"), [(0, False), (1, False), (2, True), (3, True)])
+@pytest.mark.parametrize("call", [read("a"), write("a", "x"), run("ls"), control("complete_step", step=1)])
+def test_the_third_identical_call_is_a_repetition(call, earlier, repeats):
+    history = History()
+    for _ in range(earlier):
+        history = history.with_call(ok(call))
+    if not repeats:
+        SETTINGS.basic.check_call(history, call)
+        return
+    with pytest.raises(RepetitionError) as caught:
+        SETTINGS.basic.check_call(history, call)
+    assert caught.value.end is End.REPETITION
+    assert caught.value.error_type == "RepetitionError"
+    assert str(call) in caught.value.detail
+
+
+@pytest.mark.parametrize(("others", "repeats"), [(6, True), (7, True), (8, False)])
+def test_only_ten_calls_are_looked_at_the_new_one_included(others, repeats):
+    history = History()
+    for call in [read("a"), *distinct(others), read("a")]:
+        history = step(history, call)
+    assert isinstance(check_call(history, SETTINGS, read("a")), Instead) == repeats
+
+
+@pytest.mark.parametrize(
+    ("call", "between", "repeats"),
+    [
+        (read("a"), ok(write("a")), False),
+        (read("a"), ok(write("./a")), False),
+        (read("a"), failed(write("a")), True),
+        (read("a"), ok(write("b")), True),
+        (read("a"), ok(read("b")), True),
+        (read("a"), ok(run("make")), False),
+        (read("a"), CallSeen(run("make"), ok=False, refused=True), True),
+        (read("a"), ok(control("complete_step", step=1)), True),
+        (read("src"), ok(write("src/a")), False),
+        (read("src"), ok(write("srcs/a")), True),
+        (read("."), ok(write(".github/a")), False),
+        (run("test"), ok(write("a")), False),
+        (run("test"), ok(run("format")), False),
+        (run("test"), ok(read("a")), True),
+        (write("a", "x"), ok(write("a", "y")), True),
+    ],
+)
+def test_looking_again_at_what_changed_is_no_repetition(call, between, repeats):
+    history = step(step(step(History(), call), call), between)
+    assert isinstance(check_call(history, SETTINGS, call), Instead) == repeats
+
+
+def test_after_a_change_the_count_begins_anew():
+    history = step(History(), read("a"), read("a"), write("a"), read("a"))
+    assert check_call(history, SETTINGS, read("a")) == Fine()
+    history = step(history, read("a"))
+    assert isinstance(check_call(history, SETTINGS, read("a")), Instead)
+
+
+def test_a_command_does_not_excuse_its_own_repetition():
+    history = step(step(History(), run("test")), run("test"))
+    assert isinstance(check_call(history, SETTINGS, run("test")), Instead)
+
+
+def test_the_first_repetition_is_answered_and_told_and_the_next_ends_the_mission():
+    call = read("a")
+    history = step(step(History(), call, read("b")), call).with_call(ok(read("c")))
+    first = check_call(history, SETTINGS, call)
+    assert isinstance(first, Instead)
+    assert first.error.refused
+    assert first.error.error_type == REPEATED
+    answered = history.with_call(CallSeen(call, ok=False, refused=True, repeated=True))
+    # The model has not been told yet: another one in the same turn is answered too.
+    assert isinstance(check_call(answered, SETTINGS, call), Instead)
+    history = answered.with_step(StopReason.TOOL_USE)
+    nudge = check(history, SETTINGS, WRITES)
+    assert isinstance(nudge, Nudge)
+    assert nudge.patterns == (Pattern.REPETITION,)
+    assert "read_file a" in nudge.text
+    history = step(history.with_nudge(nudge), read("d"))
+    assert check(history, SETTINGS, WRITES) == Fine()
+    halted = check_call(history, SETTINGS, call)
+    assert isinstance(halted, Halt)
+    assert isinstance(halted.stop, RepetitionError)
+
+
+_calls = st.sampled_from([read("a"), read("b"), write("a"), write("b"), run("x"), run("y"), control("complete_step", step=1)])
+
+
+def _plain(done, call, window, repeats):
+    """The rule written down plainly: count equal calls among the last ones, from the last change on."""
+    recent = done[-(window - 1):]
+    changes = [i for i, seen in enumerate(recent) if seen.key != call.key and (
+        (seen.deed is Deed.WRITE and call.path in ("", seen.path)) or seen.deed is Deed.RUN)]
+    if call.deed in (Deed.READ, Deed.RUN) and changes:
+        recent = recent[changes[-1] + 1:]
+    return [seen.key for seen in recent].count(call.key) + 1 >= repeats
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_calls, max_size=25), st.lists(st.integers(0, 25), max_size=6), st.integers(2, 4), st.integers(0, 8))
+def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, wider):
+    guard = IterationGuard(1000, repeats=repeats, window=repeats + wider)
+    history = History()
+    for i, call in enumerate(calls):
+        try:
+            guard.check_call(history, call)
+            said = False
+        except RepetitionError:
+            said = True
+        assert said == _plain(calls[:i], call, guard.window, repeats)
+        history = history.with_call(ok(call))
+        if i in borders:
+            history = history.with_step(StopReason.TOOL_USE)
+
+
+# --- patterns: told at n, the end at n + 1 --------------------------------------------------------------------
+
+
+def talk(number):
+    return [((), StopReason.END_TURN)] * number
+
+
+def calls(*each):
+    return [((call,), None) for call in each]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "end", "before", "adds"),
+    [
+        (Pattern.TALK, End.TALK, talk(2), talk(1)[0]),
+        (Pattern.STALL, End.STALL, calls(write("w"), *distinct(4)), ((read("more"),), None)),
+        (Pattern.FAILING, End.TOOL_ERROR, [
+            step for i in range(2) for step in calls(failed(write("a")), write(f"other{i}"))], ((failed(write("a")),), None)),
+        (Pattern.ALTERNATION, End.REPETITION, calls(write("a"), write("b"), write("a"), write("b"), write("a")), None),
+        (Pattern.REFUSAL, End.REFUSAL, [], ((), StopReason.REFUSAL)),
+        (Pattern.CONTEXT_FULL, End.CONTEXT_FULL, [], ((), StopReason.CONTEXT_FULL)),
+        (Pattern.CUT_OFF, End.MODEL_ERROR, [], ((), StopReason.MAX_TOKENS)),
+    ],
+)
+def test_a_pattern_is_told_once_and_then_ends_the_mission(pattern, end, before, adds):
+    following = [adds, adds] if adds is not None else calls(write("b"), write("a"))
+    verdicts = play([*before, *following])
+    assert all(v == Fine() for v in verdicts[:-2])
+    nudge, halt = verdicts[-2:]
+    assert len(verdicts) == len(before) + 2
+    assert isinstance(nudge, Nudge)
+    assert nudge.patterns == (pattern,)
+    assert nudge.text.startswith("Noticed: ")
+    assert isinstance(halt, Halt)
+    assert halt.stop.end is end
+    assert "after the model had been told" in halt.stop.detail
+
+
+def test_three_rounds_of_the_same_calls_end_the_mission_and_two_are_told():
+    same = ([read("a"), read("b")], None)
+    verdicts = play([same, same, same])
+    assert kinds(verdicts) == [Fine, Nudge, Halt]
+    assert verdicts[1].patterns == (Pattern.LOOP,)
+    assert verdicts[2].stop.end is End.REPETITION
+    assert "3 turns in a row" in verdicts[2].stop.detail
+
+
+def test_rounds_are_the_same_only_with_the_same_calls_in_the_same_order():
+    a, b = read("a"), read("b")
+    assert kinds(play([([a, b], None), ([b, a], None), ([a], None), ([a, b], None)])) == [Fine] * 4
+
+
+def test_talk_between_two_rounds_does_not_hide_a_loop():
+    verdicts = play([([read("a")], None), *talk(1), ([read("a")], None), *talk(1), ([read("a")], None)])
+    assert kinds(verdicts) == [Fine, Fine, Nudge, Fine, Halt]
+
+
+def test_two_rounds_told_once_are_no_end_later():
+    a, b, c = ([read(name)] for name in "abc")
+    assert kinds(play([(a, None), (a, None), (b, None), (c, None), (c, None)])) == [Fine, Nudge, Fine, Fine, Fine]
+
+
+def test_a_pattern_that_went_away_is_not_told_twice():
+    verdicts = play([*talk(3), *calls(read("a")), *talk(3)])
+    assert kinds(verdicts) == [Fine, Fine, Nudge, Fine, Fine, Fine, Halt]
+
+
+def test_asking_twice_about_the_same_turn_changes_nothing():
+    history = History()
+    for _ in range(3):
+        history = step(history)
+    nudge = check(history, SETTINGS, WRITES)
+    assert isinstance(nudge, Nudge)
+    assert check(history, SETTINGS, WRITES) == nudge
+    assert check(history.with_nudge(nudge), SETTINGS, WRITES) == Fine()
+
+
+def test_what_is_new_is_told_together():
+    edits = [failed(write("a"))] * 3
+    verdict = check(step(History(), ok(write("w")), *edits, CallSeen(read("b"), ok=False, repeated=True)), SETTINGS, WRITES)
+    assert isinstance(verdict, Nudge)
+    assert verdict.patterns == (Pattern.REPETITION, Pattern.FAILING)
+
+
+@pytest.mark.parametrize(
+    ("first", "facts"),
+    [
+        (read("never written"), WRITES),
+        (failed(write("a")), WRITES),
+        (control("complete_step", step=1), WRITES),
+        (write("a"), PlanFacts(writes=False)),
+    ],
+)
+def test_stall_counts_only_after_a_write_of_a_plan_that_writes(first, facts):
+    assert kinds(play(calls(first, *distinct(9)), facts=facts)) == [Fine] * 10
+
+
+def test_a_completed_step_and_a_write_are_progress_and_a_failed_write_is_not():
+    going = calls(write("w"), *distinct(4), control("complete_step", step=1), *distinct(4), write("v"), *distinct(4))
+    assert set(kinds(play(going))) == {Fine}
+    assert kinds(play(calls(write("w"), *distinct(4), failed(write("v")))))[-1] is Nudge
+
+
+def test_a_call_that_worked_in_between_failed_less():
+    a = write("a")
+    history = [failed(a), write("b"), failed(a), write("c"), ok(a), write("d"), failed(a)]
+    assert set(kinds(play(calls(*history)))) == {Fine}
+
+
+def test_calls_that_a_guard_answered_are_no_failures_of_the_tool():
+    answered = CallSeen(read("a"), ok=False, refused=True, repeated=True)
+    history = step(step(step(History(), failed(read("a"))), failed(read("a")), read("b")), answered)
+    verdict = check(history, SETTINGS, WRITES)
+    assert isinstance(verdict, Nudge)
+    assert Pattern.FAILING not in verdict.patterns
+
+
+def test_two_cut_answers_far_apart_are_no_end():
+    cut = ((), StopReason.MAX_TOKENS)
+    assert kinds(play([cut, *calls(read("a")), cut, *calls(read("b"))])) == [Nudge, Fine, Fine, Fine]
+    assert kinds(play([cut, *calls(read("a")), cut, cut])) == [Nudge, Fine, Fine, Halt]
+
+
+def test_a_paused_answer_is_not_talk():
+    assert set(kinds(play([((), StopReason.PAUSE_TURN)] * 6))) == {Fine}
+
+
+def test_a_call_and_its_swap_alternate_only_without_a_third():
+    a, b, c = write("a"), write("b"), write("c")
+    assert set(kinds(play(calls(a, b, a, c, a, b, a, c)))) == {Fine}
+    assert set(kinds(play(calls(a, b, a, b, a, a)))[:5]) == {Fine}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.builds(CallSeen, _calls, ok=st.booleans(), repeated=st.booleans()), max_size=3),
+                          st.sampled_from(StopReason)), max_size=25))
+def test_every_pattern_is_told_before_it_ends_a_mission_and_none_twice(steps):
+    verdicts = play(steps)
+    told = [pattern for v in verdicts if isinstance(v, Nudge) for pattern in v.patterns]
+    assert len(told) == len(set(told))
+    ends = {End.REPETITION: {Pattern.LOOP, Pattern.REPETITION, Pattern.ALTERNATION}, End.TOOL_ERROR: {Pattern.FAILING},
+            End.STALL: {Pattern.STALL}, End.TALK: {Pattern.TALK}, End.MODEL_ERROR: {Pattern.CUT_OFF},
+            End.REFUSAL: {Pattern.REFUSAL}, End.CONTEXT_FULL: {Pattern.CONTEXT_FULL}}
+    for verdict in verdicts:
+        if isinstance(verdict, Halt):
+            assert ends[verdict.stop.end] & set(told)
+    plain = [[v.stop.detail if isinstance(v, Halt) else v for v in each] for each in (verdicts, play(steps))]
+    assert plain[0] == plain[1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: IterationGuard(0),
+        lambda: IterationGuard(5, repeats=1),
+        lambda: IterationGuard(5, repeats=4, window=3),
+        lambda: IterationGuard(5, words=1),
+        lambda: GuardSettings(IterationGuard(5), identical_rounds=2),
+        lambda: GuardSettings(IterationGuard(5), alternating_calls=3),
+        lambda: GuardSettings(IterationGuard(5), stall_turns=0),
+        lambda: GuardSettings(IterationGuard(5), talk_turns=0),
+        lambda: GuardSettings(IterationGuard(5), same_call_failing=0),
+    ],
+)
+def test_settings_that_make_no_sense_cannot_exist(make):
+    with pytest.raises(ValueError, match=r"at least|needs"):
+        make()
+
+
+@pytest.mark.parametrize(("words", "cut"), [(999, 0), (1000, 0), (1001, 1)])
+def test_results_are_cut_after_a_thousand_words(words, cut):
+    text = " ".join(f"w{i}" for i in range(words))
+    given_to_model, missing = SETTINGS.basic.cut(text, "narrow it down")
+    assert missing == cut
+    assert given_to_model.split()[:500] == text.split()[:500]
+    assert given_to_model.split()[-400:] == text.split()[-400:]
+    assert ("narrow it down" in given_to_model) == (cut > 0)
+
+
+# --- compaction -----------------------------------------------------------------------------------------------
+
+
+def exchange(number, size, *, name="read_file"):
+    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": {"path": f"f{number}.py"}}
+    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "x" * size, "is_error": False}
+    return [Turn("assistant", (text_block("y" * size), use)), user_turn([result, text_block("You have left: …")])]
+
+
+def conversation(*sizes):
+    turns = [user_turn([text_block("the plan " * 500)])]
+    for number, size in enumerate(sizes):
+        turns += exchange(number, size)
+    return tuple(turns)
+
+
+def chars(turns):
+    return sum(len(json.dumps(block, ensure_ascii=False)) for turn in turns for block in turn.blocks)
+
+
+@pytest.mark.parametrize(("spare", "compacts"), [(-1, True), (0, False), (1, False)])
+def test_a_conversation_is_compacted_once_it_is_longer_than_its_budget(spare, compacts):
+    turns = conversation(5000, 5000, 5000)
+    assert (stub_old_results(turns, 2, chars(turns) + spare) != turns) == compacts
+
+
+def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
+    turns = conversation(5000, 5000)
+    after = stub_old_results(turns, 2, 10_000)
+    stub = after[2].blocks[0]
+    assert "\n" not in stub["content"]
+    assert stub["content"].startswith("[5,000 characters left out")
+    assert 'read_file {"path": "f0.py"}' in stub["content"]
+    assert "read" in stub["content"].partition("to see a result again")[2]
+    assert {k: v for k, v in stub.items() if k != "content"} == {
+        "type": "tool_result", "tool_use_id": "t0", "is_error": False}
+    assert after[2].blocks[1] == text_block("You have left: …")
+    assert turns[2].blocks[0]["content"] == "x" * 5000, "what was given is not changed"
+
+
+def test_what_would_free_little_is_left_until_it_is_worth_the_cache():
+    turns = conversation(600, 5000)
+    assert stub_old_results(turns, 2, 10_000) == turns
+    assert stub_old_results(turns, 2, 1_000) != turns
+
+
+@pytest.mark.parametrize("size", [WORTH_STUBBING - 1, WORTH_STUBBING])
+def test_only_results_longer_than_a_stub_are_replaced(size):
+    turns = conversation(size, *[2000] * 10, 10)
+    after = stub_old_results(turns, 2, 5_000)
+    assert (after[2] != turns[2]) == (size >= WORTH_STUBBING)
+
+
+def test_the_newest_turn_cannot_be_dropped():
+    with pytest.raises(ValueError, match="newest"):
+        stub_old_results(conversation(10), 0, 10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([10, 400, 700, 3000]), min_size=1, max_size=14), st.integers(1, 6), st.integers(3_000, 20_000))
+def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(sizes, keep_last, budget):
+    whole = conversation(*sizes)
+    sent, compactions, freed = whole[:1], 0, 0
+    for end in range(3, len(whole) + 1, 2):
+        before = (*sent, *whole[end - 2:end])
+        sent = stub_old_results(before, keep_last, budget)
+        assert stub_old_results(sent, keep_last, budget) == sent
+        assert len(sent) == end
+        if sent != before:
+            compactions += 1
+            freed += chars(before) - chars(sent)
+            assert chars(before) - chars(sent) >= budget / 4
+        for i, turn in enumerate(sent):
+            if i == 0 or turn.role == "assistant" or i >= end - keep_last:
+                assert turn == whole[i]
+            elif before[i] != whole[i]:
+                assert turn == before[i], "what was replaced stays as it is"
+    assert compactions * budget / 4 <= freed

@@ -39,8 +39,7 @@ class FailurePattern:
 def classify_failure_pattern(steps: Sequence[StepRecord], max_steps: int) -> FailurePattern | None:
     """Return the first pattern that the last steps show, or None. `max_steps` is the mission's cap on model turns.
 
-    The patterns, their order and their three steps are the issue's. A step in which a write succeeded is progress, whatever its
-    result says.
+    Asked in the order of FailureKind. A step in which a write succeeded is progress, whatever its result says.
     """
     last = steps[-LOOK_BACK:]
     if len(last) == LOOK_BACK and all(step.calls for step in last):

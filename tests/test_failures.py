@@ -1,0 +1,138 @@
+"""Failure patterns: each at its border, their order, and that one is told only when it comes up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet.core.failures import FailureKind, classify_failure_pattern, detected
+from placet.core.guards import Call, CallSeen, Deed, StepRecord
+from placet.core.talk import StopReason
+
+
+def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Deed.READ):
+    return CallSeen(Call(tool, {}, deed), ok=ok, refused=refused, result_digest=result)
+
+
+ERROR = seen(ok=False, result="e1")
+OTHER_ERROR = seen("edit_file", ok=False, result="e2", deed=Deed.WRITE)
+REFUSED = seen(ok=False, refused=True, result="r1")
+OTHER_REFUSED = seen("run_command", ok=False, refused=True, result="r2", deed=Deed.RUN)
+SAME = seen(result="same")
+EMPTY = seen(result="")
+NEW = [seen(result=f"new{i}") for i in range(10)]
+WRITTEN = seen("edit_file", result="same", deed=Deed.WRITE)
+ROUND_ERRORS = [[seen(ok=False, result=f"e{i}")] for i in range(3)]
+TALK: list[CallSeen] = []
+
+
+def steps(*rounds, stop=StopReason.TOOL_USE):
+    return [StepRecord(i, tuple(calls), stop if calls else StopReason.END_TURN) for i, calls in enumerate(rounds, 1)]
+
+
+def kind(found):
+    return None if found is None else found.kind
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ([], None),
+        (ROUND_ERRORS[:2], None),
+        (ROUND_ERRORS, FailureKind.REPEATED_TOOL_ERROR),
+        ([[NEW[0]], *ROUND_ERRORS], FailureKind.REPEATED_TOOL_ERROR),
+        ([*ROUND_ERRORS, [NEW[0]]], None),
+        ([[ERROR, ERROR], [ERROR], [seen(ok=False, result="e9")]], FailureKind.REPEATED_TOOL_ERROR),
+        ([[ERROR], [ERROR, NEW[0]], [ERROR]], None),
+        ([[ERROR], [OTHER_ERROR], [ERROR]], None),
+        ([[ERROR], TALK, [ERROR], [ERROR]], None),
+        ([[REFUSED]] * 2, None),
+        ([[REFUSED]] * 3, FailureKind.TOOL_REJECTION_LOOP),
+        ([[REFUSED], [OTHER_REFUSED, REFUSED], [OTHER_REFUSED]], FailureKind.TOOL_REJECTION_LOOP),
+        ([[REFUSED], [OTHER_REFUSED, NEW[0]], [OTHER_REFUSED]], None),
+        ([[SAME]] * 2, None),
+        ([[SAME]] * 3, FailureKind.NO_PROGRESS),
+        ([[SAME]] * 2 + [[NEW[0]]], None),
+        ([[EMPTY]] * 3, FailureKind.NO_PROGRESS),
+        ([[EMPTY, SAME], [SAME], [EMPTY]], FailureKind.NO_PROGRESS),
+        ([[SAME, NEW[0]], [SAME], [SAME]], None),
+        ([[WRITTEN]] * 3, None),
+        ([[SAME]] * 2 + [[SAME, WRITTEN]], None),
+        ([[ERROR], [OTHER_ERROR], [OTHER_ERROR]], None),
+    ],
+)
+def test_the_last_three_steps_show_a_pattern(rounds, expected):
+    assert kind(classify_failure_pattern(steps(*rounds), 100)) == expected
+
+
+def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
+    assert classify_failure_pattern(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) is None
+
+
+@pytest.mark.parametrize(("taken", "approaching"), [(7, False), (8, False), (9, True), (10, False)])
+def test_the_limit_is_announced_one_step_before(taken, approaching):
+    found = classify_failure_pattern(steps(*([call] for call in NEW[:taken])), 10)
+    assert kind(found) == (FailureKind.MAX_STEPS_APPROACHING if approaching else None)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "first"),
+    [
+        ([[ERROR]] * 3, FailureKind.REPEATED_TOOL_ERROR),  # identical results, and the limit, too
+        ([[REFUSED]] * 3, FailureKind.TOOL_REJECTION_LOOP),
+        ([[SAME]] * 3, FailureKind.NO_PROGRESS),
+        ([[call] for call in NEW[:3]], FailureKind.MAX_STEPS_APPROACHING),
+    ],
+)
+def test_the_first_pattern_in_order_is_the_one(rounds, first):
+    assert kind(classify_failure_pattern(steps(*rounds), 4)) == first
+
+
+@pytest.mark.parametrize(
+    ("rounds", "tool"),
+    [([[ERROR]] * 3, "read_file"), ([[REFUSED]] * 3, "read_file"), ([[REFUSED], [OTHER_REFUSED], [REFUSED]], ""),
+     ([[SAME]] * 3, "read_file"), ([[SAME], [EMPTY], [seen("search_files")]], "")],
+)
+def test_a_pattern_says_what_was_seen_what_helps_and_which_tool_it_is_about(rounds, tool):
+    found = classify_failure_pattern(steps(*rounds), 100)
+    assert found is not None
+    assert found.tool == tool
+    assert found.note() == f"Noticed ({found.kind.value}): {found.description} {found.action}"
+    assert found.description
+    assert found.action
+
+
+def told(rounds, max_steps=100):
+    records = steps(*rounds)
+    return [kind(detected(records[:n], max_steps)) for n in range(1, len(records) + 1)]
+
+
+def test_a_pattern_that_goes_on_is_told_once_and_again_when_it_comes_back():
+    error = FailureKind.REPEATED_TOOL_ERROR
+    assert told([[ERROR]] * 6) == [None, None, error, None, None, None]
+    assert told([*[[ERROR]] * 4, [NEW[0]], *[[ERROR]] * 3]) == [None, None, error, None, None, None, None, error]
+
+
+def test_the_same_pattern_of_another_tool_is_another_one():
+    assert told([*[[ERROR]] * 3, *[[OTHER_ERROR]] * 3]) == [
+        None, None, FailureKind.REPEATED_TOOL_ERROR, None, None, FailureKind.REPEATED_TOOL_ERROR]
+
+
+def test_one_pattern_may_follow_upon_another():
+    assert told([*[[REFUSED]] * 3, [NEW[0]]], 5)[2:] == [
+        FailureKind.TOOL_REJECTION_LOOP, FailureKind.MAX_STEPS_APPROACHING]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([ERROR, OTHER_ERROR, REFUSED, OTHER_REFUSED, SAME, EMPTY, WRITTEN, *NEW[:2]]),
+                         max_size=2), max_size=12), st.integers(2, 14))
+def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):
+    records = steps(*rounds)
+    found = classify_failure_pattern(records, max_steps)
+    padded = [*steps(*[[NEW[9]]] * 5), *records]
+    if len(records) >= 3:
+        assert kind(classify_failure_pattern(padded, max_steps + 5)) == kind(found)
+    if kind(found) not in (None, FailureKind.MAX_STEPS_APPROACHING):
+        assert len(records) >= 3
+        assert all(record.calls for record in records[-3:])

@@ -75,6 +75,11 @@ def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected)
         assert verdict.stop().end is End.BUDGET
 
 
+@pytest.mark.parametrize(("usd", "expected"), [("0.09", None), ("0.10", 1000)])
+def test_a_prompt_has_to_be_paid_for_even_if_the_answer_is_free(usd, expected):
+    assert allowed(reserve([mission(usd=Decimal(usd))], "k", replace(PRICED, output_token_usd=Decimal(0)))) == expected
+
+
 def test_an_answer_that_was_to_be_short_may_be():
     assert allowed(reserve([mission(tokens=110)], "k", replace(PRICED, max_tokens=10))) == 10
     assert allowed(reserve([mission(tokens=109)], "k", replace(PRICED, max_tokens=10))) is None

@@ -119,6 +119,10 @@ def test_the_same_pattern_of_another_tool_is_another_one():
         None, None, FailureKind.REPEATED_TOOL_ERROR, None, None, FailureKind.REPEATED_TOOL_ERROR]
 
 
+def test_a_refused_agent_that_settles_on_one_tool_is_not_told_again():
+    assert told([[REFUSED], *[[OTHER_REFUSED]] * 4])[2:] == [FailureKind.TOOL_REJECTION_LOOP, None, None]
+
+
 def test_one_pattern_may_follow_upon_another():
     assert told([*[[REFUSED]] * 3, [NEW[0]]], 5)[2:] == [
         FailureKind.TOOL_REJECTION_LOOP, FailureKind.MAX_STEPS_APPROACHING]

@@ -71,7 +71,7 @@ def detected(steps: Sequence[StepRecord], max_steps: int) -> FailurePattern | No
     if now is None or not steps:
         return now
     before = classify_failure_pattern(steps[:-1], max_steps)
-    return None if before is not None and (before.kind, before.tool) == (now.kind, now.tool) else now
+    return None if before is not None and before.kind is now.kind else now
 
 
 def _nothing_new(last: Sequence[StepRecord]) -> bool:

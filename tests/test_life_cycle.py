@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
+
 from placet.core.case import (
     CASE_JSON,
     PLAN_STAMPS,
@@ -64,12 +65,12 @@ class World:
         return dict(self.files)
 
 
-@lru_cache(maxsize=None)
+@cache
 def seen(path: str, raw: bytes) -> NoteSeen:
     return look_at(path, raw, "alice")
 
 
-@lru_cache(maxsize=None)
+@cache
 def stamped(raw: bytes, changes: tuple[tuple[str, str | None], ...]) -> bytes:
     return stamp(raw, dict(changes))
 
@@ -102,8 +103,8 @@ def perform(world: World, decision) -> World:
             case Move(src, dst, unchanged):
                 if src in files and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged):
                     files[dst] = files.pop(src)
-    files = {p: raw for p, raw in files.items() if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith("/r.md")
-             or p.endswith("/r_plan.md")}
+    files = {p: raw for p, raw in files.items()
+             if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith(("/r.md", "/r_plan.md"))}
     return World(decision.case, frozenset(files.items()), world.approved)
 
 
@@ -244,7 +245,7 @@ def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
         if isinstance(event, Started):
             assert world.case.approved_digest in world.approved
 
-    print(search(60_000, look), "worlds")
+    print(search(40_000, look), "worlds")
 
 
 def test_a_decision_settles_what_was_observed() -> None:
@@ -253,7 +254,8 @@ def test_a_decision_settles_what_was_observed() -> None:
     def look(world: World, event: Event, decision) -> None:
         after = perform(world, decision)
         again = observe(after.case, notes_of(after), TOOLS)
-        assert again is None or again.kind is not event.kind or again.note != getattr(event, "note", None), (event.kind, world.case.state)
+        same = again is not None and again.kind is event.kind and again.note == getattr(event, "note", None)
+        assert not same, (event.kind, world.case.state)
 
     search(1_500, look)
 
@@ -272,15 +274,20 @@ def test_every_state_can_be_reached_and_left() -> None:
         assert ways[state] - {state}, f"there is no way out of {state}"
 
 
-def test_the_table_has_no_dead_end_and_no_dead_row() -> None:
+def test_the_table_has_no_dead_end() -> None:
     for state in State:
         assert any(source is state and target is not state for (source, _), target in TABLE.items()), state
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(600)
+def test_the_table_has_no_dead_row() -> None:
     used = {pair for pair in TABLE if pair[0] is not None}
 
     def look(world: World, event: Event, decision) -> None:
         used.discard((world.case.state, event.kind))
 
-    search(6_000, look)
+    search(40_000, look)
     assert used == set(), f"rows that nothing can reach: {used}"
 
 

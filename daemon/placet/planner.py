@@ -14,7 +14,16 @@ from placet.core.case import Case, Complexity, Drafted, PlanningFailed
 from placet.core.errors import End, Stop, ToolError, UserError
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
-from placet.core.plan import Plan, PlanProblems, comments, diff_callout, parse_plan, render_plan, with_answers
+from placet.core.plan import (
+    Plan,
+    PlanProblems,
+    comments,
+    comments_section,
+    diff_callout,
+    parse_plan,
+    render_plan,
+    with_answers,
+)
 from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
@@ -175,8 +184,8 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     tail = ""
     if job.current is not None:
         old = job.current
-        answers = list(getattr(accepted.given, "answers", ()))
-        tail = with_answers(old, answers) + "\n" + diff_callout(_bare(old), render_plan(plan))
+        answers = list(getattr(accepted.given, "answers", ()))[:sum(not c.answered for c in comments(old))]
+        tail = comments_section(with_answers(old, answers)) + "\n" + diff_callout(_bare(old), render_plan(plan))
     text = compose(
         PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
         request_link=job.request_link, remarks=[f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],

@@ -61,7 +61,7 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
         where=_where(ended))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
-        "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit,
+        "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit, **_cost_key(ended),
     }, kind_if_none=at.kind)
 
 
@@ -78,8 +78,13 @@ def _failure(ended: Ended, at: Circumstances) -> bytes:
         end=ended.end.value, work=_work(ended), next_steps=_next_steps(ended, case))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "failed", "failed_at": at.stamp,
-        "error_type": ended.error_type or ended.end.value,
+        "error_type": ended.error_type or ended.end.value, "agent": case.agent, **_cost_key(ended),
     }, kind_if_none=at.kind)
+
+
+def _cost_key(ended: Ended) -> dict[str, float]:
+    """Return what it cost as a property that the vault's tables can add up; none where it is unknown."""
+    return {} if ended.spent.cost_usd is None else {"cost_usd": float(ended.spent.cost_usd)}
 
 
 def _summary_line(ended: Ended) -> str:

@@ -27,11 +27,15 @@ def init(folder: Path) -> tuple[list[str], list[str]]:
     made: list[str] = []
     kept: list[str] = []
     source = template()
+    # Property types hold for the whole vault: one that people work in already keeps its own.
+    settled = (folder / ".obsidian").is_dir()
     with Vault(folder) as vault:
         vault.ensure_folders()
         vault.sweep_temporaries()
         for path in sorted(p for p in source.rglob("*") if p.is_file()):
             name = path.relative_to(source).as_posix()
+            if settled and name.startswith(".obsidian/"):
+                continue
             try:
                 (made if vault.publish(name, path.read_bytes()) else kept).append(name)
             except AlreadyThere:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
@@ -195,15 +196,22 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     if plan.status in ("rejected", "needs_revision"):
         return (f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
                 "it, and move it to System/Active again.")
-    stamp = str(plan.meta.get("approved_at") or "")
+    moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
-    if stamp and stamp in case.spent_approvals:
-        return (f"This approval (of {stamp}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
+    if any(_same_moment(moment, spent) for spent in case.spent_approvals):
+        return (f"This approval (of {moment}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
                 "and move it to System/Active from there.")
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
     return "\n".join(plan_problems(plan, tools))
+
+
+def _same_moment(value: object, spent: str) -> bool:
+    """Compare a stamp as a note's format reads it (YAML and TOML read a datetime) with one that the daemon wrote."""
+    if isinstance(value, datetime):
+        return value == datetime.fromisoformat(spent)
+    return value == spent
 
 
 def plan_problems(plan: NoteSeen, tools: Collection[str]) -> Sequence[str]:

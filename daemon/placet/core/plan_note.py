@@ -39,6 +39,7 @@ def compose(head: PlanHead, plan: Plan, *, request_link: str, remarks: Sequence[
     `request_link` is the request's path for a wikilink, `remarks` are sentences for the callout (estimates, a sandbox
     that is missing), `tail` is text below the plan: comments with their answers, what changed.
     """
+    keys = _keys(head)
     body = render_plan(plan)
     if tail:
         body = body.rstrip("\n") + "\n\n" + tail
@@ -51,13 +52,18 @@ def compose(head: PlanHead, plan: Plan, *, request_link: str, remarks: Sequence[
     if risky := dangers(plan.scope):
         parts.append("\n".join(["> [!danger] Look twice at the scope", *(f"> - {sentence}" for sentence in risky)]) + "\n")
     if unseen := find_unseen(body):
-        parts.append(warning_callout(unseen).rstrip("\n") + "\n")
+        above = len(keys) + 2 + "\n".join([*parts, warning_callout(unseen), ""]).count("\n") + 1
+        parts.append(warning_callout(unseen, shift=above) + "\n")
     parts.append(body)
-    return stamp("\n".join(parts).encode(), {
+    return stamp("\n".join(parts).encode(), keys, kind_if_none=kind)
+
+
+def _keys(head: PlanHead) -> dict[str, str | int]:
+    return {
         "trace_id": head.trace_id, "request_id": head.request_id, "status": "review", "agent": head.agent,
         "portal": head.portal, "complexity": head.complexity.value, "revision": head.revision,
         "base_commit": head.base_commit, "created_at": head.created_at,
-    }, kind_if_none=kind)
+    }
 
 
 def plan_digest(raw: bytes) -> str:

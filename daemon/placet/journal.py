@@ -20,6 +20,8 @@ import queue
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -401,6 +403,34 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     except BaseException:
         _rollback(connection)
         raise
+
+
+def _migrate_aside(path: Path) -> None:
+    """Bring the schema up to date in a process of its own, so that the daemon never carries sqlite-utils' 7 MB.
+
+    Raises sqlite3.OperationalError with SQLite's own code.
+    """
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONHOME") if name in os.environ}
+    done = subprocess.run([sys.executable, "-m", "placet.journal", str(path)], env=env, input=json.dumps(SCHEMA),
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        code, _, why = done.stdout.partition(" ")
+        error = sqlite3.OperationalError(why.strip() or done.stderr.strip()[-500:])
+        error.sqlite_errorcode = int(code) if code.isdigit() else sqlite3.SQLITE_ERROR
+        raise error
+
+
+def _migrate_here(path: str) -> int:
+    """Migrate to the steps on standard input, as `_migrate_aside` asks; say SQLite's code and words if it fails."""
+    steps = [(name, tuple(statements)) for name, statements in json.load(sys.stdin)]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        try:
+            migrate(connection, steps)
+        except sqlite3.Error as error:
+            sys.stdout.write(f"{_code(error)} {error}")
+            return 1
+    return 0
 
 
 # --- the journal --------------------------------------------------------------------------------------------
@@ -886,7 +916,7 @@ class Journal:
             connection.execute("PRAGMA fullfsync = 1")
             connection.execute("PRAGMA checkpoint_fullfsync = 1")
             if version < len(SCHEMA):
-                migrate(connection, SCHEMA)
+                _migrate_aside(self._path)
                 _version(connection, self._path)  # a newer placet may have been faster
             # SQLite opens a file that it may not write for reading, and says so at the first write only
             connection.execute("BEGIN IMMEDIATE")
@@ -1421,3 +1451,7 @@ def _plainly(error: BaseException) -> str:
 def _rollback(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+if __name__ == "__main__":
+    sys.exit(_migrate_here(sys.argv[1]))

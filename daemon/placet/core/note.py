@@ -22,10 +22,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, assert_never
 
-import tomlkit
 import yaml
-from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import AoT, Table
 
 # libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
 # surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import fails, which
@@ -461,6 +458,11 @@ def _toml_meta(block: str) -> dict[str, Any]:
 
 
 def _toml_layout(block: str) -> _Layout:
+    # Only a note in TOML needs it; it costs 3 MB and 50 ms.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+    from tomlkit.items import AoT, Table
+
     try:
         body = tomlkit.parse(block).body
     except (TOMLKitError, ValueError, RecursionError) as error:

@@ -15,20 +15,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import tomlkit
-from tomlkit.exceptions import ParseError, TOMLKitError
-from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringType, Trivia
-
 from placet.core.errors import PlacetError
 from placet.core.scope import Scope, ScopeProblems, scope_from
-from placet.core.unseen import Fence, commented_lines, fence_at, hidden_characters, lines_of, visible
+from placet.core.unseen import Fence, commented_lines, fence_at, lines_of, visible
 
 _SECTIONS = ("steps", "scope", "risks", "review comments")
 _REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
@@ -668,7 +663,9 @@ class _Reader:
             return tomllib.loads(text, parse_float=_decimal if decimals else float)
         except (ValueError, RecursionError) as error:
             reason = str(error).split(" (at ")[0]
-            line = at + min(_broken_line(text), max(end - at, 1))
+            from placet.core.plan_toml import broken_line
+
+            line = at + min(broken_line(text), max(end - at, 1))
             hint = 'texts need "quotes", lists [brackets]'
             self.problem(line, f"the `toml` block cannot be read here: {reason}; {hint}")
             return None
@@ -697,17 +694,6 @@ def _decimal(text: str) -> Decimal:
         raise ValueError("a number has too large an exponent") from None
 
 
-def _broken_line(text: str) -> int:
-    """Return the line (from 1) at which a TOML text breaks: tomllib says it in words, tomlkit in a number."""
-    try:
-        tomlkit.parse(text)
-    except ParseError as error:
-        return error.line
-    except (TOMLKitError, RecursionError):
-        return 1
-    return 1
-
-
 def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1) -> Plan:
     """Return the plan that a note's text (without frontmatter) states; PlanProblems lists all that is wrong.
 
@@ -722,14 +708,11 @@ def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_l
 
 # --- writing ----------------------------------------------------------------------------------------------
 
-_WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
-_RUN_NOTE = "commands that may run; each entry is an argv prefix"
-_WIDTH = 60
-"""Characters of a list on one line; a longer one is written as one entry a line, for narrow screens."""
-
 
 def render_plan(plan: Plan) -> str:
     """Return the text of a plan, ending in a newline. `parse_plan` of it gives an equal plan."""
+    from placet.core.plan_toml import actions_toml, scope_toml
+
     blocks = [f"# {_escape_heading(plan.title)}", _escape_text(plan.summary), "## Steps"]
     for number, step in enumerate(plan.steps, 1):
         blocks += [f"### {number}. {_escape_heading(step.title)}", _escape_text(step.description)]
@@ -738,8 +721,8 @@ def render_plan(plan: Plan) -> str:
         if step.done_when:
             blocks.append("\n".join(["Done when:", *(f"- {_escape(line)}" for line in step.done_when)]))
         if step.actions:
-            blocks.append(_fenced(_actions(step.actions), "toml"))
-    blocks += ["## Scope", _fenced(_scope(plan.scope), "toml"), "## Risks"]
+            blocks.append(_fenced(actions_toml([(a.tool, a.params) for a in step.actions]), "toml"))
+    blocks += ["## Scope", _fenced(scope_toml(plan.scope), "toml"), "## Risks"]
     blocks.append("\n".join(f"- {_escape(risk)}" for risk in plan.risks) or "None known.")
     for other in plan.others:
         blocks += [f"## {_escape_heading(other.title)}", _escape_text(other.text)]
@@ -752,105 +735,6 @@ def _fenced(text: str, language: str) -> str:
     """Return a code block whose fence is longer than any run of backticks in it."""
     ticks = "`" * max([3, *(len(run) + 1 for run in _RUN.findall(text))])
     return f"{ticks}{language}\n{text.rstrip(chr(10))}\n{ticks}"
-
-
-def _scope(scope: Scope) -> str:
-    document = tomlkit.document()
-    for key, entries, note in (
-        ("write", scope.write, _WRITE_NOTE),
-        ("run", [shlex.join(argv) for argv in scope.run], _RUN_NOTE),
-    ):
-        array = tomlkit.array()
-        for entry in entries:
-            array.append(_string(entry))
-        if sum(len(entry) + 4 for entry in entries) > _WIDTH:
-            document.add(tomlkit.comment(note))
-            array.multiline(multiline=True)
-        else:
-            array.comment(note)
-        document.add(key, array)
-    document.add("network", tomlkit.item(scope.network))
-    if scope.shell:
-        document.add("shell", tomlkit.item(scope.shell))
-    if scope.budget_usd is not None:
-        budget, cent = scope.budget_usd, Decimal("0.01")
-        shown = budget.quantize(cent) if budget % cent == 0 else budget
-        document.add("budget_usd", Float(float(shown), Trivia(), f"{shown:f}"))
-    if scope.max_iterations is not None:
-        document.add("max_iterations", tomlkit.item(scope.max_iterations))
-    return tomlkit.dumps(document)
-
-
-def _actions(actions: Sequence[Action]) -> str:
-    document = tomlkit.document()
-    tables = tomlkit.aot()
-    for action in actions:
-        table = tomlkit.table()
-        table.add("tool", _string(action.tool))
-        params = tomlkit.table()
-        for key, value in action.params.items():
-            text = isinstance(value, str)
-            params.add(_key(key), _string(value, lines=True) if text else _value(value))
-        table.add("params", params)
-        tables.append(table)
-    document.add("actions", tables)
-    return tomlkit.dumps(document)
-
-
-def _key(key: str) -> Key:
-    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
-        return SingleKey(key)
-    return SingleKey(key, KeyType.Basic, original=f'"{_escaped(key)}"')
-
-
-def _value(value: Any) -> Item:
-    """Return a parameter's value on one line."""
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        table = tomlkit.inline_table()
-        for key, inside in value.items():
-            table.append(_key(key), _value(inside))
-        return table
-    if isinstance(value, list | tuple):
-        array = tomlkit.array()
-        for inside in value:
-            array.append(_value(inside))
-        return array
-    item: Item = tomlkit.item(value)
-    return item
-
-
-_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\ufeff": "\\uFEFF"}
-
-
-def _escaped(text: str) -> str:
-    """Return the inside of a TOML basic string in which every character that is not drawn is an escape."""
-    unseen = {at for at, _ in hidden_characters(text)}
-    out = []
-    for at, char in enumerate(text):
-        if char in _SHORT_ESCAPES:
-            out.append(_SHORT_ESCAPES[char])
-        elif at in unseen or char < " " or char == "\x7f":
-            out.append(f"\\u{ord(char):04X}" if ord(char) < 0x10000 else f"\\U{ord(char):08X}")
-        else:
-            out.append(char)
-    return "".join(out)
-
-
-def _string(text: str, *, lines: bool = False) -> String:
-    """Return a TOML string; with `lines` one that keeps its line breaks, so that a reviewer can read it."""
-    inside = _escaped(text)
-    if not lines or "\n" not in text:
-        return String(StringType.SLB, text, inside, Trivia())
-    plain = inside.replace("\\n", "\0").replace("\\t", "\0").replace('\\"', "\0").replace("\\\\", "\0")
-    if "\\" not in plain and "'''" not in text and not text.endswith("'") and ("\\" in text or '"""' in text):
-        return String(StringType.MLL, text, "\n" + text, Trivia())
-    # In a basic string of several lines only backslashes, unseen characters and a third quotation mark are
-    # escaped.
-    shown = re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", '"': '"'}.get(m[1], m[0]), inside)
-    shown = re.sub(r'""(?=")|"$', lambda m: m[0][:-1] + '\\"', shown)
-    return String(StringType.MLB, text, "\n" + shown, Trivia())
 
 
 # --- review comments --------------------------------------------------------------------------------------

@@ -367,6 +367,17 @@ def _matches(pattern: Sequence[_Item[str] | None], segments: Sequence[str]) -> b
     return _run_matches(pattern, segments)
 
 
+def glob_matcher(pattern: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a path (relative, `/` between segments) is matched by one glob, without `!`.
+
+    The globs of `Scope.write`, in time that does not explode. Raises ValueError: what is wrong with the glob.
+    """
+    if (why := _glob_problem(pattern)) or (why := f"{pattern[:200]!r} begins with `!`" if pattern.startswith("!") else ""):
+        raise ValueError(why)
+    compiled = _compiled(pattern)
+    return lambda path: _matches(compiled, path.split("/"))
+
+
 # --- what a command can be turned into -------------------------------------------------------------------
 
 

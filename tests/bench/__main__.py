@@ -1,0 +1,134 @@
+"""`python -m tests.bench`: the figures, each beside a named baseline that is run in the same minute.
+
+Machines are shared and noisy: look at the ratios. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from placet.core.names import QUEUES
+from placet.vault import Vault
+from vaultkit import make_vault, running, until
+
+ROWS: list[tuple[str, str, str]] = []
+
+
+def told(what: str, figure: str, beside: str = "") -> None:
+    print(f"{what:<58} {figure:>18}   {beside}", flush=True)
+
+
+def median_ms(work: Callable[[], object], times: int) -> float:
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        found.append((time.perf_counter() - began) * 1000)
+    return statistics.median(found)
+
+
+def process_ms(*argv: str) -> float:
+    return median_ms(lambda: subprocess.run(argv, check=True, capture_output=True), 9)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="placet-bench-") as name:
+        yield Path(name)
+
+
+def command_line() -> None:
+    bare = process_ms(sys.executable, "-c", "import click")
+    shown = process_ms(sys.executable, "-m", "placet", "--help")
+    told("placet --help", f"{shown:.0f} ms", f"python -c 'import click': {bare:.0f} ms, ratio {shown / bare:.2f}")
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle() -> None:
+    with scratch() as folder:
+        vault = make_vault(folder, ANTHROPIC_API_KEY="x")
+        with running(vault) as process:
+            time.sleep(2)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            resident = int(status.split("VmRSS:")[1].split()[0]) / 1024
+            before = _cpu_s(process.pid)
+            time.sleep(20)
+            used = _cpu_s(process.pid) - before
+        told("idle daemon, memory", f"{resident:.1f} MB")
+        told("idle daemon, CPU over 20 s", f"{used / 20 * 100:.2f} %")
+
+
+def drop_to_detected() -> None:
+    with scratch() as folder:
+        vault = make_vault(folder, ANTHROPIC_API_KEY="x", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+        with running(vault):
+            time.sleep(1)
+            found = []
+            connection = sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)
+            for n in range(60):
+                began = time.perf_counter()
+                vault.drop("Say hello.\n", f"Note {n}.md")
+                sql = "SELECT count(*) FROM activity WHERE action_type = 'request.detected'"
+                while connection.execute(sql).fetchone()[0] <= n:
+                    time.sleep(0.0005)
+                found.append((time.perf_counter() - began) * 1000)
+                time.sleep(0.05)
+            connection.close()
+    found.sort()
+    told("drop to request.detected", f"p50 {found[30]:.0f} ms", f"p99 {found[-1]:.0f} ms (the longest of 60)")
+
+
+def scan_cost() -> None:
+    with scratch() as folder:
+        for count in (10, 2_000):
+            vault = make_vault(folder / str(count))
+            requests = vault.root / "Inbox" / "Requests"
+            for n in range(count):
+                (requests / f"{n}.md").write_text("x")
+            if count == 2_000:
+                for n in range(2_000):
+                    place = vault.root / "Notes" / str(n)
+                    place.mkdir(parents=True)
+                    for k in range(50):
+                        (place / f"{k}.md").touch()
+            with Vault(vault.root) as opened:
+                took = median_ms(lambda opened=opened: opened.scan(QUEUES), 21)
+            bare = median_ms(lambda requests=requests: [e.stat() for e in os.scandir(requests)], 21)
+            beside = f"scandir + lstat of the requests: {bare:.2f} ms, ratio {took / bare:.1f}"
+            told(f"a scan, {count} requests" + (", 100,000 notes elsewhere" if count == 2_000 else ""), f"{took:.2f} ms", beside)
+
+
+def start_up() -> None:
+    with scratch() as folder:
+        vault = make_vault(folder, ANTHROPIC_API_KEY="x")
+        with running(vault):
+            until(lambda: vault.rows("daemon.started"))
+        began = time.perf_counter()
+        with running(vault):
+            took = (time.perf_counter() - began) * 1000
+        bare = process_ms(sys.executable, "-c", "import placet.app")
+        told("start to daemon.started (sandbox probe included)", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
+
+
+def main() -> None:
+    for bench in (command_line, idle, drop_to_detected, scan_cost, start_up):
+        bench()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What holds the repository's promises together: README, CI, the service unit, what is imported when."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vaultkit import make_vault, running
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    extract = re.search(r'bash -c "\$\((.*)\)"$', script, re.MULTILINE)
+    assert extract, "the CI script takes its command out of the README"
+    shown = subprocess.run(["bash", "-c", extract[1]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "pytest" in shown
+    assert "ruff" in shown
+    assert "```" not in shown
+
+
+def test_constraints_name_no_host() -> None:
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_service_unit_is_valid(tmp_path: Path) -> None:
+    unit = tmp_path / "placet@.service"
+    text = (ROOT / "systemd" / "placet@.service").read_text()
+    # The program's place is the person's; systemd checks that it exists.
+    unit.write_text(text.replace("%h/.local/bin/placet", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True,
+                          env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
+    assert "placet@" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]])
+def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -> None:
+    vault = make_vault(tmp_path)
+    code = ("import sys; from placet.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+            "    print('anthropic' in sys.modules, 'httpx2' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code, *command], cwd=vault.root, env=vault.env, capture_output=True, text=True,
+                          check=False)
+    assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path, ANTHROPIC_API_KEY="x")
+    with running(vault) as process:
+        # Not dumpable, so /proc hides more than this from others; size and state stay readable.
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        resident_kb = int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
+    assert resident_kb < 46_080, f"{resident_kb} kB before the first model call"

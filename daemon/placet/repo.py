@@ -51,9 +51,7 @@ _OVERRIDES = (
     "core.fsmonitor=",
     "core.pager=cat",
     "core.editor=false",
-    "core.askPass=false",
     "core.sshCommand=false",
-    "core.alternateRefsCommand=false",
     "credential.helper=",
     "commit.gpgSign=false",
     "log.showSignature=false",
@@ -71,7 +69,6 @@ _OVERRIDES = (
     "core.fsyncMethod=batch",
     "core.quotePath=true",
     "core.ignoreStat=false",
-    "merge.default=text",
     "i18n.commitEncoding=UTF-8",
     "i18n.logOutputEncoding=UTF-8",
 )
@@ -890,17 +887,13 @@ def _since_tip(wt: Worktree, place: _Place) -> tuple[str, list[FileChange], bool
 
 def _snapshot(wt: Worktree, place: _Place) -> tuple[str, str]:
     """Return the branch's commit and the tree of everything in the worktree; its index is left alone."""
-    tip, changes, staged = _since_tip(wt, place)
+    tip, changes, _ = _since_tip(wt, place)
     index = wt.git_dir / "placet-index"
     try:
         # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
         # the same size made within the second of the check-out.
         shutil.copy2(wt.git_dir / "index", index)
-        aside = _with(place, {"GIT_INDEX_FILE": str(index)})
-        if staged:
-            _git(aside, "read-tree", "--reset", tip)
-            _, changes, _ = _status(aside)
-        return tip, _stage(aside, changes)
+        return tip, _stage(_with(place, {"GIT_INDEX_FILE": str(index)}), changes)
     finally:
         index.unlink(missing_ok=True)
 
@@ -1135,7 +1128,7 @@ def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(
         _at(repo), "log", "-z", "--format=%H%x00%s%x00%an%x00%ct", "--no-notes", "--no-mailmap",
-        "--no-show-signature", "--end-of-options", head, f"^{base}",
+        "--end-of-options", head, f"^{base}",
     )
     rows = out.decode("utf-8", "replace").split("\0")
     return [Commit(sha, subject, author, datetime.fromtimestamp(int(at), UTC))
@@ -1153,7 +1146,8 @@ def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
 def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     """Return the paths that would conflict if `theirs` were merged into `ours`; changes no ref or file.
 
-    A file with a merge driver of the repository's own counts as conflicting where both sides changed it.
+    Attributes in the tree (`merge=union`) are not consulted, and a file with a merge driver of the repository's
+    own counts as conflicting where both sides changed it: it foresees too many conflicts rather than too few.
     """
     code, out = _git(
         _neutral(_at(repo)), "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages",
@@ -1169,7 +1163,7 @@ def find_by_trailer(repo: Repo, key: str, value: str, refs: str = "refs/heads/fe
     """
     _, out = _git(
         _at(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)",
-        "--no-notes", "--no-show-signature", "--fixed-strings", f"--grep={key}: {value}", f"--glob={refs}",
+        "--no-notes", "--fixed-strings", f"--grep={key}: {value}", f"--glob={refs}",
         timeout_s=BULK_TIMEOUT_S,
     )
     rows = out.decode("utf-8", "replace").split("\0")

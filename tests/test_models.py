@@ -676,12 +676,12 @@ def test_the_end_of_a_script_says_where(tmp_path):
     over = ask_of(user_turn([text_block("x")]), *said, purpose=Purpose.PLAN)
     with pytest.raises(ModelError) as caught:
         model.reply(over, never)
-    assert caught.value.kind is PERMANENT
+    assert caught.value.kind is ModelErrorKind.BAD_REQUEST
     for words in ("replies.toml", "conversation 2", "after 2 replies", "reply 3"):
         assert words in str(caught.value)
     with pytest.raises(ModelError, match=r"replies\.toml: .* 'revise' .*'add-login'") as caught:
         model.reply(ask_of(purpose=Purpose.REVISE), never)
-    assert caught.value.kind is PERMANENT
+    assert caught.value.kind is ModelErrorKind.BAD_REQUEST
 
 
 def test_a_delay_is_waited_and_can_be_cancelled(tmp_path):

@@ -241,8 +241,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         base, branch = _place(ports, mission, repo, record)
         tree = add_worktree(repo, _path(ports, case), branch, base)
         if record.outcome("branch") is None:
-            record.settle("branch", branch.encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY,
-                                                                branch=branch, base=base))
+            record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
+                                                                Entity.REPOSITORY, branch=branch, base=base))
         work = _Work(ports, mission, record, repo, tree, identity(repo), began, stop)
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
@@ -356,8 +356,8 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     path = _path(ports, case)
     try:
         tree = open_worktree(repo, path, ended.branch, ended.base)
-    except RepositoryChanged:  # gone already
-        tree = Worktree(repo, path, repo.common_dir / "worktrees" / path.name, ended.branch, ended.base)
+    except RepositoryChanged:  # gone already: a crash came while this was done the first time
+        tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
     if ended.ok:

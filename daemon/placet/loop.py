@@ -179,7 +179,7 @@ class Loop:
         self.gone = gone
         if self.dirty:
             self.dirty = False
-            self._decide(frozenset(verdict.looks.missing) - verdict.gone, scan.side_notes)
+            self._decide(frozenset(verdict.looks.missing) - verdict.gone, scan.side_notes, frozenset(unread))
             self._perform()
         self._heartbeat()
         if not self.stopping:
@@ -225,7 +225,7 @@ class Loop:
 
     # --- deciding -------------------------------------------------------------------------------------------
 
-    def _decide(self, leaving: frozenset[str], side_notes: Mapping[str, Found]) -> None:
+    def _decide(self, leaving: frozenset[str], side_notes: Mapping[str, Found], unread: frozenset[str]) -> None:
         # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
         # it is certain that the note is gone.
         present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in leaving}
@@ -261,7 +261,7 @@ class Loop:
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
-        self._explain(notices, side_notes)
+        self._explain(notices, side_notes, unread | leaving)
 
     def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""
@@ -338,11 +338,13 @@ class Loop:
 
     # --- explaining -----------------------------------------------------------------------------------------
 
-    def _explain(self, notices: Mapping[str, str], side_notes: Mapping[str, Found]) -> None:
-        """Make the notes beside people's notes say what is to be said now, and take away those that are answered."""
-        wanted = {f"{PurePosixPath(path).parent}/{side_note_name(PurePosixPath(path).name)}": (path, why)
-                  for path, why in notices.items()}
-        for side in side_notes.keys() - wanted.keys():
+    def _explain(self, notices: Mapping[str, str], side_notes: Mapping[str, Found], unsure: frozenset[str]) -> None:
+        """Make the notes beside people's notes say what is to be said now, and take away those that are answered.
+
+        What was said of the notes `unsure`, which cannot be judged yet, stays as it is.
+        """
+        wanted = {_side_of(path): (path, why) for path, why in notices.items()}
+        for side in side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}:
             self._remove_side_note(side)
         for side, (path, why) in wanted.items():
             text = _side_note(path, why)
@@ -354,7 +356,7 @@ class Loop:
             mark = sha256(text).hexdigest()
             if self.seen.get(path) != mark:
                 self._journal_notice(path, why, mark)
-        for path in self.seen.keys() - notices.keys():
+        for path in self.seen.keys() - notices.keys() - unsure:
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
@@ -675,9 +677,10 @@ _ODD = {
 
 
 def _waiting(postponed: Postponed) -> str:
+    reason = postponed.reason.rstrip(".")
     if postponed.blocked:
-        return f"waiting for somebody to mend the model: {postponed.reason}. It is tried again every minute."
-    return f"waiting for the model: {postponed.reason}. It is tried again in {postponed.after_s:.0f} s."
+        return f"waiting for somebody to mend the model: {reason}. It is tried again every minute."
+    return f"waiting for the model: {reason}. It is tried again in {postponed.after_s:.0f} s."
 
 
 def _places(path: str, case: Case) -> Iterable[str]:
@@ -687,6 +690,11 @@ def _places(path: str, case: Case) -> Iterable[str]:
     yield f"{stem}-{case.trace8}{suffix}"
     for number in range(2, 1000):
         yield f"{stem}-{case.trace8}-{number}{suffix}"
+
+
+def _side_of(path: str) -> str:
+    place = PurePosixPath(path)
+    return f"{place.parent}/{side_note_name(place.name)}"
 
 
 def _side_note(path: str, why: str) -> bytes:

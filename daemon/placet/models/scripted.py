@@ -155,7 +155,7 @@ class ScriptedModel:
         number, conversation = self._conversation_for(ask)
         at = sum(turn.role == "assistant" for turn in ask.turns)
         if at >= len(conversation.reply):
-            raise ModelError(ModelErrorKind.PERMANENT,
+            raise ModelError(ModelErrorKind.BAD_REQUEST,
                              f"{self._path}: conversation {number} ({conversation.purpose}, request"
                              f" {conversation.request!r}) is over after {len(conversation.reply)} replies,"
                              f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.")
@@ -170,7 +170,7 @@ class ScriptedModel:
         for number, conversation in enumerate(self._script.conversation, start=1):
             if conversation.purpose is ask.purpose and fnmatchcase(ask.request_id, conversation.request):
                 return number, conversation
-        raise ModelError(ModelErrorKind.PERMANENT,
+        raise ModelError(ModelErrorKind.BAD_REQUEST,
                          f"{self._path}: no conversation has purpose {ask.purpose.value!r} and a request that"
                          f" fits {ask.request_id!r}. Add one to the file.")
 

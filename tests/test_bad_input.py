@@ -1,0 +1,189 @@
+"""Whatever lies in the vault: a plan or a readable reason, once, and nothing is lost or stops the others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    return vault
+
+
+GOOD: dict[str, bytes] = {
+    "plain.md": b"Do it.\n",
+    "no newline.md": b"Do it.",
+    "crlf.md": b"---\r\npriority: 7\r\n---\r\nDo it.\r\n",
+    "bom.md": b"\xef\xbb\xbf---\npriority: 3\n---\nDo it.\n",
+    "toml.md": b"+++\npriority = 2\n+++\nDo it.\n",
+    "Ünïcode ärger 日本.md": "Mach das. 🎉\n".encode(),
+    "42.md": b"Do it.\n",
+    "notes..md": b"Do it.\n",
+    "rule.md": b"---\n\nA rule on top, then text.\n\n---\n",
+    "new\nline.md": b"Do it.\n",
+    "sub/folder/deep.md": b"Do it.\n",
+    "quote's & $(touch x) `y`.md": b"Do it.\n",
+    ("long " * 48).strip() + ".md": b"Do it.\n",
+    "comment.md": b"---\n# a comment\npriority:   9   # kept\nmine: [1, 2]\n---\nDo it.\n",
+}
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "empty.md": (b"", "empty"),
+    "blank.md": (b" \n\n", "empty"),
+    "broken.md": (b"---\npriority: [1\n---\nDo it.\n", "broken YAML"),
+    "duplicate.md": (b"---\nagent: a\nagent: b\n---\nDo it.\n", "twice"),
+    "binary.md": (bytes(range(256)) * 20, "binary"),
+    "latin.md": "Ärger\n".encode("latin-1"),
+    "big.md": (b"x" * 10_000_000, "large"),
+    "agent.md": (b"---\nagent: nobody\n---\nDo it.\n", "System/Agents/nobody.md"),
+    "portal.md": (b"---\nportal: nowhere\n---\nDo it.\n", "portals.nowhere"),
+    "priority.md": (b"---\npriority: 11\ncomplexity: huge\nbudget_usd: -1\n---\nDo it.\n", "complexity: huge"),
+    "status.md": (b"---\nstatus: pendign\n---\nDo it.\n", "pendign"),
+    "plan (conflicted copy 2026-11-21).md": (b"Do it.\n", "conflict copy"),
+    "x.sync-conflict-20261121-120000-ABCDEFG.md": (b"Do it.\n", "conflict copy"),
+}
+
+
+def test_every_shape_of_request_is_answered_once(vault: TestVault) -> None:
+    requests = vault.root / "Inbox" / "Requests"
+    before: dict[str, bytes] = {}
+    for name, raw in GOOD.items():
+        path = requests / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(raw)
+    for name, entry in BAD.items():
+        raw = entry if isinstance(entry, bytes) else entry[0]
+        (requests / name).write_bytes(raw)
+        before[name] = raw
+    (requests / "folder.md").mkdir()
+    (requests / "link.md").symlink_to("plain.md")
+    os.mkfifo(requests / "fifo.md")
+    for name in (".hidden.md", "x.md.tmp", "~lock.md~", "4913", ".#emacs.md"):
+        (requests / name).write_text("Do it.\n")
+    vault.once()
+    assert len(vault.rows("plan.created")) == len(GOOD), sorted(set(vault.actions()))
+    assert len(vault.notes("Inbox/Plans")) == len(GOOD)
+    for name, raw in GOOD.items():
+        after = (requests / name).read_bytes()
+        assert b"planned" in after, name
+        for line in raw.splitlines(keepends=True):
+            assert line.removeprefix(b"\xef\xbb\xbf") in after, name
+    for name, entry in BAD.items():
+        assert (requests / name).read_bytes() == before[name], f"{name} was changed"
+        side = requests / (name.removesuffix(".md") + ".placet.md")
+        assert side.exists(), f"{name} got no reason"
+        if not isinstance(entry, bytes):
+            assert entry[1].lower() in side.read_text().lower(), side.read_text()
+    for name in ("folder", "link", "fifo"):
+        assert (requests / f"{name}.placet.md").exists(), name
+    told = len(vault.rows("request.invalid"))
+    assert told >= len(BAD)
+    vault.once()
+    assert len(vault.rows("request.invalid")) == told, "each reason is given once"
+    assert len(vault.rows("plan.created")) == len(GOOD)
+
+
+def test_a_reason_goes_when_its_cause_does(vault: TestVault) -> None:
+    path = vault.drop("---\npriority: 11\n---\nDo it.\n", "Do it.md")
+    vault.once()
+    side = path.with_name("Do it.placet.md")
+    assert "priority" in side.read_text()
+    path.write_text("---\npriority: 10\n---\nDo it.\n")
+    vault.once()
+    assert not side.exists()
+    assert vault.plan("do-it").exists()
+
+
+def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    plan = vault.plan()
+    good = plan.read_text()
+    plan.write_text(good.replace("status: review", "status: [review"))
+    vault.once()
+    assert "plan.withdrawn" not in vault.actions()
+    assert "broken YAML" in plan.with_name("say-hello_plan.placet.md").read_text()
+    plan.write_text(good)
+    vault.once()
+    assert not plan.with_name("say-hello_plan.placet.md").exists()
+    vault.approve()
+    vault.once()
+    assert "plan.approved" in vault.actions()
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ('write = ["hello.txt"]', 'write = ["../x"]', ".."),
+    ("## Scope", "## Skope", "scope"),
+    ("### 1. Write it", "Write it", "step"),
+    ("`write_file`", "`rm_rf`", "rm_rf"),
+])
+def test_a_plan_that_cannot_be_carried_out_is_not_approved(vault: TestVault, old: str, new: str, told: str) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    plan = vault.plan()
+    assert old in plan.read_text()
+    plan.write_text(plan.read_text().replace(old, new))
+    vault.approve()
+    vault.once()
+    assert "plan.approved" not in vault.actions()
+    assert not vault.active().exists()
+    back = plan.read_text()
+    assert "Not approved" in back
+    assert told.lower() in back.lower()
+
+
+def test_an_empty_file_in_active_is_explained(vault: TestVault) -> None:
+    (vault.root / "System" / "Active" / "x.md").write_text("")
+    vault.drop("Say hello.\n", "straight.md").rename(vault.root / "System" / "Active" / "straight.md")
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    assert (vault.root / "System" / "Active" / "x.placet.md").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) -> None:
+    plans = vault.root / "Inbox" / "Plans"
+    plans.chmod(0o500)
+    try:
+        vault.drop("Say hello.\n")
+        with running(vault):
+            vault.await_action("plan.created")
+            assert not vault.plan().exists()
+            plans.chmod(0o700)
+            until(lambda: vault.plan().exists(), "the plan")
+    finally:
+        plans.chmod(0o700)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("[model]\nprovider = 'openai'\n", "openai"), ("[modle]\n", "no such setting"), ("[model\n", "not valid TOML"),
+    ("[daemon]\nplans_at_once = 0\n", "plans_at_once"),
+])
+def test_a_wrong_configuration_is_named(vault: TestVault, text: str, told: str) -> None:
+    vault.configure(text)
+    done = vault.cli("run", "--once", check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "placet.toml" in done.stderr or "[model]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unmounted_vault_is_not_an_empty_one(vault: TestVault, tmp_path: Path) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.root.rename(tmp_path / "elsewhere")
+    vault.root.mkdir()
+    done = vault.cli("run", "--once", "--vault", str(vault.root), check=False)
+    assert done.returncode == 2
+    assert "mounted" in done.stderr
+    vault.root.rmdir()
+    (tmp_path / "elsewhere").rename(vault.root)
+    vault.once()
+    assert "plan.withdrawn" not in vault.actions()

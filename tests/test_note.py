@@ -62,11 +62,19 @@ def _stamped_span(raw: bytes, key: str) -> tuple[int, int]:
                 break
             if not blank and (literal or not re.match(r"\s*#", block[n])):
                 last = n
-    else:  # in TOML a value goes on until its brackets are closed
-        while "".join(block[first : last + 1]).count("[") > "".join(block[first : last + 1]).count("]"):
+    else:  # in TOML a value goes on until it can be read
+        while last + 1 < len(block) and not _is_toml("".join(block[first : last + 1])):
             last += 1
     start = len("".join(lines[: 1 + first]).encode())
     return start, start + len("".join(block[first : last + 1]).encode())
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text.replace("\r\n", "\n").replace("\r", "\n"))
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def _differing(a: bytes, b: bytes) -> int:

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,21 @@ from pathlib import Path
 from placet import __version__
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, Config, load
+from placet.core import case as cases
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import Case
 from placet.core.errors import UserError
 from placet.core.names import QUEUES, Folder
 from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.talk import Model, ModelError
+from placet.executor import carry_out
 from placet.journal import AddActivity, CommittedActivity, Journal
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
+from placet.notify import Event, Notice, NotifySettings, send
+from placet.planner import draft
 from placet.sandbox import Level, make_undumpable, probe
 from placet.state import State, vault_state
 from placet.vault import Vault
@@ -142,7 +148,8 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
         ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level)
-        loop = Loop(ports, folder, owner, bell.ring, say)
+        teller = stack.enter_context(_teller(notify_settings(config), vault, say))
+        loop = Loop(ports, folder, owner, bell.ring, say, teller, draft, carry_out)
         loop.load()
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
               sandbox=level.title, provider=config.model.provider, model=config.model.name)
@@ -159,6 +166,41 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
         return Level.NONE
     found = probe()
     return found.level
+
+
+def notify_settings(config: Config) -> NotifySettings:
+    """Return where notices go. Raises UserError (exit code 2) for a way that cannot be used."""
+    return NotifySettings(config.notify.desktop, config.notify.command, config.notify.webhook)
+
+
+_NOTICES = {
+    cases.State.REVIEW: Event.PLAN_WAITS,
+    cases.State.COMPLETED: Event.MISSION_COMPLETED,
+    cases.State.FAILED: Event.MISSION_FAILED,
+}
+"""Transitions that somebody is told of: entering these states."""
+
+
+@contextmanager
+def _teller(settings: NotifySettings, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case], None]]:
+    """Give a function that tells of a case, in a thread of its own: a slow webhook must not slow the loop."""
+    if not settings.is_on:
+        yield lambda _case: None
+        return
+    def told(notice: Notice) -> None:
+        for problem in send(notice, settings):
+            say(problem)
+
+    with ThreadPoolExecutor(1, "notify") as pool:
+        def tell(case: Case) -> None:
+            event = _NOTICES.get(case.state)
+            if event is None:
+                return
+            path = case.report_path if case.state is not cases.State.REVIEW and case.report_path else case.plan_path
+            notice = Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state)
+            pool.submit(told, notice)
+
+        yield tell
 
 
 def prices(config: Config) -> tuple[Price, ...]:

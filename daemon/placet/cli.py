@@ -194,6 +194,62 @@ def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
     _out(path, {"path": path}, as_json=as_json)
 
 
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--comment", "comments", multiple=True, required=True, metavar="C", help="What to change; repeatable.")
+@vault_option
+@json_option
+@_boundary
+def revise(ident: str, comments: tuple[str, ...], vault: str | None, as_json: bool) -> None:
+    """Ask for changes in a plan: write comments into it and set it to needs_revision."""
+    from placet.desk import revise as run
+
+    path = run(_vault(vault), os.environ, ident, comments)
+    _out(path, {"path": path}, as_json=as_json)
+    _say("the agent answers with a new revision")
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@json_option
+@_boundary
+def stop(ident: str, vault: str | None, as_json: bool) -> None:
+    """Stop a mission at the next safe point: move its plan back to Inbox/Plans."""
+    from placet.desk import stop as run
+
+    path = run(_vault(vault), os.environ, ident)
+    _out(path, {"path": path}, as_json=as_json)
+    _say("the mission stops at the next safe point, with a report")
+
+
+@main.command()
+@_boundary
+def states() -> None:
+    """Draw the life cycle of a request as a Mermaid diagram."""
+    from placet.core.case import diagram
+
+    click.echo(diagram(), nl=False)
+
+
+@main.group()
+def notify() -> None:
+    """Notices: that a plan waits, a mission ended, something needs you."""
+
+
+@notify.command("test")
+@vault_option
+@_boundary
+def notify_test(vault: str | None) -> None:
+    """Send a notice every way that is on in System/placet.toml."""
+    from placet.desk import notify_test as run
+
+    problems = run(_vault(vault))
+    if problems:
+        raise UserError("\n  ".join(problems), "Mend [notify] in System/placet.toml, then try again.")
+    _say("sent")
+
+
 @main.group(invoke_without_command=True)
 @click.option("--trace", metavar="ID", help="Only this request's rows: a request_id or the beginning of a trace_id.")
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")

@@ -76,6 +76,14 @@ class SandboxTable(_Table):
     sandbox: Literal["auto", "none"] = "auto"
 
 
+class NotifyTable(_Table):
+    """Where notices go: a plan waits, a mission ended, something needs a person."""
+
+    desktop: bool = False
+    command: tuple[str, ...] = ()
+    webhook: str = Field(default="", pattern=r"^$|^https?://\S+$")
+
+
 class PortalTable(_Table):
     """A repository that requests may name."""
 
@@ -90,6 +98,7 @@ class Config(_Table):
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
     commands: SandboxTable = SandboxTable()
+    notify: NotifyTable = NotifyTable()
     portals: dict[str, PortalTable] = Field(default_factory=dict)
 
 

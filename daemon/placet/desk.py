@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from placet.clock import Clock
 from placet.config import load
 from placet.core.case import CASE_JSON, Case, State
 from placet.core.errors import UserError
-from placet.core.names import Folder, active_name, rejected_name
-from placet.core.note import Frontmatter, UnsafeEdit, stamp
+from placet.core.names import Folder, active_name, plan_name, rejected_name
+from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
+from placet.core.plan import with_comment
 from placet.core.request import title_of
 from placet.journal import CommittedActivity, Reader, open_reader, query
 from placet.lease import lock_holder
+from placet.notify import Event, Notice, NotifySettings, send
 from placet.state import vault_state
-from placet.vault import AlreadyThere, Changed, Gone, Vault
+from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
 
 FOLLOW_STEP_S = 0.2
 
@@ -69,6 +72,46 @@ def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
                  {"rejected_by": _user(), "rejection_reason": reason})
 
 
+def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str]) -> str:
+    """Write review comments into a plan and ask for a revision; return the plan's path."""
+    with _reader(vault, env) as reader:
+        case = find(reader, ident)
+    if case.state not in (State.REVIEW, State.REVISING):
+        raise UserError(f"{case.request_id} is {case.state}, so there is no plan to comment on.",
+                        f"Look at it: placet show {case.request_id}", exit_code=3)
+    who = _user()
+    at = Clock().now()
+
+    def commented(raw: bytes) -> bytes:
+        body = text = read_note(raw).body
+        for remark in remarks:
+            text = with_comment(text, remark, who, at)
+        head = raw[:len(raw) - len(body.encode())]
+        return stamp(head + text.encode(), {"status": "needs_revision", "reviewed_by": who})
+
+    return _change(vault, case, commented, case.plan_path)
+
+
+def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
+    """Take an approved or running plan back to Inbox/Plans, which stops its mission; return where it is now."""
+    with _reader(vault, env) as reader:
+        case = find(reader, ident)
+    if case.state not in (State.APPROVED, State.RUNNING):
+        raise UserError(f"{case.request_id} is {case.state}, so there is nothing to stop.",
+                        f"Look at it: placet show {case.request_id}", exit_code=3)
+    return _change(vault, case, lambda raw: raw, f"{Folder.PLANS}/{plan_name(case.request_id)}")
+
+
+def notify_test(vault: Path) -> tuple[str, ...]:
+    """Send a notice every way that is on; return what went wrong."""
+    table = load(vault).notify
+    settings = NotifySettings(table.desktop, table.command, table.webhook)
+    if not settings.is_on:
+        raise UserError("No way of notifying is on.", "Set desktop, command or webhook under [notify] in System/placet.toml.",
+                        exit_code=2)
+    return send(Notice(Event.TEST, "", "", vault.name, "Home.md"), settings)
+
+
 def _must_await(case: Case, done: str) -> None:
     if case.state in (State.REVIEW, State.REVISING) or (case.state is State.FAILED and case.plan_path):
         return
@@ -77,14 +120,20 @@ def _must_await(case: Case, done: str) -> None:
 
 
 def _move(vault: Path, case: Case, target: str, changes: Mapping[str, str]) -> str:
+    return _change(vault, case, lambda raw: stamp(raw, changes), target)
+
+
+def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str) -> str:
+    """Change the case's plan and move it to `target`, believing in what was read; return `target`."""
     with Vault(vault) as folder:
         for _ in range(5):
             try:
                 raw, _fingerprint = folder.read(case.plan_path)
-                text = stamp(raw, changes)
+                text = change(raw)
                 folder.replace(case.plan_path, sha256(raw).hexdigest(), text)
-                folder.move(case.plan_path, target, sha256(text).hexdigest())
-            except Changed:
+                if target != case.plan_path:
+                    folder.move(case.plan_path, target, sha256(text).hexdigest())
+            except (Changed, NotSettled):
                 continue
             except Gone as error:
                 raise UserError(f"{case.plan_path} is not there any more.", f"Look at it: placet show {case.request_id}") from error
@@ -192,10 +241,11 @@ def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
     for row in rows:
         data = row.details
         if row.action_type == "execution.started":
-            step = of = turns = 0
+            step = turns = 0
+            of = data["steps"]
             cost = 0.0
         elif row.action_type == "step.completed":
-            step, of = data["step"], data["of"]
+            step = data["step"]
         elif row.action_type == "model.called" and data.get("purpose") == "execute":
             turns += 1
             cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]

@@ -23,6 +23,7 @@ from placet.core.case import (
     COMMAND_JSON,
     PLAN_STAMPS,
     REQUEST_STAMPS,
+    WORKING,
     Case,
     Complexity,
     Decision,
@@ -46,11 +47,11 @@ from placet.core.mission import Ended
 from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note_name, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan import parse_plan
+from placet.core.plan import diff_callout, parse_plan
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
 from placet.core.settle import Looks, look
 from placet.dialogue import Interrupted, Postponed
-from placet.executor import Mission, broken, carry_out
+from placet.executor import Mission, broken
 from placet.journal import (
     AcquireLease,
     AddActivity,
@@ -69,10 +70,10 @@ from placet.journal import (
     RenewLease,
     Write,
 )
-from placet.planner import Assignment, draft
+from placet.planner import Assignment
 from placet.report import Circumstances, outcome_of
 from placet.tools import PLANNABLE
-from placet.vault import AlreadyThere, Changed, Found, Gone, NotAFile, NotSettled, TooLarge, Vault, VaultTrouble
+from placet.vault import AlreadyThere, Changed, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 from placet.vault import Kind as FileKind
 from placet.watch import Mode
 from placet.workshop import Ports
@@ -117,13 +118,20 @@ class Tick:
 
 @dataclass(slots=True)
 class Loop:
-    """The daemon's state between ticks. Everything in it can be built again from the vault and the journal."""
+    """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
+
+    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state;
+    `draft` and `carry_out` are the workers.
+    """
 
     ports: Ports
     vault: Vault
     owner: Owner
     ring: Callable[[], None]
     say: Callable[[str], None]
+    tell: Callable[[Case], None]
+    draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
+    carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     looks: Looks = field(default_factory=Looks)
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
@@ -211,7 +219,8 @@ class Loop:
                 continue
             if (original := conflict_of(PurePosixPath(path).name)) is not None:
                 self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                                  "nothing. Compare the two, put what you want to keep into one, and delete the other.")
+                                  "nothing. Compare the two, put what you want to keep into one, and delete the other."
+                                  + self._difference(f"{PurePosixPath(path).parent}/{original}", path))
                 continue
             try:
                 raw, _ = self.vault.read(path)
@@ -222,6 +231,14 @@ class Loop:
                 self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
             except (NotAFile, VaultTrouble) as error:
                 self.odd[path] = f"This file cannot be read: {error}"
+
+    def _difference(self, original: str, copy: str) -> str:
+        """Return how two notes differ, for the note that explains a copy; empty where one cannot be read."""
+        try:
+            old, new = (self.vault.read(path)[0].decode(errors="replace") for path in (original, copy))
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return ""
+        return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
 
     # --- deciding -------------------------------------------------------------------------------------------
 
@@ -329,11 +346,14 @@ class Loop:
             *writes,
         ]
         committed = self.ports.journal.commit(batch, durable=bool(decision.commands))
+        before = self.cases.get(case.trace_id)
         self.cases[case.trace_id] = replace(case, version=case.version + 1)
         self.commands += [PendingCommand(number, case.trace_id, COMMAND_JSON.dump_json(command).decode(), 0, "", "")
                           for number, command in zip(committed.outbox, decision.commands, strict=True)]
         self.not_before.pop(case.trace_id, None)
         self.dirty = True
+        if before is not None and before.state is not case.state:
+            self.tell(case)
         return committed
 
     # --- explaining -----------------------------------------------------------------------------------------
@@ -506,7 +526,7 @@ class Loop:
         for job in self.jobs.values():
             free[job.planning] -= 1
         due = [c for c in self.cases.values()
-               if c.state in _TURN and c.trace_id not in self.jobs and c.trace_id not in busy
+               if c.state in WORKING and c.trace_id not in self.jobs and c.trace_id not in busy
                and self.not_before.get(c.trace_id, (now, None))[0] <= now]
         for case in sorted(due, key=lambda c: (-c.priority, c.since, c.request_id)):
             planning = case.state in (State.PLANNING, State.REVISING)
@@ -520,7 +540,7 @@ class Loop:
         current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
         assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, case.failure)
-        self._run(job, lambda: draft(self.ports, assignment, job.cancel.is_set))
+        self._run(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
 
     def _start_mission(self, case: Case) -> None:
         raw = self._text(case.approved_digest)
@@ -530,7 +550,9 @@ class Loop:
         # The vault's lock proves that no other daemon lives here, so a lease of this machine that is still held is a dead one's.
         gone = lease.token if lease is not None and lease.held and lease.owner.host == self.owner.host else None
         acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
-        facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision}
+        plan = parse_plan(note.body, PLANNABLE)
+        facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision,
+                 "steps": len(plan.steps)}
         if case.state is State.APPROVED:
             committed = self._apply(case, Started(case.generation, facts), acquire)
             assert committed is not None, "an approved case can always be started"
@@ -540,7 +562,7 @@ class Loop:
         case = self.cases[case.trace_id]
         token = committed.token
         self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])
-        mission = Mission(case, parse_plan(note.body, PLANNABLE),
+        mission = Mission(case, plan,
                           Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)), token,
                           str(note.meta.get("base_commit") or ""))
         job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
@@ -552,7 +574,7 @@ class Loop:
         """Carry a mission out and write its report (in the worker's thread)."""
         ports = self.ports
         try:
-            ended = carry_out(ports, mission, job.cancel.is_set, lambda: job.stop)
+            ended = self.carry_out(ports, mission, job.cancel.is_set, lambda: job.stop)
         except (Interrupted, Postponed, LeaseLost):
             raise
         except Exception as error:
@@ -658,7 +680,7 @@ class Loop:
         if self.jobs:
             waits.append(HEARTBEAT_S)
         idle = not self.dirty and settle_in_s is None and not self.jobs and not self.commands and not any(
-            c.state in _TURN and c.trace_id not in self.not_before for c in self.cases.values())
+            c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values())
         waiting = tuple(f"{self.cases[t].request_id}: {_waiting(p)}" for t, (_, p) in self.not_before.items())
         waiting += tuple(c.error for c in self.commands if c.error)
         return Tick(max(0.0, min(waits)), idle, waiting)
@@ -668,7 +690,6 @@ SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
-_TURN = frozenset({State.PLANNING, State.REVISING, State.APPROVED, State.RUNNING})
 _ODD = {
     FileKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
     FileKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
@@ -699,6 +720,7 @@ def _side_of(path: str) -> str:
 
 def _side_note(path: str, why: str) -> bytes:
     name = PurePosixPath(path).name
-    lines = "\n".join(f"> - {line}" for line in why.splitlines())
-    return (f"> [!warning] placet cannot use `{name}`\n{lines}\n\nThis note disappears by itself when that is mended.\n").encode(
-        errors="surrogateescape")
+    words, callout, rest = why.partition("\n> [!")
+    parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
+             f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
+    return "\n\n".join(part for part in parts if part).encode(errors="surrogateescape")

@@ -47,7 +47,7 @@ def status_text(found: Mapping[str, Any]) -> str:
 def _detail(case: Mapping[str, Any]) -> str:
     if progress := case.get("progress"):
         cost = "cost unknown" if progress["cost_usd"] is None else f"${progress['cost_usd']:.4f}"
-        return f": step {progress['step']} of {progress['of'] or '?'}, {progress['iterations']} iterations, {cost}"
+        return f": step {progress['step']} of {progress['of']}, {progress['iterations']} iterations, {cost}"
     if case["state"] == "failed":
         return f": {visible(case['failure'].splitlines()[0][:150])}" if case["failure"] else ""
     if case["state"] == "review":

@@ -133,6 +133,16 @@ WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
 
 
+def diagram() -> str:
+    """Return `TABLE` as a Mermaid state diagram: one arrow for each pair of states, with all that leads along it."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (source, kind), target in TABLE.items():
+        if source is not target:
+            arrows.setdefault((source.value if source is not None else "[*]", target.value), []).append(kind.value)
+    lines = [f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()]
+    return "\n".join(["stateDiagram-v2", *lines]) + "\n"
+
+
 class Complexity(StrEnum):
     """How large a request is; the iteration limit follows from it."""
 

@@ -7,15 +7,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placet import __version__
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, Config, load
+from placet.config import CONFIG_PATH, Config, load, write_setting
 from placet.core import case as cases
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case
@@ -25,7 +25,7 @@ from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.talk import Model, ModelError
 from placet.executor import carry_out
-from placet.journal import AddActivity, CommittedActivity, Journal
+from placet.journal import AddActivity, Journal
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
@@ -114,9 +114,11 @@ MAX_WAIT_S = 10.0
 
 
 @contextmanager
-def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
-           on_rows: Callable[[Sequence[CommittedActivity]], None] | None = None) -> Iterator[Daemon]:
-    """Take a vault over: configuration, lock, journal, watches. Raises UserError where something stands in the way."""
+def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, take_over: bool = False) -> Iterator[Daemon]:
+    """Take a vault up: configuration, lock, journal, watches. Raises UserError where something stands in the way.
+
+    `take_over` claims a vault that another machine's daemon works on.
+    """
     make_undumpable()
     if not (vault / CONFIG_PATH).is_file():
         raise UserError(f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
@@ -129,13 +131,14 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
     owner = this_process()
     with ExitStack() as stack:
         stack.enter_context(VaultLock(state.lock, owner, clock.now()))
+        _claim(vault, config, socket.gethostname(), say, take_over=take_over)
         folder = stack.enter_context(Vault(vault))
         folder.ensure_folders()
         folder.sweep_temporaries()
         if not folder.has_marker():
             folder.create_marker(os.urandom(16).hex())
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                                              on_trouble=say, on_rows=on_rows))
+                                              on_trouble=say))
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun. Cases are taken up again from "
                 "the vault's notes.")
@@ -148,8 +151,10 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
         ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level)
+        if config.daemon.paused:
+            say("Paused: no new work is taken up until `placet resume`.")
         teller = stack.enter_context(_teller(notify_settings(config), vault, say))
-        loop = Loop(ports, folder, owner, bell.ring, say, teller, draft, carry_out)
+        loop = Loop(ports, folder, owner, bell.ring, say, teller, _reloader(vault, env, say), draft, carry_out)
         loop.load()
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
               sandbox=level.title, provider=config.model.provider, model=config.model.name)
@@ -166,6 +171,51 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
         return Level.NONE
     found = probe()
     return found.level
+
+
+def _reloader(vault: Path, env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[Ports], Ports]:
+    """Return a function that takes a changed configuration up; one that cannot be used is said once and not taken."""
+    path = vault / CONFIG_PATH
+    seen = [_stat(path)]
+
+    def reload(ports: Ports) -> Ports:
+        now = _stat(path)
+        if now == seen[0] or now is None:
+            return ports
+        seen[0] = now
+        try:
+            config = load(vault)
+        except UserError as error:
+            say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
+            return ports
+        if (config.daemon.watch, config.commands, config.notify) != (
+                ports.config.daemon.watch, ports.config.commands, ports.config.notify):
+            say("The configuration changed; `watch`, [commands] and [notify] are taken up by the next start.")
+        opener = ports.open_model if config.model == ports.config.model else _model_opener(config, vault, env)
+        return replace(ports, config=config, open_model=opener, prices=prices(config))
+
+    return reload
+
+
+def _stat(path: Path) -> tuple[int, int, int] | None:
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool) -> None:
+    """Make sure that this machine's daemon is the one that works on the vault. Raises UserError for another machine's."""
+    if config.vault.host == host:
+        return
+    if config.vault.host and not take_over:
+        raise UserError(
+            f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
+            "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over")
+    write_setting(vault, "vault", "host", host)
+    if config.vault.host:
+        say(f"Taken over from {config.vault.host}.")
 
 
 def notify_settings(config: Config) -> NotifySettings:

@@ -86,12 +86,13 @@ def init(folder: str) -> None:
 @main.command()
 @vault_option
 @click.option("--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit.")
+@click.option("--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed.")
 @_boundary
-def run(vault: str | None, once: bool) -> None:
+def run(vault: str | None, once: bool, take_over: bool) -> None:
     """Run the daemon in the foreground."""
     from placet.app import daemon
 
-    with daemon(_vault(vault), os.environ, _say) as running:
+    with daemon(_vault(vault), os.environ, _say, take_over=take_over) as running:
         if not once:
             _say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C")
             running.run()
@@ -224,6 +225,54 @@ def stop(ident: str, vault: str | None, as_json: bool) -> None:
 
 
 @main.command()
+@vault_option
+@_boundary
+def pause(vault: str | None) -> None:
+    """Take up no new work; missions under way come to their end. Nothing is forgotten."""
+    from placet.config import write_setting
+
+    write_setting(_vault(vault), "daemon", "paused", value=True)
+    _say("paused; go on with: placet resume")
+
+
+@main.command()
+@vault_option
+@_boundary
+def resume(vault: str | None) -> None:
+    """Take work up again after `placet pause`."""
+    from placet.config import write_setting
+
+    write_setting(_vault(vault), "daemon", "paused", value=False)
+    _say("resumed")
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD…")
+@click.option("--network", is_flag=True, help="With the network, as a scope with `network = true` has it.")
+@_boundary
+def sandbox(command: tuple[str, ...], network: bool) -> None:
+    """Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree."""
+    from placet.desk import in_sandbox
+
+    sys.exit(in_sandbox(Path.cwd(), command, network=network, say=_say))
+
+
+@main.command()
+@vault_option
+@json_option
+@_boundary
+def doctor(vault: str | None, as_json: bool) -> None:
+    """Look at everything that placet needs, and say what is missing and what helps."""
+    from placet.desk import doctor as run
+    from placet.show import doctor_text
+
+    found = run(_vault(vault), os.environ)
+    _out(doctor_text(found), found, as_json=as_json)
+    if any(line["state"] == "bad" for line in found):
+        sys.exit(1)
+
+
+@main.command()
 @_boundary
 def states() -> None:
     """Draw the life cycle of a request as a Mermaid diagram."""
@@ -275,6 +324,35 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
         return
     for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow):
         click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
+
+
+@journal.command("verify")
+@vault_option
+@click.pass_obj
+@_boundary
+def journal_verify(outer: str | None, vault: str | None) -> None:
+    """Check that no row was changed, taken out or put in; name the first one that does not fit."""
+    from placet.journal import verify
+    from placet.state import vault_state
+
+    bad = verify(vault_state(_vault(vault or outer), os.environ).journal)
+    if bad is not None:
+        raise UserError(f"row {bad.id} does not fit: {bad.reason}", "Rows before it are as they were written.")
+    _say("every row is as it was written")
+
+
+@journal.command("backup")
+@click.argument("target", type=click.Path())
+@vault_option
+@click.pass_obj
+@_boundary
+def journal_backup(outer: str | None, target: str, vault: str | None) -> None:
+    """Copy the journal to TARGET, with the texts it names, while the daemon goes on."""
+    from placet.journal import backup
+    from placet.state import vault_state
+
+    backup(vault_state(_vault(vault or outer), os.environ).journal, Path(target).expanduser().absolute())
+    click.echo(target)
 
 
 @journal.command("path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from datetime import date
 from decimal import Decimal
@@ -22,6 +23,7 @@ class _Table(BaseModel):
 class VaultTable(_Table):
     """How notes are written."""
 
+    host: str = ""
     frontmatter: Literal["yaml", "toml"] = "yaml"
     default_agent: str = "default"
 
@@ -29,6 +31,7 @@ class VaultTable(_Table):
 class DaemonTable(_Table):
     """How the daemon works."""
 
+    paused: bool = False
     watch: Literal["auto", "events", "polling"] = "auto"
     scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
     plans_at_once: int = Field(default=2, ge=1, le=32)
@@ -123,6 +126,25 @@ def load(vault: Path) -> Config:
         raise UserError(f"{path} has settings that cannot be used:\n" + "\n".join(lines),
                         "Mend or remove these lines; `placet init` writes a file with every setting explained beside "
                         "an existing one.", exit_code=2) from error
+
+
+def write_setting(vault: Path, table: str, key: str, value: str | bool) -> None:
+    """Set one setting in a vault's configuration; every other byte of the file stays as it is.
+
+    Raises UserError where the file cannot be read or written, or is no TOML.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = vault / CONFIG_PATH
+    try:
+        document = tomlkit.parse(path.read_bytes().decode())
+        document.setdefault(table, tomlkit.table())[key] = value
+        aside = path.with_name(f".placet-{os.getpid()}.tmp")
+        aside.write_bytes(tomlkit.dumps(document).encode())
+        aside.replace(path)
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise UserError(f"{path} cannot be changed: {error}", f"Write `{key}` under [{table}] by hand.") from error
 
 
 def _said(kind: str, message: str) -> str:

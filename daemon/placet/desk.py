@@ -7,6 +7,7 @@ through a read-only connection; nothing here writes the journal.
 from __future__ import annotations
 
 import getpass
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -14,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from placet.clock import Clock
-from placet.config import load
-from placet.core.case import CASE_JSON, Case, State
+from placet.config import load, portal_path
+from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import Folder, active_name, plan_name, rejected_name
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.core.plan import with_comment
 from placet.core.request import title_of
-from placet.journal import CommittedActivity, Reader, open_reader, query
+from placet.core.talk import ModelError
+from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
+from placet.models import ModelSettings, open_model
 from placet.notify import Event, Notice, NotifySettings, send
+from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
 from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
 
@@ -102,6 +106,67 @@ def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
     return _change(vault, case, lambda raw: raw, f"{Folder.PLANS}/{plan_name(case.request_id)}")
 
 
+def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callable[[str], None]) -> int:
+    """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is; return its exit code."""
+    level = probe().level
+    if level is Level.NONE:
+        raise UserError("This machine has no sandbox.", "Install bubblewrap; `placet doctor` says what is missing.")
+    say(f"{level.title} (level {int(level)} of 3)")
+    return exec_in_box(argv, Box(folder.resolve(), network=network), level)
+
+
+def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return what placet needs, each with `state` good, warn or bad, what was found, and what helps."""
+    lines: list[dict[str, str]] = []
+
+    def line(what: str, state: str, found: str, helps: str = "") -> None:
+        lines.append({"what": what, "state": state, "found": found, "helps": helps})
+
+    config = load(vault)
+    state = vault_state(vault, env)
+    line("vault", "good", str(vault))
+    line("configuration", "good", "every setting can be used")
+    git = shutil.which("git")
+    line("git", "good" if git else "bad", git or "not found", "" if git else "Install git.")
+    wall = probe()
+    open_attacks = [f.attack for f in wall.findings if not f.blocked and f.level is wall.level]
+    gaps = f"; known gaps: {', '.join(open_attacks)}" if open_attacks else ""
+    line("sandbox", "bad" if wall.level is Level.NONE else "good",
+         f"{wall.level.title} (level {int(wall.level)} of 3){gaps}",
+         'Install bubblewrap and allow user namespaces, or write sandbox = "none" under [commands].'
+         if wall.level is Level.NONE else "")
+    provider = config.model.provider
+    if provider == "scripted":
+        line("model", "warn", "scripted: replies are replayed from a file, no model is asked")
+    else:
+        try:
+            open_model(ModelSettings(provider, config.model.name, config.model.base_url), env)
+        except ModelError as error:
+            line("model", "bad", str(error))
+        else:
+            line("model", "good", f"{config.model.name} ({provider}); its key is set")
+    for name, portal in config.portals.items():
+        place = portal_path(vault, config, name)
+        line(f"portal {name}", "good" if place.is_dir() else "bad", str(place), "" if place.is_dir() else f"Mend {portal.path}.")
+    holder = lock_holder(state.lock)
+    line("daemon", "good" if holder else "warn", f"running: {holder}" if holder else "not running", "" if holder else "placet run")
+    if config.daemon.paused:
+        line("work", "warn", "paused", "placet resume")
+    if state.journal.exists():
+        bad = verify(state.journal)
+        line("journal", "bad" if bad else "good", f"row {bad.id}: {bad.reason}" if bad else str(state.journal))
+        with open_reader(state.journal) as reader:
+            live = {CASE_JSON.validate_json(row.body).trace8 for row in reader.cases() if row.state in WORKING}
+        left = [p.name for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)] \
+            if state.worktrees.is_dir() else []
+        if left:
+            line("worktrees", "warn", f"left over from a crash: {', '.join(sorted(left)[:5])}",
+                 f"Look at them in {state.worktrees}; nothing in them is on a branch that runs.")
+    else:
+        line("journal", "warn", "there is none yet", "placet run")
+    return lines
+
+
 def notify_test(vault: Path) -> tuple[str, ...]:
     """Send a notice every way that is on; return what went wrong."""
     table = load(vault).notify
@@ -172,7 +237,7 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     cases.sort(key=lambda c: c["since"])
     return {
         "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
-        "model": config.model.name, "cases": cases,
+        "model": config.model.name, "paused": config.daemon.paused, "cases": cases,
     }
 
 

@@ -120,8 +120,8 @@ class Tick:
 class Loop:
     """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
 
-    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state;
-    `draft` and `carry_out` are the workers.
+    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state,
+    `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers.
     """
 
     ports: Ports
@@ -130,6 +130,7 @@ class Loop:
     ring: Callable[[], None]
     say: Callable[[str], None]
     tell: Callable[[Case], None]
+    reload: Callable[[Ports], Ports]
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     looks: Looks = field(default_factory=Looks)
@@ -169,6 +170,7 @@ class Loop:
         self.scan_cost_s = clock.monotonic() - began
         if not scan.present:
             return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
+        self.ports = self.reload(self.ports)
         expected = {p for c in self.cases.values() if c.state in _EXPECTING for p in (c.request_path, c.plan_path) if p}
         verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
                        expected=expected, unlisted=[p.path for p in scan.problems])
@@ -190,7 +192,7 @@ class Loop:
             self._decide(frozenset(verdict.looks.missing) - verdict.gone, scan.side_notes, frozenset(unread))
             self._perform()
         self._heartbeat()
-        if not self.stopping:
+        if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
         return self._next(verdict.again_in_s, mode)
 
@@ -679,8 +681,9 @@ class Loop:
             waits.append(0.0)
         if self.jobs:
             waits.append(HEARTBEAT_S)
-        idle = not self.dirty and settle_in_s is None and not self.jobs and not self.commands and not any(
-            c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values())
+        paused = self.ports.config.daemon.paused
+        idle = not self.dirty and settle_in_s is None and not self.jobs and not self.commands and (paused or not any(
+            c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values()))
         waiting = tuple(f"{self.cases[t].request_id}: {_waiting(p)}" for t, (_, p) in self.not_before.items())
         waiting += tuple(c.error for c in self.commands if c.error)
         return Tick(max(0.0, min(waits)), idle, waiting)

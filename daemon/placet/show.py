@@ -35,7 +35,8 @@ def status_text(found: Mapping[str, Any]) -> str:
     """Return `placet status` for people."""
     lines = [f"vault   {found['vault']}",
              f"daemon  {'running: ' + found['daemon'] if found['daemon'] else 'not running (placet run)'}",
-             f"model   {model_line(found['provider'], found['model'])}", ""]
+             f"model   {model_line(found['provider'], found['model'])}",
+             *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []), ""]
     if not found["cases"]:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
     for case in found["cases"]:
@@ -53,6 +54,17 @@ def _detail(case: Mapping[str, Any]) -> str:
     if case["state"] == "review":
         return f": {visible(case['plan'])}"
     return f": {visible(case['branch'])}" if case["branch"] else ""
+
+
+def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
+    """Return `placet doctor` for people."""
+    marks = {"good": colour("ok  ", "green"), "warn": colour("note", "yellow"), "bad": colour("BAD ", "red", bold=True)}
+    lines = []
+    for line in found:
+        lines.append(f"{marks[line['state']]}  {line['what']:<14} {visible(line['found'])}")
+        if line["helps"]:
+            lines.append(f"{'':<21}{visible(line['helps'])}")
+    return "\n".join(lines)
 
 
 def plans_text(found: Sequence[Mapping[str, Any]]) -> str:

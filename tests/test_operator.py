@@ -1,0 +1,112 @@
+"""What whoever runs the daemon does: pause, take over, check, back up, look into the box."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from placet.sandbox import Level, probe
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
+                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                                         ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    return vault
+
+
+def test_a_paused_daemon_takes_nothing_up_and_forgets_nothing(vault: TestVault) -> None:
+    with running(vault):
+        vault.cli("pause")
+        vault.drop("Say hello.\n")
+        vault.await_action("request.detected")
+        assert "paused" in vault.cli("status").stdout
+        assert vault.rows("model.called") == []
+        vault.cli("resume")
+        until(lambda: vault.plan().exists(), "the plan")
+    vault.cli("pause")
+    vault.approve()
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    vault.cli("resume")
+    vault.once()
+    assert "execution.completed" in vault.actions()
+
+
+def test_pausing_changes_one_line_of_the_configuration(vault: TestVault) -> None:
+    path = vault.root / "System" / "placet.toml"
+    before = "# mine\n[daemon]   # kept\nmissions_at_once = 1\n"
+    path.write_text(before)
+    vault.cli("pause")
+    assert path.read_text() == before + "paused = true\n"
+    vault.cli("resume")
+    assert path.read_text() == before + "paused = false\n"
+
+
+def test_a_changed_configuration_is_taken_up_and_a_broken_one_is_not(vault: TestVault) -> None:
+    good = (vault.root / "System" / "placet.toml").read_text()
+    with running(vault):
+        vault.configure(good + "[daemno]\n")
+        vault.drop("Say hello.\n")
+        until(lambda: vault.plan().exists(), "the plan, with the configuration that was good")
+        vault.configure(good + f'[portals.code]\npath = "{vault.root}"\n')
+        vault.drop("---\nportal: code\n---\nSay more.\n", "More.md")
+        until(lambda: vault.plan("more").exists(), "a plan for the new portal")
+
+
+def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    path = vault.root / "System" / "placet.toml"
+    vault.configure('[vault]\nhost = "elsewhere"\n' + path.read_text())
+    done = vault.cli("run", "--once", check=False)
+    assert done.returncode == 1
+    assert "elsewhere" in done.stderr
+    assert "--take-over" in done.stderr
+    assert vault.rows() == []
+    vault.cli("run", "--once", "--take-over")
+    assert vault.plan().exists()
+    vault.once()  # it is ours now
+
+
+def test_the_journal_is_verified_and_backed_up(vault: TestVault, tmp_path: Path) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("journal", "verify")
+    vault.cli("journal", "backup", str(tmp_path / "copy.db"))
+    connection = sqlite3.connect(vault.db)
+    connection.execute("UPDATE activity SET entity_id = 'forged' WHERE id = 2")
+    connection.commit()
+    connection.close()
+    done = vault.cli("journal", "verify", check=False)
+    assert done.returncode == 1
+    assert "row 2 " in done.stderr
+    connection = sqlite3.connect(tmp_path / "copy.db")
+    assert connection.execute("SELECT count(*) FROM activity WHERE entity_id = 'forged'").fetchone() == (0,)
+    connection.close()
+
+
+def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> None:
+    lines = json.loads(vault.cli("doctor", "--json", check=False).stdout)
+    found = {line["what"]: line for line in lines}
+    assert found["git"]["state"] == "good"
+    assert "scripted" in found["model"]["found"]
+    assert found["daemon"]["helps"] == "placet run"
+    vault.configure(f'[portals.gone]\npath = "{vault.root}/nowhere"\n')
+    done = vault.cli("doctor", check=False)
+    assert done.returncode == 1
+    assert "nowhere" in done.stdout
+    assert "ANTHROPIC_API_KEY" in done.stdout
+
+
+@pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no sandbox")
+def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    assert vault.cli("sandbox", "--", "sh", "-c", f"cat {secret}", check=False).returncode != 0
+    assert vault.cli("sandbox", "--", "sh", "-c", "exit 7", check=False).returncode == 7

@@ -20,6 +20,7 @@ from placet.core.errors import UserError
 from placet.core.names import QUEUES, Folder
 from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
+from placet.core.secrets import MIN_LITERAL, environment_secrets
 from placet.core.talk import Model, ModelError
 from placet.journal import AddActivity, CommittedActivity, Journal
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
@@ -141,7 +142,8 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None],
             opener()
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
-        ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level)
+        ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level,
+                      own_secrets(env))
         loop = Loop(ports, folder, owner, bell.ring, say)
         loop.load()
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
@@ -159,6 +161,15 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
         return Level.NONE
     found = probe()
     return found.level
+
+
+def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the daemon itself must keep: secret values of its environment, and the service manager's credentials."""
+    values = list(environment_secrets(env))
+    if folder := env.get("CREDENTIALS_DIRECTORY"):
+        for path in sorted(Path(folder).iterdir()):
+            values.append(path.read_bytes().decode(errors="replace").strip())
+    return tuple(value for value in dict.fromkeys(values) if len(value) >= MIN_LITERAL)
 
 
 def prices(config: Config) -> tuple[Price, ...]:

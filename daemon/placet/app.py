@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,23 +15,23 @@ from pathlib import Path
 from placet import __version__
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, Config, load, write_setting
-from placet.core import case as cases
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.case import Case
+from placet.core.case import Case, State
 from placet.core.errors import UserError
 from placet.core.names import QUEUES, Folder
 from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
+from placet.core.secrets import MIN_LITERAL, environment_secrets
 from placet.core.talk import Model, ModelError
 from placet.executor import carry_out
 from placet.journal import AddActivity, Journal
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
-from placet.notify import Event, Notice, NotifySettings, send
 from placet.planner import draft
 from placet.sandbox import Level, make_undumpable, probe
-from placet.state import State, vault_state
+from placet.state import State as VaultState
+from placet.state import vault_state
 from placet.vault import Vault
 from placet.watch import Bell, Mode
 from placet.workshop import Ports
@@ -61,7 +60,7 @@ class Daemon:
     """A daemon that holds its vault: lock, journal, bell and loop are up."""
 
     vault: Path
-    state: State
+    state: VaultState
     config: Config
     journal: Journal
     bell: Bell
@@ -150,10 +149,11 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             opener()
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
-        ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level)
+        ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level,
+                      own_secrets(env))
         if config.daemon.paused:
             say("Paused: no new work is taken up until `placet resume`.")
-        teller = stack.enter_context(_teller(notify_settings(config), vault, say))
+        teller = stack.enter_context(_teller(config, vault, say))
         loop = Loop(ports, folder, owner, bell.ring, say, teller, _reloader(vault, env, say), draft, carry_out)
         loop.load()
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
@@ -206,51 +206,58 @@ def _stat(path: Path) -> tuple[int, int, int] | None:
 
 
 def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool) -> None:
-    """Make sure that this machine's daemon is the one that works on the vault. Raises UserError for another machine's."""
-    if config.vault.host == host:
+    """Make sure that no other machine's daemon has claimed the vault (`placet init` does). Raises UserError for one that has."""
+    if config.vault.host in ("", host):
         return
-    if config.vault.host and not take_over:
+    if not take_over:
         raise UserError(
             f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
             "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over")
     write_setting(vault, "vault", "host", host)
-    if config.vault.host:
-        say(f"Taken over from {config.vault.host}.")
-
-
-def notify_settings(config: Config) -> NotifySettings:
-    """Return where notices go. Raises UserError (exit code 2) for a way that cannot be used."""
-    return NotifySettings(config.notify.desktop, config.notify.command, config.notify.webhook)
-
-
-_NOTICES = {
-    cases.State.REVIEW: Event.PLAN_WAITS,
-    cases.State.COMPLETED: Event.MISSION_COMPLETED,
-    cases.State.FAILED: Event.MISSION_FAILED,
-}
-"""Transitions that somebody is told of: entering these states."""
+    say(f"Taken over from {config.vault.host}.")
 
 
 @contextmanager
-def _teller(settings: NotifySettings, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case], None]]:
-    """Give a function that tells of a case, in a thread of its own: a slow webhook must not slow the loop."""
-    if not settings.is_on:
+def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case], None]]:
+    """Give a function that tells of a case, in a thread of its own: a slow webhook must not slow the loop.
+
+    Raises UserError (exit code 2) for a way of telling that cannot be used.
+    """
+    table = config.notify
+    if not (table.desktop or table.command or table.webhook):
         yield lambda _case: None
         return
+    # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
+    from concurrent.futures import ThreadPoolExecutor
+
+    from placet.notify import Event, Notice, NotifySettings, send
+
+    settings = NotifySettings(table.desktop, table.command, table.webhook)
+    events = {State.REVIEW: Event.PLAN_WAITS, State.COMPLETED: Event.MISSION_COMPLETED, State.FAILED: Event.MISSION_FAILED}
+
     def told(notice: Notice) -> None:
         for problem in send(notice, settings):
             say(problem)
 
     with ThreadPoolExecutor(1, "notify") as pool:
         def tell(case: Case) -> None:
-            event = _NOTICES.get(case.state)
+            event = events.get(case.state)
             if event is None:
                 return
-            path = case.report_path if case.state is not cases.State.REVIEW and case.report_path else case.plan_path
+            path = case.report_path if case.state is not State.REVIEW and case.report_path else case.plan_path
             notice = Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state)
             pool.submit(told, notice)
 
         yield tell
+
+
+def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the daemon itself must keep: secret values of its environment, and the service manager's credentials."""
+    values = list(environment_secrets(env))
+    if folder := env.get("CREDENTIALS_DIRECTORY"):
+        for path in sorted(Path(folder).iterdir()):
+            values.append(path.read_bytes().decode(errors="replace").strip())
+    return tuple(value for value in dict.fromkeys(values) if len(value) >= MIN_LITERAL)
 
 
 def prices(config: Config) -> tuple[Price, ...]:

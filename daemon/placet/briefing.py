@@ -12,7 +12,7 @@ from placet.confine import Root
 from placet.core.errors import ToolError
 from placet.core.note import read_note
 from placet.core.talk import Purpose
-from placet.tools.base import Tool
+from placet.tools.base import Files, Tool
 
 SEPARATOR = "\n\n---\n\n"
 MAX_PROMPT_NOTE_BYTES = 64 * 1024
@@ -41,7 +41,7 @@ def system_prompt(purpose: Purpose, tools: Mapping[str, Tool[Any]], vault: Root,
     return tuple(blocks)
 
 
-def guidance(worktree: Root) -> str:
+def guidance(worktree: Files) -> str:
     """Return the repository's AGENTS.md, marked as what it is: untrusted; empty if there is none."""
     text = instructions(worktree, "AGENTS.md")
     if not text:
@@ -51,7 +51,7 @@ def guidance(worktree: Root) -> str:
             f'<untrusted name="AGENTS.md">\n{text}\n</untrusted>')
 
 
-def instructions(root: Root, path: str) -> str:
+def instructions(root: Files, path: str) -> str:
     """Return the body of a note of instructions, without its frontmatter; empty if there is none."""
     try:
         raw = root.read(path, limit_bytes=MAX_PROMPT_NOTE_BYTES)

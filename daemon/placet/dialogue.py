@@ -2,7 +2,7 @@
 
 The record is what makes a conversation resumable. Each thing that is done has a key (`reply:3`, `call:3:0`); an
 intent is recorded before it is done and an outcome after. A conversation that is begun again finds the outcomes of
-its earlier life and does not ask or do those things twice.
+its earlier life and does not ask or do those things twice. Reading needs no intent: it may be done twice.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case
 from placet.core.errors import End, PlacetError, Stop
 from placet.core.mission import Spent
-from placet.core.names import show
 from placet.core.price import Price, cost_usd
 from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.secrets import redact
 from placet.core.talk import (
     Ask,
     Model,
@@ -37,7 +37,9 @@ from placet.core.talk import (
     user_turn,
 )
 from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
-from placet.tools.base import Effect, Outcome, Tool, Workplace, dispatch
+from placet.tools import BY_NAME, Toolbox
+from placet.tools.base import Effect, Outcome, Tool, Workplace
+from placet.tools.present import redacted
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -218,14 +220,15 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
     """
     case = record.case
     specs = tuple(tool.spec() for tool in talk.tools.values())
-    turns = [talk.opening]
+    system = tuple(redact(text, place.secrets)[0] for text in talk.system)
+    turns = [Turn(talk.opening.role, tuple(redacted(dict(block), place.secrets) for block in talk.opening.blocks))]
     silent = iteration = 0
     while True:
         iteration += 1
         remarks = watcher.before(iteration, spent)
         if remarks:
             turns[-1] = user_turn([*turns[-1].blocks, *(text_block(r) for r in remarks)])
-        ask = Ask(talk.purpose, case.request_id, case.trace_id, talk.system, specs, tuple(turns), talk.max_tokens)
+        ask = Ask(talk.purpose, case.request_id, case.trace_id, system, specs, tuple(turns), talk.max_tokens)
         reply = ask_model(open_model, ask, f"reply:{iteration}", record, spent, prices=prices, policy=policy,
                           cancelled=place.cancelled)
         _stop_unless_usable(reply)
@@ -234,9 +237,8 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
         if uses:
             silent = 0
             cut = reply.stop_reason is StopReason.MAX_TOKENS
-            results = [_result(use, _call(f"call:{iteration}:{i}", use, talk.tools, place, record, watcher, cut=cut))
-                       for i, use in enumerate(uses)]
-            turns.append(user_turn(results))
+            outcomes = _calls(f"call:{iteration}", uses, talk.tools, place, record, watcher, cut=cut)
+            turns.append(user_turn([_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]))
         elif reply.stop_reason is not StopReason.PAUSE_TURN:
             silent += 1
             if silent > talk.nudges:
@@ -245,39 +247,89 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
             turns.append(user_turn([text_block(talk.nudge)]))
 
 
+def _calls(prefix: str, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
+           watcher: Watcher, *, cut: bool) -> list[Outcome]:
+    """Carry the calls of one turn out, in order; reads that follow one another are done at the same time.
+
+    What they came to is recorded and shown to the watcher in order all the same.
+    """
+    outcomes: list[Outcome] = []
+    ahead: dict[int, _Done] = {}
+    for i, use in enumerate(uses):
+        if i not in ahead and not cut:
+            ahead = _reads_at_once(prefix, uses, i, tools, place, record)
+        outcomes.append(_call(f"{prefix}:{i}", use, tools, place, record, watcher, cut=cut, done=ahead.get(i)))
+    return outcomes
+
+
+_Done = tuple[Outcome, float]
+"""What a call came to, and the milliseconds that it took."""
+
+READERS = 8
+"""Reads that are done at the same time: they wait for the disk, not for a processor."""
+
+
+def _reads_at_once(prefix: str, uses: Sequence[ToolUse], start: int, tools: Mapping[str, Tool[Any]], place: Workplace,
+                   record: Record) -> dict[int, _Done]:
+    """Do the reads from `start` up to the next call that is none at the same time; nothing for fewer than two."""
+    end = start
+    while end < len(uses) and record.outcome(f"{prefix}:{end}") is None and _reads(tools, uses[end]):
+        end += 1
+    if end - start < 2:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor  # here: an idle daemon does without it
+
+    with ThreadPoolExecutor(max_workers=min(READERS, end - start), thread_name_prefix="read") as pool:
+        done = list(pool.map(lambda use: _timed(use, tools, place, record.clock), uses[start:end]))
+    return dict(enumerate(done, start))
+
+
+def _reads(tools: Mapping[str, Tool[Any]], use: ToolUse) -> bool:
+    tool = tools.get(use.name)
+    return tool is not None and tool.effect is Effect.READ
+
+
+def _timed(use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, clock: Clock) -> _Done:
+    began = clock.monotonic()
+    outcome = Toolbox(tools, place).dispatch(use.name, use.input)
+    return outcome, (clock.monotonic() - began) * 1000
+
+
 def _call(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record, watcher: Watcher, *,
-          cut: bool) -> Outcome:
+          cut: bool, done: _Done | None) -> Outcome:
     known = record.outcome(key)
     if known is not None:
         outcome = Outcome(**json.loads(known))
     else:
-        outcome = call_on_record(key, use, tools, place, record) if not cut else CUT_OFF
+        outcome = call_on_record(key, use, tools, place, record, done) if not cut else CUT_OFF
     watcher.saw(use, outcome)
     return outcome
 
 
-def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record) -> Outcome:
-    """Carry a call out between its intent and its outcome, and journal it.
+def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
+                   done: _Done | None = None) -> Outcome:
+    """Carry a call out between its intent and its outcome, and journal it. `done` is a read that was carried out already.
 
     A call that an earlier life began and did not see the end of is repeated where that does no harm (reading, writing
     a whole file, the mission's own controls) and answered as interrupted where it might: half of it may be done.
     """
     tool = tools.get(use.name)
     if record.cut_off(key) and tool is not None and (tool.effect is Effect.EXECUTE or tool.name == "edit_file"):
-        outcome = INTERRUPTED
-        took_ms = 0.0
+        outcome, took_ms = INTERRUPTED, 0.0
+    elif done is not None:
+        outcome, took_ms = done
     else:
-        record.intend(key, json.dumps({"tool": use.name, "input": dict(use.input)}).encode())
-        began = record.clock.monotonic()
-        outcome = dispatch(tools, use, place)
+        if not _reads(tools, use):
+            record.intend(key, json.dumps({"tool": use.name, "input": dict(use.input)}).encode())
+        outcome, took_ms = _timed(use, tools, place, record.clock)
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
-        took_ms = (record.clock.monotonic() - began) * 1000
+    about = target(use, place.secrets)
     if outcome.refused:
-        row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use), error_type=outcome.error_type,
+        row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,
                          ok=False, duration_ms=round(took_ms, 1))
     else:
-        row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=target(use), ok=outcome.ok,
+        row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=about, ok=outcome.ok,
                          error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
                          duration_ms=round(took_ms, 1))
     record.settle(key, json.dumps(asdict(outcome)).encode(), row)
@@ -291,20 +343,18 @@ INTERRUPTED = Outcome(json.dumps({"error": "The daemon was stopped during this c
                       error_type="interrupted")
 
 
-def target(use: ToolUse) -> str:
+def target(use: ToolUse, secrets: Sequence[str] = ()) -> str:
     """Return what a call was about, for a journal row or a report: a path, a command, a pattern; never a content."""
-    given = use.input
-    for name in ("path", "command", "pattern", "step"):
-        if name in given:
-            words = [str(given[name])]
-            if name == "command" and isinstance(given.get("args"), list):
-                words += [str(word) for word in given["args"]]
-            return show(" ".join(words))[:200]
-    return ""
+    tool = BY_NAME.get(use.name)
+    return "" if tool is None else tool.target(use.input, secrets)
 
 
 def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": use.id, "content": outcome.content, "is_error": not outcome.ok}
+    content: str | list[dict[str, Any]] = outcome.content
+    if outcome.image:
+        content = [{"type": "text", "text": outcome.content},
+                   {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": outcome.image}}]
+    return {"type": "tool_result", "tool_use_id": use.id, "content": content, "is_error": not outcome.ok}
 
 
 def _stop_unless_usable(reply: Reply) -> None:

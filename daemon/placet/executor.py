@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.case import Case, Complexity
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
 from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
+from placet.core.names import Folder
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.talk import Purpose, ToolUse, text_block, user_turn
 from placet.dialogue import Conversation, Interrupted, Record, call_on_record, converse, target
@@ -43,6 +45,8 @@ from placet.repo import (
 )
 from placet.tools import BY_NAME, executing
 from placet.tools.base import Effect, Outcome, Workplace
+from placet.tools.commits import blank_secrets, refuse_secrets
+from placet.vault import Vault
 from placet.workshop import Ports, repository, workplace
 
 ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
@@ -89,6 +93,7 @@ class _Work:
     commands: list[CommandRun] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
     last_success: str = ""
+    pictures: list[str] = field(default_factory=list)  # PNGs in base64, for the report
     trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
 
     # --- limits ---------------------------------------------------------------------------------------------
@@ -115,8 +120,10 @@ class _Work:
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         self.calls[use.name] += 1
         tool = BY_NAME.get(use.name)
-        about = target(use)
-        if tool is not None and tool.effect is Effect.EXECUTE and outcome.ok:
+        about = target(use, self.place.secrets if self.place is not None else ())
+        if outcome.image:
+            self.pictures.append(outcome.image)
+        elif tool is not None and tool.effect is Effect.EXECUTE and outcome.ok:
             self.commands.append(CommandRun(about, outcome.exit_code))
         if use.name == "complete_step" and outcome.ok:
             done = json.loads(outcome.content)
@@ -181,7 +188,7 @@ class _Work:
 
     def _literal(self, step: Step, number: int) -> dict[str, Any]:
         assert self.place is not None
-        tools = executing(_named(self.mission.plan))
+        tools = {name: BY_NAME[name] for name in _named(self.mission.plan)}
         for j, action in enumerate(step.actions):
             key = f"literal:{number}:{j}"
             use = ToolUse(key, action.tool, action.params)
@@ -192,7 +199,10 @@ class _Work:
             if self.trouble is not None:
                 raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}",
                            error_type="ToolExecutionError")
-        return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
+        try:
+            return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
+        except ToolError as error:
+            raise Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit") from error
 
     def _commit_step(self, number: int, summary: str) -> str | None:
         """Commit what a step changed in scope; return the commit, None where nothing had changed."""
@@ -213,12 +223,16 @@ class _Work:
         return sha
 
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
-        """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files."""
+        """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
+
+        Raises ToolError, with file and line, for a secret that the commit would add.
+        """
         case = self.mission.case
         scope = self.mission.plan.scope
         paths = [path for path in _touched(self.tree) if scope.allows_write(path)]
         if not paths:
             return None, paths
+        refuse_secrets(self.repo, self.tree, paths)
         message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by)
         return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
@@ -248,6 +262,7 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
                        writable=True) as place:
             work.place = place
             ended = _ended(work, *_work_through(work, place))
+        ended = replace(ended, pictures=_publish(ports, case, work.pictures))
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
         return _clean_up(ports, mission, record, repo, ended)
@@ -292,7 +307,7 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
 
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
     ports, case, plan = work.ports, work.mission.case, work.mission.plan
-    tools = executing(_named(plan))
+    tools = executing(_named(plan), plan.scope, place.level)
     with Root(ports.vault, writable=False) as vault:
         system = system_prompt(Purpose.EXECUTE, tools, vault, case.agent, model=ports.config.model.name,
                                sandbox=place.level.title, repository=case.portal or "the vault itself")
@@ -328,7 +343,11 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                     error_type="ToolExecutionError")
     if stop is None:
         left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
-        sha, paths = work.commit("Finish: " + work.mission.plan.title, "What was left after the last completed step.")
+        try:
+            sha, paths = work.commit("Finish: " + work.mission.plan.title, "What was left after the last completed step.")
+        except ToolError as error:
+            stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
+            sha, work.trouble = None, ("commit", error.as_result())
         if sha is not None:
             work.record.note(work.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
                                              branch=tree.branch, files=len(paths)))
@@ -360,6 +379,8 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
+    if tree.path.exists() and (tree.git_dir / "index").exists():
+        blank_secrets(repo, tree, _touched(tree))
     if ended.ok:
         left = None
         if tree.path.exists() and ended.left_out:
@@ -375,6 +396,16 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
                                                                branch=ended.branch, kept=kept))
     return replace(ended, kept=kept, files=_changed(repo, ended.base, ref) if kept else ())
+
+
+def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ...]:
+    """Put a mission's pictures beside where its report will be; return their names. Safe to repeat after a crash."""
+    names = tuple(f"{case.trace8}_{case.request_id}-{case.generation}-{n}.png" for n in range(1, len(pictures) + 1))
+    if names:
+        with Vault(ports.vault) as vault:
+            for name, picture in zip(names, pictures, strict=True):
+                vault.publish(f"{Folder.REPORTS}/{name}", base64.b64decode(picture))
+    return names
 
 
 def _touched(tree: Worktree) -> list[str]:

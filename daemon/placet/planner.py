@@ -146,7 +146,7 @@ def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, spent: Spe
     case = job.case
     revising = job.current is not None
     purpose = Purpose.REVISE if revising else Purpose.PLAN
-    tools = planning(revising=revising)
+    tools = planning(revising=revising, level=ports.sandbox)
     with Root(ports.vault, writable=False) as vault:
         system = system_prompt(purpose, tools, vault, case.agent, model=ports.config.model.name,
                                sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")

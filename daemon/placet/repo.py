@@ -1124,6 +1124,12 @@ def diff_text(
     return text if len(out) <= max_bytes else f"{text.rstrip(chr(0xFFFD))}\n… (cut after {max_bytes} bytes)\n"
 
 
+def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
+    """Return a file of a commit as it is stored, empty where there is none; no more than `max_bytes` of it."""
+    code, out = _git(_at(repo), "cat-file", "blob", f"{commit}:{path}", ok=(0, 128), max_bytes=max_bytes)
+    return out if code in (0, -9) else b""
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(

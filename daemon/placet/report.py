@@ -57,7 +57,7 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
     case = at.case
     text = _template("mission_report.md").substitute(
         _common(at, ended), summary=_quoted(ended.summary or "Done."),
-        steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended), cost=_cost(ended, at),
+        steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended) + _pictures(ended), cost=_cost(ended, at),
         where=_where(ended))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
@@ -140,6 +140,10 @@ def _commands(ended: Ended) -> str:
     return "\n".join(["| command | exit code |", "|---|---|",
                       *(f"| {_cell(c.command)} | {'ended by force' if c.exit_code is None else c.exit_code} |"
                         for c in ended.commands)])
+
+
+def _pictures(ended: Ended) -> str:
+    return "".join(f"\n\n![[{name}]]" for name in ended.pictures)
 
 
 def _cost(ended: Ended, at: Circumstances) -> str:

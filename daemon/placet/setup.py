@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
+from placet.config import CONFIG_PATH, write_setting
 from placet.core.errors import UserError
 from placet.vault import AlreadyThere, Vault
 
@@ -40,6 +42,9 @@ def init(folder: Path) -> tuple[list[str], list[str]]:
                 (made if vault.publish(name, path.read_bytes()) else kept).append(name)
             except AlreadyThere:
                 kept.append(name)
+        if CONFIG_PATH in made:
+            # The vault is this machine's; a daemon elsewhere that shares it by sync refuses until it is told to take over.
+            write_setting(folder, "vault", "host", socket.gethostname())
         if not vault.has_marker():
             vault.create_marker(os.urandom(16).hex())
     return made, kept

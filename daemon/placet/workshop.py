@@ -22,6 +22,7 @@ from placet.journal import Journal
 from placet.repo import BOT, Repo, init_repo, is_repository, open_repo
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Workplace
+from placet.tools.texts import known_secrets
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/")
 """What a vault's initial commit leaves out, and `.git/info/exclude` keeps out."""
@@ -32,7 +33,7 @@ class Ports:
     """Everything outside that a worker reaches, handed to it by `app`.
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
-    which worktrees are made.
+    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown.
     """
 
     vault: Path
@@ -44,6 +45,7 @@ class Ports:
     prices: Sequence[Price]
     retry: RetryPolicy
     sandbox: Level
+    secrets: tuple[str, ...] = ()
     making: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -83,5 +85,6 @@ def workplace(ports: Ports, repo: Repo, worktree: Path, git_files: Sequence[Path
         root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
         notes = ports.vault / "Knowledge"
         knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
+        secrets = (*ports.secrets, *known_secrets(root), *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
-                        ports.config.commands.sandbox == "none")
+                        ports.config.commands.sandbox == "none", secrets)

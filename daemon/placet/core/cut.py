@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from dataclasses import dataclass
 
 WORDS_KEPT = 1000
 """Words of a result that the model is given; half from each end."""
@@ -11,25 +13,81 @@ CHARS_KEPT = 60_000
 """The same limit for text that has few spaces (one long line of minified code), in characters."""
 
 _WORD = re.compile(r"\S+")
+_JOINS = frozenset("\u200d\ufe0e\ufe0f")  # zero-width joiner, variation selectors
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text without its middle. `words` were left out, from line `first` to line `last` (from 1) of `lines`."""
+
+    head: str
+    tail: str
+    words: int
+    first: int
+    last: int
+    lines: int
+
+    def joined(self, note: str) -> str:
+        """Return beginning and end with a note between them."""
+        return f"{self.head}\n\n[… {note} …]\n\n{self.tail}"
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text with their ends. Only a newline ends one, as in `grep` and in every editor's count."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:
+    """Return the text without its middle if it has more than `words` words (2 or more) or `chars` characters, else None.
+
+    The first and last halves of the words are kept. Whole characters always: a cut is never inside a code point, nor
+    between a letter and its accents.
+    """
+    spans = [m.span() for m in _WORD.finditer(text)]
+    long = len(spans) > words
+    if not long and len(text) <= chars:
+        return None
+    half = words // 2
+    start = spans[half - 1][1] if long else len(text)
+    end = spans[len(spans) - half][0] if long else 0
+    if not long or start + len(text) - end > chars:
+        start = _whole(text, min(start, chars // 2))
+        end = _whole(text, max(end, len(text) - chars // 2))
+    head, tail = text[:start], text[end:]
+    missing = sum(1 for s, e in spans if e > start and s < end)
+    first = head.count("\n") + (2 if text[start:start + 1] == "\n" else 1)
+    last = text.count("\n", 0, end) + (0 if text[end - 1:end] == "\n" else 1)
+    return Cut(head, tail, max(missing, 1), first, max(first, last), len(lines_of(text)))
 
 
 def cut_middle(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, hint: str = "") -> tuple[str, int]:
-    """Return the text, cut in the middle if it has more than `words` words or `chars` characters, and the words cut.
+    """Return the text, cut as by `cut` if it is too long, with a marker for what is missing, and the words left out.
 
-    A cut text keeps its first and last halves and says between them how much is missing and, with `hint`, how to
-    read on. Whole characters always: the cut is between code points, never inside one.
+    `hint` says in the marker how to read on.
     """
-    spans = [m.span() for m in _WORD.finditer(text)]
-    if len(spans) > words:
-        half = words // 2
-        head, tail = text[:spans[half - 1][1]], text[spans[len(spans) - half][0]:]
-    else:
-        head, tail = text, ""
-    if len(head) + len(tail) > chars:
-        head, tail = text[:chars // 2], text[-(chars // 2):]
-    elif not tail:
+    made = cut(text, words=words, chars=chars)
+    if made is None:
         return text, 0
-    missing = len(_WORD.findall(text)) - len(_WORD.findall(head)) - len(_WORD.findall(tail))
-    missing = max(missing, 1)
-    note = f"[… {missing:,} words cut here" + (f"; {hint}" if hint else "") + " …]"
-    return f"{head}\n\n{note}\n\n{tail}", missing
+    return made.joined(f"{made.words:,} words cut here" + (f"; {hint}" if hint else "")), made.words
+
+
+def fold(text: str, width: int) -> str:
+    """Return the text with lines of more than `width` (over 32) characters broken, so that any part has a line number."""
+    out: list[str] = []
+    for line in lines_of(text):
+        at = 0
+        while len(line) - at > width + 1:
+            stop = _whole(line, at + width)
+            out.append(line[at:stop] + "\n")
+            at = stop
+        out.append(line[at:])
+    return "".join(out)
+
+
+def _whole(text: str, at: int) -> int:
+    """Return `at`, moved before the character that it would cut in two; by 32 at most, as no writing needs more."""
+    for _ in range(32):
+        if not 0 < at < len(text) or not (unicodedata.combining(text[at]) or text[at] in _JOINS or text[at - 1] == "\u200d"):
+            break
+        at -= 1
+    return at

@@ -66,7 +66,7 @@ class Ended:
 
     `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the scope), empty where
     there is nothing; `left_out` are changed files outside the scope, which no commit has; `error` is the structured
-    error, if there was one.
+    error, if there was one; `pictures` are the names of image files beside the report.
     """
 
     ok: bool
@@ -90,3 +90,4 @@ class Ended:
     spent: Spent
     duration_s: float
     repository: str
+    pictures: tuple[str, ...] = ()

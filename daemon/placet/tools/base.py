@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placet.confine import Root
-from placet.core.cut import cut_middle
-from placet.core.errors import ToolError
+from placet.confine import Entry
+from placet.core.errors import ToolError, UserError
+from placet.core.names import show
 from placet.core.scope import Scope
-from placet.core.talk import ToolSpec, ToolUse
-from placet.sandbox import Box, Level
+from placet.core.secrets import redact
+from placet.core.talk import ToolSpec
+from placet.sandbox import Box, Level, Ran, run
+from placet.tools.present import Results, Shown, present, redacted
 
 
 class Effect(StrEnum):
@@ -57,40 +60,121 @@ class Control(Protocol):
         ...
 
 
+class Files(Protocol):
+    """One folder and what tools do below it; `placet.confine.Root` is the real one and says what each does and raises."""
+
+    def relative(self, path: str) -> str:
+        """Return the canonical relative path, or raise ToolError."""
+        ...
+
+    def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
+        """Return a file's content."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether something is there."""
+        ...
+
+    def list(self, path: str = ".") -> list[Entry]:
+        """Return what is in a folder."""
+        ...
+
+    def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
+        """Give everything below a folder that is no folder."""
+        ...
+
+    def write(self, path: str, data: bytes) -> int:
+        """Make or replace a file; return its size."""
+        ...
+
+
+class Run(Protocol):
+    """Runs a command in a box; `placet.sandbox.run` is the real one."""
+
+    def __call__(self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]) -> Ran:
+        """Return how it ended; raise ToolError for a command that cannot be, UserError where the box fails."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a path is read: `files` is the folder it is in, `path` the path there, `prefix` what the model's has before it."""
+
+    files: Files
+    path: str
+    prefix: str = ""
+
+    def shown(self, path: str) -> str:
+        """Return a path of `files` as the model names it."""
+        return self.prefix + path
+
+
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """Where tools work, and what they may do there.
 
     `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the vault has none.
-    `box` and `level` are the wall around commands; `unboxed` that a person wrote that none is needed.
+    `box` and `level` are the wall around commands; `unboxed` that a person wrote that none is needed. `secrets` are
+    known values that are redacted wherever they turn up. `results` keeps long results, so that what was cut can be read on.
     """
 
-    root: Root
-    knowledge: Root | None
+    root: Files
+    knowledge: Files | None
     scope: Scope
     box: Box
     level: Level
     control: Control
     cancelled: Callable[[], bool]
     unboxed: bool = False
+    secrets: tuple[str, ...] = ()
+    run: Run = run
+    results: Results = field(default_factory=Results)
 
-    def readable(self, path: str) -> tuple[Root, str]:
-        """Return the root a path is read in and the path there. `Knowledge/…` that the worktree lacks is the vault's."""
+    def readable(self, path: str) -> Spot:
+        """Return where `path` is read. `Knowledge/…` that the worktree lacks is the vault's.
+
+        A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one that was meant.
+        """
         canonical = self.root.relative(path)
         first, _, rest = canonical.partition("/")
         if first == "Knowledge" and self.knowledge is not None and not self.root.exists(canonical):
-            return self.knowledge, rest or "."
-        return self.root, canonical
+            return Spot(self.knowledge, _as_spelt(self.knowledge, rest or "."), "Knowledge/")
+        return Spot(self.root, _as_spelt(self.root, canonical))
 
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.
 
-        Raises ToolError `outside_scope`, which says what would have been allowed.
+        Raises ToolError `outside_scope`, which says what would have been allowed, and `other_spelling` for a name that is
+        there already in another Unicode form: two files that look the same are what nobody wants.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
+        there = _as_spelt(self.root, canonical)
+        if there != canonical:
+            raise ToolError("other_spelling", f"{show(canonical)} exists already in another Unicode form, as {there!a}. "
+                            "Write another file, or leave this one to a person.", existing=there)
         return canonical
+
+
+def _as_spelt(files: Files, path: str) -> str:
+    """Return `path`, or where it is not there the one that is the same but for its Unicode form."""
+    if path.isascii() or files.exists(path):
+        return path
+    here = "."
+    for name in path.split("/"):
+        step = name if here == "." else f"{here}/{name}"
+        if not files.exists(step):
+            try:
+                names = [entry.path.rsplit("/", 1)[-1] for entry in files.list(here)]
+            except ToolError:
+                return path
+            same = [other for other in names if unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)]
+            if len(same) != 1:
+                return path
+            step = same[0] if here == "." else f"{here}/{same[0]}"
+        here = step
+    return here
 
 
 def refusal(said: Mapping[str, Any]) -> ToolError:
@@ -102,24 +186,49 @@ def refusal(said: Mapping[str, Any]) -> ToolError:
 A = TypeVar("A", bound=Args)
 
 
+def _anywhere(_scope: Scope, _level: Level) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
-    """One tool. `about` is what the model reads; `run` returns something that JSON can carry, or raises ToolError."""
+    """One tool. `about` is what the model reads; `run` returns something that `present` can, or raises ToolError.
+
+    `subject` are the arguments that a journal row names. `unusable` says why the tool is of no use with a scope at a
+    level of the sandbox, or "" where it is: one of no use is not offered.
+    """
 
     name: str
     about: str
     args: type[A]
     effect: Effect
     run: Callable[[Workplace, A], Any]
+    subject: tuple[str, ...] = ("path",)
+    unusable: Callable[[Scope, Level], str] = _anywhere
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
         return ToolSpec(self.name, self.about, _schema(self.args))
 
+    def target(self, given: Mapping[str, Any], secrets: Sequence[str] = ()) -> str:
+        """Return what a call is about, for a journal row or a report: a path, a command, a pattern; never a content."""
+        words: list[str] = []
+        for name in self.subject:
+            value = given.get(name)
+            words += [str(word) for word in value] if isinstance(value, list) else [] if value is None else [str(value)]
+        return show(redact(" ".join(words), secrets)[0])[:MAX_TARGET]
+
+
+MAX_TARGET = 200
+"""Characters of a call's target that a journal row holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to. `content` is what the model is given, `words_cut` how much of it was left out."""
+    """What a call came to. `content` is what the model is given, `words_cut` how much of it was left out.
+
+    `image` is a PNG in base64 that goes to the model with it, empty for none.
+    """
 
     content: str
     ok: bool
@@ -127,30 +236,61 @@ class Outcome:
     refused: bool = False
     words_cut: int = 0
     exit_code: int | None = None
+    image: str = ""
 
 
-def dispatch(tools: Mapping[str, Tool[Any]], use: ToolUse, place: Workplace) -> Outcome:
-    """Carry one call out. Never raises ToolError: what went wrong is the result.
+class ToolDispatcher(Protocol):
+    """Carries the calls of an agent out. `Toolbox` is the real one, `InMemoryToolDispatcher` the one for tests of agents."""
 
-    Exceptions by which a control tool leaves the conversation pass through.
-    """
-    try:
-        tool = _known(use.name, tools)
-        result = tool.run(place, _checked(tool, use.input))
-    except ToolError as error:
-        return Outcome(json.dumps(error.as_result(), ensure_ascii=False), ok=False, error_type=error.error_type,
-                       refused=error.refused)
-    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-    text, words = cut_middle(text, hint="narrow the call down, or read a file in parts with offset and limit")
-    exit_code = result.get("exit_code") if isinstance(result, dict) else None
-    return Outcome(text, ok=True, words_cut=words, exit_code=exit_code)
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that can be called, as a model is offered them."""
+        ...
+
+    def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
+        """Carry one call out. What went wrong is the result, never an exception."""
+        ...
 
 
-def _known(name: str, tools: Mapping[str, Tool[Any]]) -> Tool[Any]:
-    if name not in tools:
-        raise ToolError("unknown_tool", f"There is no tool {name!r} here.{_near(name, tools)}", refused=True,
-                        available=sorted(tools))
-    return tools[name]
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The real dispatcher: these tools, at this place of work."""
+
+    tools: Mapping[str, Tool[Any]]
+    place: Workplace
+
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that can be called, as a model is offered them."""
+        return tuple(tool.spec() for tool in self.tools.values())
+
+    def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
+        """Carry one call out. What went wrong is the result, never an exception.
+
+        Only the exceptions by which a control tool leaves the conversation pass through. Known secrets and known formats of
+        tokens are redacted in every result, and in what a control tool is given: it becomes notes and commit messages.
+        """
+        tool = self.tools.get(name)
+        if tool is None:
+            return self.failed(ToolError("unknown_tool", f"There is no tool {name[:100]!r} here.{_near(name, self.tools)}",
+                                         refused=True, available=sorted(self.tools)))
+        if tool.effect is Effect.CONTROL:
+            given = redacted(dict(given), self.place.secrets)
+        try:
+            result = tool.run(self.place, _checked(tool, given))
+        except ToolError as error:
+            return self.failed(error)
+        except UserError as error:  # the box broke: a person must act, and the model must know that it cannot
+            return self.failed(ToolError("sandbox_failed", str(error)))
+        shown = self._shown(result)
+        exit_code = result.get("exit_code") if isinstance(result, dict) else None
+        return Outcome(shown.content, ok=True, words_cut=shown.words_cut, exit_code=exit_code, image=shown.image)
+
+    def failed(self, error: ToolError) -> Outcome:
+        """Return an error as what a call came to."""
+        shown = self._shown(error.as_result())
+        return Outcome(shown.content, ok=False, error_type=error.error_type, refused=error.refused, words_cut=shown.words_cut)
+
+    def _shown(self, result: Any) -> Shown:
+        return present(redacted(result, self.place.secrets), self.place.results)
 
 
 def check_args(tool: Tool[Any], given: Mapping[str, Any]) -> None:
@@ -159,6 +299,13 @@ def check_args(tool: Tool[Any], given: Mapping[str, Any]) -> None:
 
 
 def _checked(tool: Tool[A], given: Mapping[str, Any]) -> A:
+    try:
+        json.dumps({key: value for key, value in given.items() if key != "path"}, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing else may.
+        why = "half of a surrogate pair is no text" if isinstance(error, UnicodeEncodeError) else "they are no JSON"
+        raise ToolError("invalid_arguments", f"{tool.name} was not called: 1 problem(s) in its arguments.",
+                        problems=[f"arguments: {why}"], parameters=sorted(tool.args.model_fields)) from error
     try:
         return tool.args.model_validate(dict(given))
     except ValidationError as error:
@@ -170,8 +317,8 @@ def _checked(tool: Tool[A], given: Mapping[str, Any]) -> A:
                         problems=problems, parameters=names) from error
 
 
-def _near(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+def _near(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word[:100], list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -21,4 +21,4 @@ def _run(place: Workplace, args: CompleteStep) -> dict[str, Any]:
 
 
 TOOL = Tool("complete_step", "Say that a step of the plan is done. What it changed is committed.", CompleteStep,
-            Effect.CONTROL, _run)
+            Effect.CONTROL, _run, subject=("step",))

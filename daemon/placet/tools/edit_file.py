@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from placet.core.errors import ToolError
+from placet.core.secrets import outside, secret_file
 from placet.tools.base import Args, Effect, Tool, Workplace
 
 
@@ -21,12 +22,17 @@ class EditFile(Args):
 
 def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     path = place.writable(args.path)
-    before = place.root.read(path)
-    old, new = args.old.encode(), args.new.encode()
-    if b"\r\n" in before and b"\r\n" not in old:
+    if secret_file(path) is not None:
+        raise ToolError("secret_file", f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. Write "
+                        "it whole, or leave it to a person.", refused=True)
+    before = place.root.read(path).decode("utf-8", "surrogateescape")
+    old, new = args.old, args.new
+    if "\r\n" in before and "\r\n" not in old:
         # The model sees and writes plain newlines; a file with CRLF keeps its own.
-        old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    count = before.count(old)
+        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    # Only between the secrets: else trying pieces of one would tell it letter by letter.
+    pieces = outside(before, place.secrets)
+    count = sum(piece.count(old) for piece, secret in pieces if not secret)
     if count == 0:
         raise ToolError("not_found_in_file", f"{args.path} does not contain the text to replace. Read the file again and "
                                              "copy the text exactly, white space included.")
@@ -35,7 +41,8 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
                                      "set replace_all.", occurrences=count)
     if old == new:
         raise ToolError("no_change", f"old and new are the same: {args.path} was left as it is.")
-    place.root.write(path, before.replace(old, new))
+    after = "".join(piece if secret else piece.replace(old, new) for piece, secret in pieces)
+    place.root.write(path, after.encode("utf-8", "surrogateescape"))
     return {"path": path, "replacements": count}
 
 

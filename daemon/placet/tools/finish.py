@@ -19,4 +19,4 @@ def _run(place: Workplace, args: Finish) -> dict[str, Any]:
     return place.control.finish(args.summary)
 
 
-TOOL = Tool("finish", "End the mission: everything in the plan is done.", Finish, Effect.CONTROL, _run)
+TOOL = Tool("finish", "End the mission: everything in the plan is done.", Finish, Effect.CONTROL, _run, subject=())

@@ -19,4 +19,4 @@ def _run(place: Workplace, args: GiveUp) -> dict[str, Any]:
     return place.control.give_up(args.reason)
 
 
-TOOL = Tool("give_up", "End the mission as a failure: it cannot be done within the plan.", GiveUp, Effect.CONTROL, _run)
+TOOL = Tool("give_up", "End the mission as a failure: it cannot be done within the plan.", GiveUp, Effect.CONTROL, _run, subject=())

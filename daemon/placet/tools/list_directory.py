@@ -16,8 +16,8 @@ class ListDirectory(Args):
 
 
 def _run(place: Workplace, args: ListDirectory) -> list[dict[str, Any]]:
-    root, inner = place.readable(args.path)
-    return [{"name": e.path.rsplit("/", 1)[-1], "type": e.kind, "size": e.size} for e in root.list(inner)]
+    spot = place.readable(args.path)
+    return [{"name": e.path.rsplit("/", 1)[-1], "type": e.kind.value, "size": e.size} for e in spot.files.list(spot.path)]
 
 
 TOOL = Tool("list_directory", "List a folder: names with type and size in bytes.", ListDirectory, Effect.READ, _run)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.sandbox import Level, run
+from placet.sandbox import Level
 from placet.tools.base import Args, Effect, Tool, Workplace, refusal
+
+MAX_WORD_BYTES = 128 * 1024 - 1
+"""Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2))."""
+MAX_WORDS_BYTES = 512 * 1024
+"""All of them together; Linux and macOS pass on at least that many besides the environment."""
 
 
 class RunCommand(Args):
@@ -27,11 +34,20 @@ def _run(place: Workplace, args: RunCommand) -> dict[str, Any]:
     if place.level is Level.NONE and not place.unboxed:
         raise ToolError("no_sandbox", "Commands cannot run here: this machine has no sandbox for them. A person can install "
                         'bubblewrap, or write sandbox = "none" into System/placet.toml.', refused=True)
+    return run_in_box(place, argv, args.timeout_s)
+
+
+def run_in_box(place: Workplace, argv: Sequence[str], timeout_s: float | None = None) -> dict[str, Any]:
+    """Run a command that policy has let through; return how it ended, as the contract has it. Raises ToolError, UserError."""
+    sizes = [len(os.fsencode(word)) for word in argv]
+    if max(sizes) > MAX_WORD_BYTES or sum(sizes) > MAX_WORDS_BYTES:
+        raise ToolError("too_long", f"The command has {sum(sizes):,} bytes, more than a system passes on. Write them into a file.")
     limit = place.box.limits.timeout_s
-    limits = replace(place.box.limits, timeout_s=min(args.timeout_s or limit, limit))
-    ran = run(argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled)
+    limits = replace(place.box.limits, timeout_s=min(timeout_s or limit, limit))
+    ran = place.run(argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled)
     return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr, "timed_out": ran.timed_out}
 
 
 TOOL = Tool("run_command", "Run one program with a list of arguments in the repository's root. Only commands in the approved "
-            "scope. There is no shell: no pipes, globs, redirections or variables.", RunCommand, Effect.EXECUTE, _run)
+            "scope. There is no shell: no pipes, globs, redirections or variables.", RunCommand, Effect.EXECUTE, _run,
+            subject=("command", "args"))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pydantic import Field
 
-from placet.core.errors import ToolError
 from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.texts import paths_below, searchable
 
-MAX_HITS = 200
-MAX_FILES = 20_000
+MAX_HITS = 1_000
 MAX_LINE = 300
+SEARCH_S = 10.0
+"""Seconds after which a search answers with what it has found."""
 
 
 class SearchFiles(Args):
@@ -22,31 +24,27 @@ class SearchFiles(Args):
 
 
 def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
-    root, inner = place.readable(args.path)
+    spot = place.readable(args.path)
     needle = args.pattern.casefold()
     files: list[str] = []
     lines: list[str] = []
-    for entry in root.walk(inner, max_entries=MAX_FILES):
-        if entry.kind != "file":
-            continue
-        if needle in entry.path.casefold():
-            files.append(entry.path)
-        try:
-            data = root.read(entry.path)
-        except ToolError:
-            continue  # too large, or not to be read: a search goes on without it
-        if b"\0" in data[:8192]:
-            continue
-        for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
-            if needle in line.casefold():
-                lines.append(f"{entry.path}:{number}:{line.strip()[:MAX_LINE]}")
-        if len(lines) > MAX_HITS:
+    began = time.monotonic()
+    more = ""
+    for path in paths_below(spot, lambda _: True):
+        if needle in path.casefold():
+            files.append(spot.shown(path))
+        text = searchable(place, spot, path)
+        if text is not None and needle in text.casefold():
+            lines += [f"{spot.shown(path)}:{number}:{line.strip()[:MAX_LINE]}" for number, line in enumerate(text.split("\n"), 1)
+                      if needle in line.casefold()]
+        if max(len(lines), len(files)) > MAX_HITS:
+            more = f"only the first {MAX_HITS:,} are given; narrow the pattern or the path down"
             break
-    found: dict[str, Any] = {"files": files[:MAX_HITS], "lines": lines[:MAX_HITS]}
-    if len(lines) > MAX_HITS or len(files) > MAX_HITS:
-        found["more"] = f"only the first {MAX_HITS} are shown; narrow the pattern or the path down"
-    return found
+        if time.monotonic() - began > SEARCH_S:
+            more = f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}; name a smaller folder"
+            break
+    return {"files": files[:MAX_HITS], "lines": lines[:MAX_HITS], **({"more": more} if more else {})}
 
 
 TOOL = Tool("search_files", "Search file names and text files for a plain text; gives names and matching lines.",
-            SearchFiles, Effect.READ, _run)
+            SearchFiles, Effect.READ, _run, subject=("pattern", "path"))

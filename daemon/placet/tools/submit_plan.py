@@ -60,6 +60,6 @@ def _run(place: Workplace, args: SubmitPlan) -> dict[str, Any]:
 
 
 TOOL = Tool("submit_plan", "Submit the plan for review. It is checked; every problem comes back at once.", SubmitPlan,
-            Effect.CONTROL, _run)
+            Effect.CONTROL, _run, subject=())
 REVISION = Tool("submit_plan", "Submit the revised plan for review. It is checked; every problem comes back at once.",
-                SubmitRevision, Effect.CONTROL, _run)
+                SubmitRevision, Effect.CONTROL, _run, subject=())

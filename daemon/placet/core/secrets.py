@@ -1,0 +1,381 @@
+"""Secrets, told by their looks: files that hold them, formats of known tokens, and values that are known already.
+
+A net, not a wall: what is printed backwards or in another encoding goes through. What a model can reach at all is
+the business of the scope and of the sandbox.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+MARK = "[redacted: {}]"
+"""What stands in the place of a secret; the braces hold its kind."""
+
+MIN_LITERAL = 6
+"""A shorter known value is not looked for: it would be found in every other word."""
+
+
+class SecretFile(StrEnum):
+    """What a file that holds secrets may still show."""
+
+    NAMES = "names"  # settings: names are shown, values are not
+    NOTHING = "nothing"  # keys and key stores: nothing is
+
+
+_KEY_NAMES = frozenset({
+    ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd", ".vault-token", ".dockercfg",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "id_xmss",
+})
+_KEY_ENDS = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx", ".p8", ".pk8")
+_KEY_STORES = (".p12", ".pfx", ".jks", ".keystore", ".kdbx")
+_KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
+_SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
+_HARMLESS = frozenset({"example", "sample", "template", "dist", "defaults", "tpl", "schema", "d", "ts", "js", "py", "md"})
+
+
+def secret_file(path: str) -> SecretFile | None:
+    """Return what kind of secret file `path` (`/`-separated) names, None for an ordinary one. Case does not matter."""
+    parts = PurePosixPath(path.casefold()).parts
+    if not parts:
+        return None
+    name = parts[-1].rstrip(". ")
+    if name.endswith(".pub") or name in ("known_hosts", "authorized_keys"):
+        return None
+    if name in _KEY_NAMES or name.endswith(_KEY_ENDS) or _KEY_FOLDERS.intersection(parts[:-1]):
+        return SecretFile.NOTHING
+    words = name.lstrip(".").split(".")
+    settings = name == ".env" or name.startswith(".env.") or (name.endswith(".env") and len(words) > 1)
+    if name in _SETTINGS_NAMES or (settings and not _HARMLESS.intersection(words)):
+        return SecretFile.NAMES
+    return None
+
+
+def is_secret_path(path: str) -> bool:
+    """Tell whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`; `.env.example` is none."""
+    return secret_file(path) is not None
+
+
+# --- known formats ---------------------------------------------------------------------------------------
+
+
+def _always(_found: re.Match[str]) -> bool:
+    return True
+
+
+def _is_jwt(found: re.Match[str]) -> bool:
+    """Tell a token from three words with dots between them: its head is JSON that names an algorithm."""
+    head = found["head"]
+    if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
+        return False  # the one that every tutorial shows
+    try:
+        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (binascii.Error, ValueError):
+        return False
+    return isinstance(said, dict) and "alg" in said
+
+
+def _is_no_example(found: re.Match[str]) -> bool:
+    return not found[0].endswith("EXAMPLE")  # AKIAIOSFODNN7EXAMPLE and its kind, of the vendor's documentation
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A token's format. `hints`: one of these stands in every text that has one. The group `secret` is it, else all."""
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_one: Callable[[re.Match[str]], bool] = _always
+
+
+def _format(kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], bool] = _always) -> _Format:
+    return _Format(kind, tuple(hints), re.compile(pattern), is_one)
+
+
+# From the vendors' own pages on token prefixes and from the rules of gitleaks and GitHub's secret scanning.
+_FORMATS = (
+    _format("Anthropic key", ["sk-ant-"], r"sk-ant-[A-Za-z0-9_-]{16,}"),
+    _format("OpenAI key", ["sk-"], r"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})"),
+    _format("GitHub token", ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+            r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"),
+    _format("GitLab token", ["glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "glsoat-"],
+            r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{20,}"),
+    _format("AWS key", ["AKIA", "ASIA", "ABIA", "ACCA"],
+            r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])", _is_no_example),
+    _format("AWS secret key", ["ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey"],
+            r"(?i:secret_?access_?key)[\"']?\s{0,8}[=:]\s{0,8}[\"']?(?P<secret>[A-Za-z0-9/+=]{40})(?![A-Za-z0-9/+=])",
+            lambda found: not found["secret"].endswith("EXAMPLEKEY")),
+    _format("Slack token", ["xox", "xapp-", "hooks.slack.com/"],
+            r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{40,}"),
+    _format("Stripe key", ["k_live_", "k_test_", "whsec_"],
+            r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})"),
+    _format("Google key", ["AIza", "ya29.", "GOCSPX-"],
+            r"AIza[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])|ya29\.[0-9A-Za-z_-]{20,}|GOCSPX-[0-9A-Za-z_-]{20,}"),
+    _format("npm token", ["npm_"], r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}"),
+    _format("PyPI token", ["pypi-AgE"], r"pypi-AgE[A-Za-z0-9_-]{50,}"),
+    _format("Hugging Face token", ["hf_"], r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
+    _format("SendGrid key", ["SG."], r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    _format("Docker token", ["dckr_pat_"], r"dckr_pat_[A-Za-z0-9_-]{20,}"),
+    _format("DigitalOcean token", ["dop_v1_", "doo_v1_", "dor_v1_"], r"do[por]_v1_[a-f0-9]{64}"),
+    _format("age key", ["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
+    _format("JSON web token", ["eyJ"],
+            r"(?<![A-Za-z0-9_-])(?P<head>eyJ[A-Za-z0-9_-]{8,})\.eyJ[A-Za-z0-9_-]{8,}\.(?P<sign>[A-Za-z0-9_-]{16,})", _is_jwt),
+)
+
+_KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+# `\\n` besides a line's end: a key in a JSON document stands on one line.
+_KEY_LINE = re.compile(r"(?:\r?\n|\\r\\n|\\n)(?:[A-Za-z0-9-]{1,40}: [^\r\n\\]{0,200}|[ \t]{0,40}[A-Za-z0-9+/=]{0,128}[ \t]{0,40})"
+                       r"(?=[\r\n\\\"']|\Z)")
+_LINE_END = re.compile(r"\r?\n|\\r\\n|\\n")
+_KEY_LINE_ALONE = re.compile(r"[ \t]{0,40}[A-Za-z0-9+/=]{16,128}[ \t]{0,40}")
+_MAX_KEY = 20_000  # characters of a key; the largest RSA keys in use have 13,000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A secret in a text: characters from `start` to before `end`, and what it is."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def spans(text: str, literals: Sequence[str] = ()) -> list[Span]:
+    """Return the secrets in a text, in order, none overlapping another.
+
+    `literals` are secrets whose value is known; ones shorter than MIN_LITERAL are not looked for.
+    """
+    found = [span for span in _known(text) if span.start < span.end]
+    for literal in literals:
+        if len(literal) >= MIN_LITERAL and literal in text:
+            found += [Span(m.start(), m.end(), "secret") for m in re.finditer(re.escape(literal), text)]
+    merged: list[Span] = []
+    for span in sorted(found):
+        if merged and span.start < merged[-1].end:
+            last = merged[-1]
+            merged[-1] = Span(last.start, max(last.end, span.end), last.kind)
+        else:
+            merged.append(span)
+    return merged
+
+
+def _known(text: str) -> Iterator[Span]:
+    for form in _FORMATS:
+        if any(hint in text for hint in form.hints):
+            group = "secret" if "secret" in form.pattern.groupindex else 0
+            yield from (Span(*m.span(group), form.kind) for m in form.pattern.finditer(text) if form.is_one(m))
+    if "PRIVATE KEY" in text:
+        yield from _keys(text)
+
+
+def _keys(text: str) -> Iterator[Span]:
+    """Give the blocks of private keys; those whose beginning or end was cut off reach as far as they look like one."""
+    begun = -1  # where a block began that has not ended yet
+    past = 0  # the end of the edge before
+    for edge in _KEY_EDGE.finditer(text):
+        whole = edge["edge"] == "END" and begun >= 0 and edge.start() - past <= _MAX_KEY
+        if begun >= 0 and not whole:
+            yield Span(begun, _key_lines_below(text, past, edge.start()), "private key")
+        if edge["edge"] == "END":
+            yield Span(begun if whole else _key_lines_above(text, past, edge.start()), edge.end(), "private key")
+        begun = edge.start() if edge["edge"] == "BEGIN" else -1
+        past = edge.end()
+    if begun >= 0:
+        yield Span(begun, _key_lines_below(text, past, len(text)), "private key")
+
+
+def _key_lines_below(text: str, at: int, end: int) -> int:
+    end = min(end, at + _MAX_KEY)
+    while line := _KEY_LINE.match(text, at, end):
+        at = line.end()
+    return at
+
+
+def _key_lines_above(text: str, start: int, at: int) -> int:
+    start = max(start, at - _MAX_KEY)
+    breaks = [(m.start(), m.end()) for m in _LINE_END.finditer(text, start, at)]
+    here = at
+    while breaks:
+        line_end, _ = breaks.pop()
+        before = breaks[-1][1] if breaks else start
+        if not _KEY_LINE_ALONE.fullmatch(text, before, line_end):
+            break
+        here = before
+    return here
+
+
+def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
+    """Return the text with a mark in the place of each secret, and how many there were. Line numbers stay as they are.
+
+    `literals` as for `spans`. Redacting twice changes nothing.
+    """
+    found = spans(text, literals)
+    if not found:
+        return text, 0
+    pieces: list[str] = []
+    at = 0
+    for span in found:
+        pieces += [text[at:span.start], MARK.format(span.kind), "\n" * text.count("\n", span.start, span.end)]
+        at = span.end
+    return "".join([*pieces, text[at:]]), len(found)
+
+
+def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
+    """Return the text in pieces, each with whether it is a secret; joined they are the text."""
+    pieces: list[tuple[str, bool]] = []
+    at = 0
+    for span in spans(text, literals):
+        pieces += [(text[at:span.start], False), (text[span.start:span.end], True)]
+        at = span.end
+    return [(piece, secret) for piece, secret in [*pieces, (text[at:], False)] if piece]
+
+
+# --- files of settings -----------------------------------------------------------------------------------
+
+_SETTING = re.compile(r"(?P<head>[ \t]{0,40}(?:#[ \t]{0,8})?(?:export[ \t]{1,8})?(?P<name>[\w.:/@-]{1,200})"
+                      r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)")
+_SOUNDS_SECRET = re.compile(r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
+                            r"conn(?:ection)?_?str|pin\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
+                          r"^password$|^\*+$", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"(?:API|ACCESS|AUTH|PRIVATE|SECRET)_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_USER_INFO = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,100}:(?P<secret>[^/\s@]{3,200})@", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One setting of a file: its lines (counted from 1, both included), and its value without quotation marks."""
+
+    first: int
+    last: int
+    head: str
+    name: str
+    value: str
+
+
+def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
+    """Give the settings of a file, and each other line with its number."""
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at].removesuffix("\r")
+        found = _SETTING.fullmatch(line)
+        if found is None:
+            yield at + 1, line
+            at += 1
+            continue
+        first, value = at, found["value"].strip()
+        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
+        if quote and quote not in value[1:]:  # it goes on until it is closed; one that never is takes this line alone
+            end = next((n for n in range(at + 1, min(len(lines), at + 200)) if quote in lines[n]), at)
+            value = "\n".join([value, *lines[at + 1:end + 1]])
+            at = end
+        if quote and quote in value[1:]:
+            value = value[1:value.index(quote, 1)]
+        else:
+            value = re.sub(r"\s#.*", "", value.strip(quote) if quote else value)
+        yield _Setting(first + 1, at + 1, found["head"], found["name"], value.strip())
+        at += 1
+
+
+def redact_values(text: str) -> tuple[str, int]:
+    """Return a file of settings with its values redacted, and how many were. Names, comments and line numbers stay."""
+    out: list[str] = []
+    count = 0
+    for one in _settings(text):
+        if isinstance(one, _Setting):
+            hidden = bool(one.value)
+            out.append(one.head + (MARK.format("value") if hidden else ""))
+            out += [""] * (one.last - one.first)
+        else:
+            line = one[1]
+            hidden = bool(line.strip()) and not line.lstrip().startswith(("#", ";", "["))
+            out.append(MARK.format("value") if hidden else line)
+        count += hidden
+    shown, more = redact("\n".join(out))
+    return shown, count + more
+
+
+def secret_values(path: str, text: str) -> tuple[str, ...]:
+    """Return what is to be redacted wherever else it turns up, of a secret file's text.
+
+    Of settings: values that sound or look secret, not `true`, `8080` or `localhost`. Of key files: their lines and words.
+    """
+    values: list[str] = []
+    match secret_file(path):
+        case SecretFile.NAMES:
+            for one in _settings(text):
+                if isinstance(one, _Setting):
+                    values += _worth_hiding(one.name, one.value)
+        case SecretFile.NOTHING:
+            for line in text.splitlines():
+                if not line.startswith("-----"):
+                    values += [word for word in re.split(r"[\s=:\"',]+", line) if len(word) >= 8 and not _is_plain(word)]
+                    values += [line.strip()] if len(line.strip()) >= 16 else []
+        case None:
+            pass
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_LITERAL))
+
+
+def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of a process's environment that no model is to see: of variables that are named like secrets."""
+    named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))
+    return tuple(value for value in named if len(value) >= 8 and not value.startswith(("/", "unix:")) and not _is_plain(value))
+
+
+def _worth_hiding(name: str, value: str) -> Iterator[str]:
+    for found in _USER_INFO.finditer(value):
+        yield from (found["secret"], value)
+    if _SOUNDS_SECRET.search(name) and not _is_plain(value, short=True):
+        yield value
+        yield f"{name}={value}"
+        yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 16)
+    elif len(value) >= 16 and re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and not re.search(r"[\s/]", value):
+        yield value
+
+
+def _is_plain(value: str, *, short: bool = False) -> bool:
+    """Tell an ordinary word, number or switch from something that somebody keeps to himself."""
+    if value.casefold() in ("true", "false", "none", "null", "localhost", "development", "production", "default", "disabled",
+                            "enabled", "username", "password", "machine"):
+        return True
+    return bool(re.fullmatch(r"\d{1,6}|[a-z]{1,5}" if short else r"\d{1,10}|[a-z_-]{1,11}", value))
+
+
+# --- commits ---------------------------------------------------------------------------------------------
+
+
+def find_secrets(data: bytes, *, path: str = "", before: bytes = b"") -> list[tuple[int, str]]:
+    """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
+
+    What stands in `before`, the file as it was, is not new. With `path` a file of settings is looked at value by
+    value, and a key store is a secret as a whole.
+    """
+    text = data.decode("utf-8", "replace")
+    old = before.decode("utf-8", "replace")
+    if path.casefold().endswith(_KEY_STORES) and data and data != before:
+        return [(1, "key store")]
+    found: list[tuple[int, str]] = []
+    line, at = 1, 0
+    for span in spans(text):
+        line, at = line + text.count("\n", at, span.start), span.start
+        if text[span.start:span.end] not in old:
+            found.append((line, span.kind))
+    if secret_file(path) is SecretFile.NAMES:
+        found += [(one.first, f"value of {one.name}") for one in _settings(text)
+                  if isinstance(one, _Setting) and _is_secret_setting(one) and one.value not in old]
+    return sorted(set(found))
+
+
+def _is_secret_setting(one: _Setting) -> bool:
+    value = one.value
+    if len(value) < MIN_LITERAL or _PLACEHOLDER.search(value):
+        return False
+    return bool(_USER_INFO.search(value)) or (bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True))

@@ -1,0 +1,42 @@
+"""`glob`: files by a pattern of their paths."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field
+
+from placet.core.errors import ToolError
+from placet.core.scope import MAX_PATTERN, glob_matcher
+from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.texts import paths_below
+
+MAX_HITS = 10_000
+
+
+class Glob(Args):
+    """Arguments of `glob`."""
+
+    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description='From the repository\'s root: "src/**/*.py", "*.md". '
+                         "`*` and `?` stay in one folder, `**` is any number of folders; there are no braces.")
+
+
+def _run(place: Workplace, args: Glob) -> list[str]:
+    try:
+        matches = glob_matcher(args.pattern)
+    except ValueError as error:
+        raise ToolError("bad_glob", f"The glob {error}.") from error
+    fixed = re.match(r"(?:[^*?\[/]+/)*", args.pattern)
+    below = fixed[0].rstrip("/") if fixed and fixed[0] else "."
+    spot = place.readable(below)
+    if not spot.files.exists(spot.path):
+        return []
+    found: list[str] = []
+    for path in paths_below(spot, lambda path: matches(spot.shown(path))):
+        found.append(spot.shown(path))
+        if len(found) == MAX_HITS:
+            raise ToolError("too_large", f"More than {MAX_HITS:,} files match; write a narrower pattern.")
+    return found
+
+
+TOOL = Tool("glob", "Find files by a glob of their paths.", Glob, Effect.READ, _run, subject=("pattern",))

@@ -1,0 +1,116 @@
+"""`grep`: lines that match a regular expression. A pattern that explodes ends with an error, never with a hang."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from placet.core.errors import ToolError
+from placet.core.scope import glob_matcher
+from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.texts import paths_below, searchable
+
+if TYPE_CHECKING:
+    import regex
+
+MAX_HITS = 1_000
+MAX_LINE = 300
+MAX_PATTERN = 1_000
+"""Characters of a pattern: compiling one has no time limit, so its length has."""
+
+LINE_S = 0.25
+"""Processor seconds for one line; an honest pattern takes microseconds."""
+FILE_S = 0.1
+SEARCH_S = 5.0
+"""Seconds after which a search answers with what it has found."""
+
+_BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
+"""What can match a line by itself and not match it as part of a text."""
+
+
+class Grep(Args):
+    """Arguments of `grep`."""
+
+    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description="Regular expression, as in Python; it is tried on each "
+                         "line. Case counts, unless it begins with (?i).")
+    path: str = Field(default=".", description="Folder or file to search, relative to the repository's root.")
+    glob: str = Field(default="", description='Only files that this glob matches: "*.py" in any folder, or "src/**/*.py" from '
+                      "the repository's root.")
+
+
+def _run(place: Workplace, args: Grep) -> str:
+    pattern = _compiled(args.pattern)
+    wanted = file_filter(args.glob)
+    spot = place.readable(args.path)
+    began = time.monotonic()
+    found: list[str] = []
+    searched = 0
+    for path in paths_below(spot, lambda path: wanted(spot.shown(path))):
+        text = searchable(place, spot, path)
+        if text is None:
+            continue
+        searched += 1
+        if not _may_match(pattern, text):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if _matches(pattern, line.removesuffix("\r")):
+                found.append(f"{spot.shown(path)}:{number}:{line.rstrip()[:MAX_LINE]}")
+            if len(found) >= MAX_HITS:
+                return _listed(found, f"only the first {MAX_HITS:,} matches; narrow the pattern, the path or the glob down")
+            if time.monotonic() - began > SEARCH_S:
+                return _listed(found, f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; name a smaller folder")
+    return _listed(found) if found else f"No line matches in {searched} file(s)."
+
+
+def file_filter(glob: str) -> Callable[[str], bool]:
+    """Return what tells whether a path is meant by a glob, "" for any. One without a slash is for names in any folder.
+
+    Raises ToolError `bad_glob`.
+    """
+    if not glob:
+        return lambda _: True
+    try:
+        matches = glob_matcher(glob)
+    except ValueError as error:
+        raise ToolError("bad_glob", f"The glob {error}.") from error
+    return matches if "/" in glob else lambda path: matches(path.rsplit("/", 1)[-1])
+
+
+def _listed(found: list[str], more: str = "") -> str:
+    return "\n".join([*found, *([f"[{more}]"] if more else [])])
+
+
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    import regex  # here: an idle daemon does without it
+
+    try:
+        return regex.compile(pattern, regex.MULTILINE)
+    except (regex.error, RecursionError, OverflowError, MemoryError, IndexError, ValueError) as error:
+        raise ToolError("bad_pattern", f"The pattern is no regular expression: {error}. To look for plain text, use "
+                        "search_files.") from error
+
+
+def _may_match(pattern: regex.Pattern[str], text: str) -> bool:
+    """Tell whether a line of the text can match: one look at the whole is quicker than one at each line."""
+    if _BY_LINE_ONLY.search(pattern.pattern):
+        return True
+    try:
+        return pattern.search(text, timeout=FILE_S, concurrent=True) is not None
+    except TimeoutError:
+        return True
+
+
+def _matches(pattern: regex.Pattern[str], line: str) -> bool:
+    try:
+        return pattern.search(line, timeout=LINE_S, concurrent=True) is not None
+    except (TimeoutError, MemoryError, RecursionError) as error:
+        raise ToolError("pattern_too_slow", "The pattern takes too long on a line: its repetitions can be taken in too many ways. "
+                        "Write it without repeated groups of repetitions.") from error
+
+
+TOOL = Tool("grep", "Search text files for lines that match a regular expression; gives path:line:text.", Grep, Effect.READ, _run,
+            subject=("pattern", "path", "glob"))

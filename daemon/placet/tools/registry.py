@@ -1,0 +1,75 @@
+"""The registry: a literal tuple of tools, read top to bottom. Adding a tool is one file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from placet.core.scope import Scope
+from placet.sandbox import Level
+from placet.tools import (
+    bash,
+    complete_step,
+    edit_file,
+    finish,
+    give_up,
+    glob,
+    grep,
+    list_directory,
+    read_file,
+    run_command,
+    search_files,
+    submit_plan,
+    take_screenshot,
+    write_file,
+)
+from placet.tools.base import Effect, Tool
+
+TOOLS: tuple[Tool[Any], ...] = (
+    read_file.TOOL,
+    list_directory.TOOL,
+    search_files.TOOL,
+    grep.TOOL,
+    glob.TOOL,
+    write_file.TOOL,
+    edit_file.TOOL,
+    run_command.TOOL,
+    bash.TOOL,
+    take_screenshot.TOOL,
+    submit_plan.TOOL,
+    complete_step.TOOL,
+    finish.TOOL,
+    give_up.TOOL,
+)
+
+BY_NAME = {tool.name: tool for tool in TOOLS}
+
+PLANNABLE = frozenset(tool.name for tool in TOOLS if tool.effect is not Effect.CONTROL)
+"""Names that a plan's steps may list."""
+
+AGENT_TOOLS: list[dict[str, Any]] = [
+    {"name": spec.name, "description": spec.description, "input_schema": dict(spec.input_schema)}
+    for spec in (tool.spec() for tool in TOOLS)
+]
+"""Every tool's schema, as the Messages API takes them in `tools`."""
+
+_EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call of a shell
+
+
+def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any]]:
+    """Return what the planner is offered: it reads, and submits. A revision also answers the reviewer's comments.
+
+    It is told which tools steps may name: those that are of use at this level of the sandbox, with whatever scope.
+    """
+    offered = {t.name: t for t in TOOLS if t.effect is Effect.READ}
+    last = submit_plan.REVISION if revising else submit_plan.TOOL
+    named = [t.name for t in TOOLS if t.name in PLANNABLE and not t.unusable(_EVERYTHING, level)]
+    about = f"{last.about} Tools that steps may name: {', '.join(named)}."
+    return {**offered, last.name: replace(last, about=about)}
+
+
+def executing(named: Collection[str], scope: Scope, level: Level) -> dict[str, Tool[Any]]:
+    """Return what the executor is offered: the tools that the plan names and that are of use here, and the mission's controls."""
+    return {t.name: t for t in TOOLS
+            if (t.name in named and not t.unusable(scope, level)) or (t.effect is Effect.CONTROL and t is not submit_plan.TOOL)}

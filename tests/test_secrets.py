@@ -1,0 +1,293 @@
+"""Secrets: told by their looks, redacted without moving a line, and kept out of commits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitkit import git, make_repo
+from messages_api import MessagesApi, call, reply
+from placet.app import own_secrets
+from placet.core.secrets import (
+    MIN_LITERAL,
+    environment_secrets,
+    find_secrets,
+    is_secret_path,
+    outside,
+    redact,
+    redact_values,
+    secret_values,
+    spans,
+)
+from vaultkit import PLAN, make_vault
+
+
+def token(*parts: str) -> str:
+    """Put a token together here, so that this file holds none."""
+    return "".join(parts)
+
+
+JWT = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (
+    {"alg": "HS256", "typ": "JWT"}, {"sub": "ann", "admin": True})) + "." + "q" * 43
+TOKENS = {
+    "Anthropic key": token("sk-", "ant-api03-", "aB3_" * 20),
+    "OpenAI key": token("sk-", "proj-", "aB3_" * 12),
+    "GitHub token": token("ghp", "_", "aB3d" * 9),
+    "GitLab token": token("glpat", "-", "aB3d" * 5),
+    "AWS key": token("AK", "IA", "ABCDEFGH23456789"),
+    "Slack token": token("xox", "b-", "123456789012-abcdefghij"),
+    "Stripe key": token("sk_", "live_", "aB3d" * 6),
+    "Google key": token("AI", "za", "aB3d_" * 7),
+    "npm token": token("npm", "_", "aB3d" * 9),
+    "PyPI token": token("pypi-", "AgE", "aB3d" * 16),
+    "Hugging Face token": token("hf", "_", "aBcd" * 9),
+    "SendGrid key": token("SG", ".", "a" * 22, ".", "b" * 43),
+    "Docker token": token("dckr", "_pat_", "aB3d" * 7),
+    "DigitalOcean token": token("dop", "_v1_", "0af3" * 16),
+    "age key": token("AGE-SECRET", "-KEY-1", "QPZRY9X8" * 7),
+    "JSON web token": JWT,
+}
+KEY_LINES = ["MIIEow" + "A1b2" * 14 + "/+" for _ in range(6)]
+KEY = "\n".join([token("-----BEGIN RSA ", "PRIVATE KEY-----"), *KEY_LINES, token("-----END RSA ", "PRIVATE KEY-----")])
+
+
+@pytest.mark.parametrize("kind", TOKENS)
+@pytest.mark.parametrize("frame", ["{}", "a {} b", 'key = "{}"', "KEY={}\n", "x\n{}\ny", "({})", "https://h/?t={}", "a\u00e9{}"])
+def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -> None:
+    text = frame.format(TOKENS[kind])
+    shown, count = redact(text)
+    assert count == 1
+    assert shown == frame.format(f"[redacted: {kind}]")
+    assert redact(shown) == (shown, 0)
+
+
+@pytest.mark.parametrize("text", [
+    "sk-learn is not a key, nor is sk-ant", "task-proj-plan", "ghp_short", "AKIAIOSFODNN7EXAMPLE", "eyJhbGciOi.eyJzdWIi.x",
+    "risk-" + "a" * 40, "AKIA" * 10, "data:image/png;base64," + "iVBORw0KGgo" * 200, "d41d8cd98f00b204e9800998ecf8427e",
+    "npm_config_cache=/tmp", "-----BEGIN CERTIFICATE-----\n" + "\n".join(KEY_LINES) + "\n-----END CERTIFICATE-----",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ ann@example.org", "PRIVATE KEY handling is described below", "hf_transfer_enabled",
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"])
+def test_what_only_looks_alike_stays(text: str) -> None:
+    assert redact(text) == (text, 0)
+    assert find_secrets(text.encode()) == []
+
+
+@pytest.mark.parametrize("text", [
+    KEY, f"before\n{KEY}\nafter", KEY.replace("\n", "\r\n"), json.dumps({"private_key": KEY}), KEY.replace("\n", "\n    "),
+    KEY.rsplit("\n", 1)[0], KEY[:200], KEY.split("\n", 1)[1], "\n".join(KEY.split("\n")[3:]) + "\nafter", KEY * 3])
+def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> None:
+    shown, count = redact(text)
+    assert count >= 1
+    assert shown.count("\n") == text.count("\n")
+    for line in KEY_LINES:
+        assert line[:40] not in shown
+    assert ("after" in shown) is ("after" in text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([*TOKENS.values(), KEY, "hunter2-pass", "plain words ", "\n", "=", '"', " ", "\u00e9\u200d", "-",
+                                 "sk-"]), max_size=12))
+def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str]) -> None:
+    text = " ".join(pieces)
+    shown, count = redact(text, ["hunter2-pass"])
+    found = spans(text, ["hunter2-pass"])
+    assert count == len(found)
+    assert shown.count("\n") == text.count("\n")
+    assert redact(shown, ["hunter2-pass"]) == (shown, 0)
+    assert "".join(piece for piece, _ in outside(text, ["hunter2-pass"])) == text
+    assert [text[s.start:s.end] for s in found] == [piece for piece, secret in outside(text, ["hunter2-pass"]) if secret]
+    for earlier, later in pairwise(found):
+        assert earlier.end <= later.start
+    for secret in [piece for piece in pieces if piece in TOKENS.values() or piece in ("hunter2-pass", KEY)]:
+        assert secret not in shown
+
+
+def test_known_values_are_redacted_and_short_ones_are_left() -> None:
+    assert redact("the pass is s3cret-value!", ["s3cret-value"]) == ("the pass is [redacted: secret]!", 1)
+    assert redact("abcde", ["abcde"]) == ("abcde", 0)
+    assert MIN_LITERAL == 6
+
+
+@pytest.mark.parametrize("path", [
+    ".env", "app/.env", ".ENV", ".env.production", "prod.env", ".envrc", "id_rsa", ".ssh/config", "certs/server.pem", "x.key",
+    "a.p12", ".netrc", ".npmrc", ".aws/credentials", ".git-credentials", ".env.", "deep/er/.Env.Local"])
+def test_secret_files(path: str) -> None:
+    assert is_secret_path(path)
+
+
+@pytest.mark.parametrize("path", [
+    ".env.example", ".env.sample", "env.py", "src/environment.md", "id_rsa.pub", "keys.py", "secrets.py", "monkey",
+    ".ssh/known_hosts", "template.env", "", "pem", ".env.d.ts"])
+def test_ordinary_files(path: str) -> None:
+    assert not is_secret_path(path)
+
+
+ENV = ('# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
+       'CERT="line one\nline two longer than most"\nAPI_TOKEN=\'abc123def\'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n')
+
+
+def test_a_file_of_settings_keeps_its_names_and_lines() -> None:
+    shown, count = redact_values(ENV)
+    assert shown.count("\n") == ENV.count("\n")
+    assert count == 9
+    for name in ("DEBUG=", "DB_PASSWORD=", "EMPTY=", "URL=", "CERT=", "API_TOKEN=", "#OLD_KEY=", "yaml: ", "# settings"):
+        assert name in shown
+    for value in ("true", "8080", "hunter2", "pa55word", "line", "abc123", "zzz", "yaml: value", "nonsense"):
+        assert value not in shown
+
+
+def test_what_is_looked_for_elsewhere_is_what_matters() -> None:
+    values = secret_values(".env", ENV)
+    assert {"hunter2 with spaces", "pa55word", "abc123def", "zzz999zzz"} <= set(values)
+    assert not {"true", "8080"} & set(values)
+    assert not any("line one" in value for value in secret_values("notes.txt", ENV))
+    assert set(KEY_LINES) <= set(secret_values("id_rsa", KEY))
+
+
+def test_the_daemons_own_secrets_come_from_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "anthropic_api_key").write_text("credential-value\n")
+    env = {"ANTHROPIC_API_KEY": "sk-0123456789", "PATH": "/usr/bin", "XDG_SESSION_TYPE": "wayland", "SSH_AUTH_SOCK": "/run/agent",
+           "GITHUB_TOKEN": "ghx-0123456789", "TOKEN": "no", "HOME": "/home/ann"}
+    assert environment_secrets(env) == ("sk-0123456789", "ghx-0123456789")
+    assert own_secrets({**env, "CREDENTIALS_DIRECTORY": str(tmp_path)})[-1] == "credential-value"
+
+
+@pytest.mark.parametrize(("path", "data", "found"), [
+    ("a.py", f'x = 1\ny = "{TOKENS["GitHub token"]}"\n', [(2, "GitHub token")]),
+    ("k.txt", f"a\nb\n{KEY}\n", [(3, "private key")]),
+    (".env", "A=1\nDB_PASSWORD=hunter22\n", [(2, "value of DB_PASSWORD")]),
+    (".env", "DB_PASSWORD=changeme\nAPI_KEY=<your key>\nTOKEN=${TOKEN}\nDEBUG=true\n", []),
+    (".env.example", "DB_PASSWORD=hunter22\n", []),
+    ("settings.txt", "DB_PASSWORD=hunter22\n", []),
+    ("store.p12", "\x01\x02", [(1, "key store")]),
+    ("server.pem", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n", []),
+])
+def test_a_commit_is_looked_through(path: str, data: str, found: list[tuple[int, str]]) -> None:
+    assert find_secrets(data.encode(), path=path) == found
+    assert find_secrets(data.encode(), path=path, before=data.encode()) == []
+    assert find_secrets(data.encode(), path=path, before=b"something else") == found
+
+
+def test_only_what_is_new_counts() -> None:
+    old, new = TOKENS["GitHub token"], TOKENS["GitLab token"]
+    assert find_secrets(f"{old}\n\n{new}\n".encode(), before=f"x {old}".encode()) == [(3, "GitLab token")]
+
+
+BOMBS = {
+    "begins": "-----BEGIN PRIVATE KEY-----\n" * 20_000, "ends": "-----END PRIVATE KEY-----\n" * 20_000,
+    "base64": ("A" * 64 + "\n") * 9_000 + "-----END PRIVATE KEY-----", "one line": "A" * 600_000 + " PRIVATE KEY",
+    "heads": "eyJ" * 200_000, "words": "eyJabcdefgh.eyJabcdefgh." * 25_000, "dashes": "sk-proj-" * 75_000, "spaces": " " * 600_000,
+    "settings": "A" * 300_000 + "=" + " " * 300_000, "quotes": "A='\n" * 100_000, "urls": "a://b:" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_text_makes_it_slow(name: str) -> None:
+    """Each of these takes a quadratic pattern minutes."""
+    text = BOMBS[name]
+    began = time.monotonic()
+    redact(text)
+    redact_values(text)
+    secret_values(".env", text)
+    find_secrets(text.encode(), path=".env")
+    assert time.monotonic() - began < 5
+
+
+# --- through the whole daemon ----------------------------------------------------------------------------
+
+
+def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.py": f'OLD = "{TOKENS["GitLab token"]}"\n'})
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    key = TOKENS["GitHub token"]
+    plan = {**PLAN, "scope": {"write": ["*.py"]}, "steps": [{"title": "Write", "tools": ["read_file", "write_file", "edit_file"]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
+                   ("complete_step", {"step": 1, "summary": "Add a key"})]},
+        {"calls": [("write_file", {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"}),
+                   ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
+                   ("complete_step", {"step": 1, "summary": "Read the key from the environment"}),
+                   ("finish", {"summary": "Done."})]}]))
+    vault.drop("---\nportal: code\n---\nUse the key.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    refused = vault.rows("tool.refused")
+    assert [row["metadata"]["error_type"] for row in refused] == ["secret_in_commit"]
+    done = vault.rows("execution.completed")[0]["metadata"]
+    assert git(repo, "show", f"{done['branch']}:a.py") == f'NEW = "{TOKENS["GitLab token"]}"'  # edited around what it never saw
+    assert key.encode() not in _objects(repo)
+
+
+def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo")
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    key = TOKENS["AWS key"]
+    plan = {**PLAN, "scope": {"write": ["*.txt"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}), ("finish", {"summary": "Done."})]}]))
+    vault.drop("---\nportal: code\n---\nNote it.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert failed["error_type"] == "SecretInCommit"
+    report = vault.reports()[0].read_text()
+    assert "notes.txt:3: AWS key" in report
+    assert git(repo, "show", f"{failed['kept']}:notes.txt") == "one\ntwo\n[redacted: AWS key]"
+    assert key.encode() not in _objects(repo)
+    assert key not in report
+
+
+def test_secrets_reach_neither_the_model_nor_the_journal(tmp_path: Path) -> None:
+    key = token("sk-", "ant-", "own-key-0123456789-abc")
+    vault = make_vault(tmp_path, ANTHROPIC_API_KEY=key, MY_API_TOKEN="t0ken-of-the-daemon")
+    repo = make_repo(tmp_path / "repo", {
+        ".env": "DB_PASSWORD=hunter2hunter2\n", "id_rsa": KEY + "\n", "copy.txt": "DB_PASSWORD=hunter2hunter2\n",
+        "log.txt": f"using {key} and t0ken-of-the-daemon and {JWT}\n"})
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    asked = [("read_file", {"path": name}) for name in (".env", "id_rsa", "copy.txt", "log.txt")]
+    asked += [("grep", {"pattern": "hunter2|MIIEow|sk-ant|t0ken"}), ("search_files", {"pattern": "hunter2"}),
+              ("read_file", {"path": "hunter2hunter2"})]
+    ask = {**PLAN, "steps": [{"title": "Look", "tools": ["read_file", "grep", "search_files"]}], "scope": {}}
+    vault.script(("plan", [{"calls": asked}, {"calls": [("submit_plan", ask)]}]))
+    vault.drop("---\nportal: code\n---\nLook around.\n")
+    vault.once()
+    kept = b"".join(path.read_bytes() for path in vault.state.rglob("*") if path.is_file())
+    for secret in (key, "t0ken-of-the-daemon", KEY_LINES[0][:40], JWT):
+        assert secret.encode() not in kept, secret
+    rows = json.dumps(vault.rows())
+    assert "hunter2hunter2" not in rows
+    outcomes = [row["metadata"] for row in vault.rows("tool.called") + vault.rows("tool.refused")]
+    assert len(outcomes) == len(asked)
+    assert [row["target"] for row in outcomes if row["tool"] == "read_file"].count("[redacted: secret]") == 1
+
+
+def test_a_token_that_a_person_wrote_into_a_request_is_not_sent_on(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    def script(body: dict[str, Any]) -> Any:
+        sent.append(json.dumps(body))
+        return reply(call("submit_plan", {**PLAN, "summary": f"With {TOKENS['Slack token']}"}))
+
+    with MessagesApi(script) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-test", ANTHROPIC_BASE_URL=api.url)
+        vault.drop(f"Use {TOKENS['GitHub token']} for this.\n")
+        vault.once()
+    assert "Use [redacted: GitHub token] for this." in sent[0]
+    assert TOKENS["GitHub token"] not in "".join(sent)
+    assert "With [redacted: Slack token]" in vault.plan().read_text()
+
+
+def _objects(repo: Path) -> bytes:
+    return git(repo, "cat-file", "--batch-all-objects", "--batch", "--buffer").encode("utf-8", "surrogateescape")

@@ -110,3 +110,21 @@ def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
     secret.write_text("x")
     assert vault.cli("sandbox", "--", "sh", "-c", f"cat {secret}", check=False).returncode != 0
     assert vault.cli("sandbox", "--", "sh", "-c", "exit 7", check=False).returncode == 7
+
+
+def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None:
+    plan = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["true"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("pause")
+    vault.approve()
+    vault.once()
+    assert vault.rows("plan.approved")[0]["metadata"]["sandbox"] == int(probe().level)
+    vault.cli("resume")
+    vault.configure((vault.root / "System" / "placet.toml").read_text() + '[commands]\nsandbox = "none"\n')
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    back = vault.plan().read_text()
+    assert "which is weaker" in back
+    assert "status: review" in back

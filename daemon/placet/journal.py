@@ -1028,6 +1028,14 @@ class Reader:
             f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after_id, trace_id, limit)).fetchall()
         return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
 
+    def costs(self, complexity: str, limit: int = 20) -> tuple[float, ...]:
+        """What the last missions of this complexity cost, in dollars, where it is known; the newest first."""
+        rows = self._connection.execute(
+            "SELECT metadata->>'cost_usd' FROM activity WHERE action_type = 'execution.completed' "
+            "AND metadata->>'complexity' = ? AND metadata->>'cost_usd' > 0 ORDER BY id DESC LIMIT ?",
+            (complexity, limit)).fetchall()
+        return tuple(float(cost) for (cost,) in rows)
+
     def meta(self, key: str) -> str | None:
         """One stored value, None if there is none."""
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

@@ -72,6 +72,7 @@ from placet.journal import (
 )
 from placet.planner import Assignment
 from placet.report import Circumstances, outcome_of
+from placet.sandbox import Level
 from placet.tools import PLANNABLE
 from placet.vault import AlreadyThere, Changed, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 from placet.vault import Kind as FileKind
@@ -287,6 +288,8 @@ class Loop:
         gesture = observe(case, its, PLANNABLE)
         if gesture is None:
             return None
+        if gesture.kind is Kind.PLAN_APPROVED:
+            return replace(gesture, level=int(self.ports.sandbox))
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -555,6 +558,9 @@ class Loop:
         plan = parse_plan(note.body, PLANNABLE)
         facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision,
                  "steps": len(plan.steps)}
+        if case.state is State.APPROVED and plan.scope.run and int(self.ports.sandbox) < case.approved_level:
+            self._ask_again(case)
+            return
         if case.state is State.APPROVED:
             committed = self._apply(case, Started(case.generation, facts), acquire)
             assert committed is not None, "an approved case can always be started"
@@ -572,6 +578,15 @@ class Loop:
             job.cancel.set()
         self._run(job, lambda: self._mission(mission, job))
 
+    def _ask_again(self, case: Case) -> None:
+        """Send a plan back to review whose commands would run behind a weaker wall than the person knew of."""
+        note = self.notes.get(case.plan_path)
+        if note is None:
+            return  # it is on its way: the next look says where
+        now, then = self.ports.sandbox, Level(case.approved_level)
+        why = f"It was approved when commands ran in: {then.title}. Now they would run in: {now.title}, which is weaker."
+        self._apply(case, Gesture(Kind.WALL_WEAKENED, note, why))
+
     def _mission(self, mission: Mission, job: Job) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
         ports = self.ports
@@ -587,7 +602,8 @@ class Loop:
         ports = self.ports
         moment = ports.clock.wall()
         return outcome_of(ended, Circumstances(
-            mission.case, mission.plan, ports.config.model.name, ports.config.model.provider, ports.sandbox.title, moment,
+            mission.case, mission.plan, mission.complexity, ports.config.model.name, ports.config.model.provider,
+            ports.sandbox.title, moment,
             rfc3339(moment), Frontmatter(ports.config.vault.frontmatter)))
 
     def _run(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:

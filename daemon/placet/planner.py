@@ -188,11 +188,22 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
         tail = comments_section(with_answers(old, answers)) + "\n" + diff_callout(_bare(old), render_plan(plan))
     text = compose(
         PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
-        request_link=job.request_link, remarks=[f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
+        request_link=job.request_link,
+        remarks=[*_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
         kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
     facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
              "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd)}
     return Drafted(case.generation, text, plan_digest(text), revision, facts=facts)
+
+
+def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
+    """Say what missions of this size cost so far, where the journal knows of three."""
+    with ports.journal.read() as reader:
+        costs = sorted(reader.costs(complexity.value))
+    if len(costs) < 3:
+        return []
+    return [f"The last {len(costs)} `{complexity.value}` missions cost ${costs[len(costs) // 2]:.2f} in the median, "
+            f"${costs[-1]:.2f} at most."]
 
 
 def _bare(body: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 
-from placet.core.case import Case, Kind, MissionEnded
+from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End
 from placet.core.mission import Ended
 from placet.core.names import Folder, report_name, show
@@ -26,6 +26,7 @@ class Circumstances:
 
     case: Case
     plan: Plan
+    complexity: Complexity
     model: str
     provider: str
     sandbox: str
@@ -43,7 +44,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         "reason": ended.end.value, "branch": ended.branch, "commit": ended.commit, "iterations": ended.iterations,
         "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd), "duration_s": round(ended.duration_s, 3),
-        "report": path, "digest": case.approved_digest,
+        "report": path, "digest": case.approved_digest, "complexity": at.complexity.value,
     }
     if ended.ok:
         facts["files_changed"] = [show(f.path) for f in ended.files]

@@ -67,6 +67,7 @@ class Kind(StrEnum):
     STOP_ASKED = "active plan taken away during the mission"
     PLAN_DRAFTED = "plan drafted"
     PLANNING_FAILED = "planning failed"
+    WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
     MISSION_STARTED = "mission started"
     MISSION_COMPLETED = "mission completed"
     MISSION_FAILED = "mission failed"
@@ -105,6 +106,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.APPROVED, K.PLAN_REJECTED): S.REJECTED,
     (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
     (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
+    (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
     (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
     (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
     (S.RUNNING, K.STOP_ASKED): S.RUNNING,
@@ -183,6 +185,7 @@ class Case:
     approved_digest: str = ""
     approved_by: str = ""
     approved_at: str = ""
+    approved_level: int = 0  # how strong the box for commands was then; a weaker one asks again
     spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
@@ -232,6 +235,7 @@ class Gesture:
     request: NoteSeen | None = None  # the request's note as it is now, for stamping; None where there is none
     plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
+    level: int = 0  # for an approval: how strong the box for commands is
 
 
 @dataclass(frozen=True, slots=True)

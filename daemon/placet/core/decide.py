@@ -182,11 +182,12 @@ def _approved(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     who = _who(plan, "approved_by")
     d.void_work()
-    d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, plan_path=plan.path, stop="", reported_edit="",
+    d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, approved_level=g.level,
+          plan_path=plan.path, stop="", reported_edit="",
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
     d.text(without_keys(plan.raw, PLAN_STAMPS))
     d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=plan.digest != d.case.plan_digest,
-               revision=d.case.revision)
+               revision=d.case.revision, sandbox=g.level)
     d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": who, "approved_at": d.now}))
     d.stamp_request(g.request, "planned")
 
@@ -248,6 +249,15 @@ def _taken_back(d: _Drawer, g: Gesture) -> None:
     d.commands.append(Stamp(plan.path, {"status": status, "approved_by": None, "approved_at": None, "rejected_by": None,
                                         "rejected_at": None, "rejection_reason": None}))
     d.stamp_request(g.request, "planned")
+
+
+def _wall_weakened(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.void_work()
+    _spend_approval(d)
+    d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
+    text = _with_callout(plan.raw, f"[!danger] Asked again ({d.now})", f"{g.why}\nMove it to System/Active again to have it so.")
+    _put_back(d, plan, stamp(text, {"status": "review", "approved_by": None, "approved_at": None}), _plan_path(d.case))
 
 
 def _misplaced(d: _Drawer, g: Gesture) -> None:
@@ -312,6 +322,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
     Kind.PLAN_GONE: _plan_gone,
     Kind.ACTIVE_EDITED: _active_edited,
     Kind.STOP_ASKED: _stop_asked,
+    Kind.WALL_WEAKENED: _wall_weakened,
 }
 
 

@@ -190,7 +190,9 @@ class Loop:
         self.gone = gone
         if self.dirty:
             self.dirty = False
-            self._decide(frozenset(verdict.looks.missing) - verdict.gone, scan.side_notes, frozenset(unread))
+            # What is known of a file that is missing, or has changed and not settled yet, may be out of date.
+            unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (scan.found.keys() - verdict.settled)
+            self._decide(unsure, scan.side_notes, frozenset(unread))
             self._perform()
         self._heartbeat()
         if not self.stopping and not self.ports.config.daemon.paused:
@@ -245,13 +247,13 @@ class Loop:
 
     # --- deciding -------------------------------------------------------------------------------------------
 
-    def _decide(self, leaving: frozenset[str], side_notes: Mapping[str, Found], unread: frozenset[str]) -> None:
+    def _decide(self, unsure: frozenset[str], side_notes: Mapping[str, Found], unread: frozenset[str]) -> None:
         # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
-        # it is certain that the note is gone.
-        present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in leaving}
-        astray = {n.trace_id for p in leaving if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
+        # it is certain where the note is and what it says.
+        present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in unsure}
+        astray = {n.trace_id for p in unsure if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         busy = {c.trace_id for c in self.commands} | astray
-        found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in leaving])
+        found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -281,7 +283,7 @@ class Loop:
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
-        self._explain(notices, side_notes, unread | leaving)
+        self._explain(notices, side_notes, unread | unsure)
 
     def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""

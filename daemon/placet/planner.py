@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -185,7 +186,8 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     if job.current is not None:
         old = job.current
         answers = list(getattr(accepted.given, "answers", ()))[:sum(not c.answered for c in comments(old))]
-        tail = comments_section(with_answers(old, answers)) + "\n" + diff_callout(_bare(old), render_plan(plan))
+        talk = comments_section(with_answers(old, answers))
+        tail = re.sub(r"\n{3,}", "\n\n", f"{talk}\n{diff_callout(_bare(old), render_plan(plan))}")
     text = compose(
         PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
         request_link=job.request_link,
@@ -209,7 +211,7 @@ def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
 def _bare(body: str) -> str:
     """Return a plan's text without callouts and comments, to compare a new one with; as it is where it cannot be read."""
     try:
-        return render_plan(parse_plan(body, None))
+        return render_plan(replace(parse_plan(body, None), comments=""))
     except PlanProblems:
         return body
 

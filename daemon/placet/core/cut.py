@@ -43,10 +43,10 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
     The first and last halves of the words are kept. Whole characters always: a cut is never inside a code point, nor
     between a letter and its accents.
     """
+    if len(text) <= chars and (len(text) < 2 * words or len(text.split()) <= words):
+        return None
     spans = [m.span() for m in _WORD.finditer(text)]
     long = len(spans) > words
-    if not long and len(text) <= chars:
-        return None
     half = words // 2
     start = spans[half - 1][1] if long else len(text)
     end = spans[len(spans) - half][0] if long else 0

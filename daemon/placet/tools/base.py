@@ -300,7 +300,8 @@ def check_args(tool: Tool[Any], given: Mapping[str, Any]) -> None:
 
 def _checked(tool: Tool[A], given: Mapping[str, Any]) -> A:
     try:
-        json.dumps({key: value for key, value in given.items() if key != "path"}, ensure_ascii=False).encode()
+        if other := {key: value for key, value in given.items() if key != "path"}:
+            json.dumps(other, ensure_ascii=False).encode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
         # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing else may.
         why = "half of a surrogate pair is no text" if isinstance(error, UnicodeEncodeError) else "they are no JSON"

@@ -54,10 +54,11 @@ def _run(place: Workplace, args: Grep) -> str:
         if text is None:
             continue
         searched += 1
+        text = text.replace("\r\n", "\n")
         if not _may_match(pattern, text):
             continue
         for number, line in enumerate(text.split("\n"), 1):
-            if _matches(pattern, line.removesuffix("\r")):
+            if _matches(pattern, line):
                 found.append(f"{spot.shown(path)}:{number}:{line.rstrip()[:MAX_LINE]}")
             if len(found) >= MAX_HITS:
                 return _listed(found, f"only the first {MAX_HITS:,} matches; narrow the pattern, the path or the glob down")

@@ -6,7 +6,7 @@ import base64
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
 from typing import Any
@@ -55,7 +55,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Lines of a text that can be asked for by number: `first` is the number of the first one in `path`."""
+    """Lines of a text, redacted already, that can be asked for by number: `first` is the number of the first one in `path`."""
 
     text: str
     path: str
@@ -84,8 +84,6 @@ def redacted(value: Any, secrets: Sequence[str]) -> Any:
     match value:
         case str():
             return redact(value, secrets)[0]
-        case Passage():
-            return replace(value, text=redact(value.text, secrets)[0])
         case dict():
             return {redacted(k, secrets): redacted(v, secrets) for k, v in value.items()}
         case list() | tuple():
@@ -150,19 +148,20 @@ def _text(text: str, words: int, chars: int, results: Results) -> tuple[str, int
 
 def _structure(value: Any, results: Results) -> tuple[str, int]:
     whole = _json(value)
-    if len(whole) <= CHARS_KEPT and len(whole.split()) <= WORDS_KEPT:
+    if len(whole) <= CHARS_KEPT and _words(value) <= WORDS_KEPT:
         return whole, 0
     if isinstance(value, list):
         items, words = _items(value, WORDS_KEPT, CHARS_KEPT, results)
         return _json(items), words
     if not isinstance(value, dict):
         return _text(whole, WORDS_KEPT, CHARS_KEPT, results)
-    shares = _shares({key: len(_json(v).split()) for key, v in value.items()}, WORDS_KEPT)
-    room = _shares({key: len(_json(v)) for key, v in value.items()}, CHARS_KEPT)
+    long = {key: one for key, one in value.items() if isinstance(one, str | list)}
+    shares = _shares({key: _words(one) for key, one in long.items()}, WORDS_KEPT)
+    room = _shares({key: len(_json(one)) for key, one in long.items()}, CHARS_KEPT)
     shown: dict[str, Any] = {}
     missing = 0
     for key, one in value.items():
-        words, chars = max(2, shares[key]), max(200, room[key])
+        words, chars = max(2, shares.get(key, 0)), max(200, room.get(key, 0))
         match one:
             case str():
                 shown[key], cut_words = _text(one, words, chars, results)
@@ -172,6 +171,19 @@ def _structure(value: Any, results: Results) -> tuple[str, int]:
                 shown[key], cut_words = one, 0
         missing += cut_words
     return _json(shown), missing
+
+
+def _words(value: Any) -> int:
+    """Count the words of a value as the model reads it: a newline in a text separates words, escaped in JSON or not."""
+    match value:
+        case str():
+            return len(value.split())
+        case dict():
+            return sum(_words(key) + _words(one) for key, one in value.items())
+        case list():
+            return sum(_words(one) for one in value)
+        case _:
+            return 1
 
 
 def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
@@ -187,7 +199,7 @@ def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
 def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> tuple[list[Any], int]:
     """Return a list without its middle; what is left out can be read on line by line, one an entry."""
     lines = [_json(item) if not isinstance(item, str) else item for item in items]
-    sizes = [(len(line.split()), len(line)) for line in lines]
+    sizes = [(_words(item), len(line)) for item, line in zip(items, lines, strict=True)]
     if sum(w for w, _ in sizes) <= words and sum(c for _, c in sizes) <= chars:
         return list(items), 0
     head = _fitting(sizes, words // 2, chars // 2)

@@ -36,7 +36,7 @@ MAX_PNG_BYTES = 3_500_000
 """Largest picture: the Messages API takes images of at most 5 MB in base64."""
 TIMEOUT_S = 60.0
 SETTLE_MS = 5_000
-"""Time that a page gets for its scripts, by the browser's virtual clock."""
+"""Time that a page gets for its scripts after it is loaded, by the browser's virtual clock."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SYSTEM = tuple(map(Path, ("/etc/fonts", "/opt/google/chrome")))
@@ -84,9 +84,7 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
             "--disable-extensions", "--disable-background-networking", "--mute-audio",
             # The address was looked at, where its page leads to was not: no other host has a name.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1",
-            # Landlock hides /proc, which the browser's own processes look each other up in.
-            *(["--single-process", "--no-zygote"] if place.level is Level.LANDLOCK else []),
-            f"--user-data-dir={scratch}/profile", f"--virtual-time-budget={SETTLE_MS}", f"--window-size={WIDTH},{HEIGHT}",
+            *_by_level(place.level), f"--user-data-dir={scratch}/profile", f"--window-size={WIDTH},{HEIGHT}",
             f"--screenshot={scratch}/page.png", address,
         ], box, place.level, cancelled=place.cancelled)
         # Through a handle: a page that took the browser over might have left a link there.
@@ -101,6 +99,14 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
         raise ToolError("no_picture", "What the browser left is no picture.")
     width, height = struct.unpack(">II", png[16:24])
     return Picture(png, {"page": args.path or args.url, "width": width, "height": height, "bytes": len(png)})
+
+
+def _by_level(level: Level) -> list[str]:
+    """Return options for a level: Landlock hides /proc, in which the browser's own processes look each other up.
+
+    In a single process the virtual clock never starts, so there the picture is taken as soon as the page is loaded.
+    """
+    return ["--single-process", "--no-zygote"] if level is Level.LANDLOCK else [f"--virtual-time-budget={SETTLE_MS}"]
 
 
 def _page(place: Workplace, path: str) -> str:

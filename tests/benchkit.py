@@ -1,0 +1,134 @@
+"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files in memory, made the same way."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gitkit import write
+from placet.confine import ALWAYS, Denied, Root
+from placet.core.scope import Scope
+from placet.sandbox import Box, Level, Limits, never, run
+from placet.tools import TOOLS, InMemoryToolDispatcher, Outcome, Toolbox, ToolDispatcher
+from placet.tools.base import Run, Workplace
+from placet.tools.texts import known_secrets
+
+EVERYTHING = Scope(write=("**",))
+
+
+@dataclass
+class Notes:
+    """What control tools steer, taken down."""
+
+    said: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def submit_plan(self, plan: Any) -> dict[str, Any]:
+        self.said.append(("submit_plan", plan))
+        return {"accepted": True}
+
+    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
+        self.said.append(("complete_step", step, summary))
+        return {"step": step, "commit": None}
+
+    def finish(self, summary: str) -> dict[str, Any]:
+        self.said.append(("finish", summary))
+        return {}
+
+    def give_up(self, reason: str) -> dict[str, Any]:
+        self.said.append(("give_up", reason))
+        return {}
+
+
+@contextmanager
+def real(worktree: Path, *, scope: Scope = EVERYTHING, denied: Denied = ALWAYS, level: Level = Level.NONE, unboxed: bool = False,
+         knowledge: Path | None = None, secrets: Sequence[str] = (), run_with: Run = run, read_only: Sequence[Path] = (),
+         limits: Limits | None = None) -> Iterator[Toolbox]:
+    """Every tool on a folder, through the real walls."""
+    with ExitStack() as stack:
+        root = stack.enter_context(Root(worktree, writable=True, denied=denied))
+        notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
+        box = Box(worktree, read_only=tuple(read_only), network=scope.network, limits=limits or Limits(timeout_s=30))
+        found = (*secrets, *known_secrets(root), *(known_secrets(notes) if notes is not None else ()))
+        place = Workplace(root, notes, scope, box, level, Notes(), never, unboxed, found, run_with)
+        yield Toolbox({tool.name: tool for tool in TOOLS}, place)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A dispatcher of either kind, with what is needed to look behind it."""
+
+    tools: ToolDispatcher
+    files: Callable[[], dict[str, bytes]]
+
+    def call(self, name: str, **given: Any) -> Any:
+        """Return a call's result: the JSON of what is JSON, else the text. It must have gone well."""
+        outcome = self.tools.dispatch(name, given)
+        assert outcome.ok, outcome
+        return parsed(outcome)
+
+    def fails(self, name: str, **given: Any) -> dict[str, Any]:
+        """Return the structured error of a call that must fail."""
+        outcome = self.tools.dispatch(name, given)
+        assert not outcome.ok, outcome
+        error = json.loads(outcome.content)
+        assert isinstance(error["error"], str)
+        assert error["error_type"] == outcome.error_type
+        return error
+
+
+def parsed(outcome: Outcome) -> Any:
+    try:
+        return json.loads(outcome.content)
+    except json.JSONDecodeError:
+        return outcome.content
+
+
+@contextmanager
+def bench(kind: str, where: Path, files: Mapping[str, str | bytes], *, scope: Scope = EVERYTHING,
+          knowledge: Mapping[str, str | bytes] | None = None, secrets: Sequence[str] = (),
+          commands: Mapping[str, tuple[int, str, str]] | None = None) -> Iterator[Bench]:
+    """Make a bench of one kind with these files; `commands` are answered as given, in the real one too."""
+    answers = InMemoryToolDispatcher(commands=commands or {})
+    if kind == "memory":
+        made = InMemoryToolDispatcher(files, scope=scope, knowledge=knowledge, commands=commands, secrets=secrets)
+        yield Bench(made, lambda: made.files)
+        return
+    worktree = where / "up" / "worktree"
+    worktree.mkdir(parents=True)
+    write(worktree, files)
+    notes = None
+    if knowledge is not None:
+        notes = where / "up" / "Knowledge"
+        notes.mkdir()
+        write(notes, knowledge)
+    with real(worktree, scope=scope, knowledge=notes, secrets=secrets, level=Level.BUBBLEWRAP, run_with=answers._ran) as made:
+        yield Bench(made, lambda: {str(p.relative_to(worktree)): p.read_bytes()
+                                   for p in sorted(worktree.rglob("*")) if p.is_file()})
+
+
+MARKER = re.compile(r'read on with read_file, path "(?P<path>(?:[^"\\]|\\.)*)", offset (?P<offset>\d+)')
+
+
+def all_of(tools: ToolDispatcher, text: str) -> str:
+    """Return what a cut text was cut from: all lines of what its marker names, read in parts that are not cut."""
+    found = MARKER.search(text)
+    assert found is not None, text[:200]
+    path = json.loads(f'"{found["path"]}"')
+    pieces: list[str] = []
+    offset, limit = 1, 256
+    while True:
+        part = tools.dispatch("read_file", {"path": path, "offset": offset, "limit": limit})
+        if part.error_type == "bad_offset":
+            return "".join(pieces)
+        assert part.ok, part
+        if MARKER.search(part.content):
+            limit //= 2
+            assert limit, "a single line is cut"
+            continue
+        pieces.append(part.content)
+        offset += limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
@@ -187,12 +187,24 @@ def ask_model(open_model: Callable[[], Model], ask: Ask, key: str, record: Recor
 class Watcher(Protocol):
     """Who conducts a conversation: checks its limits and sees what its calls came to."""
 
-    def before(self, iteration: int, spent: Spent) -> Sequence[str]:
+    def before(self, iteration: int) -> Sequence[str]:
         """Return remarks for the model before it is asked for the `iteration`-th time; raise Stop at a limit."""
         ...
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         """See what a call came to, now or in an earlier life of the conversation; may raise Stop."""
+        ...
+
+    def room(self, ask: Ask) -> int:
+        """Return how many tokens the answer to `ask` may have; raise Stop where the budget has no room for it."""
+        ...
+
+    def instead(self, use: ToolUse) -> Outcome | None:
+        """Return what to answer a call with instead of carrying it out, None to carry it out; may raise Stop."""
+        ...
+
+    def turn_over(self, stop_reason: StopReason) -> None:
+        """See that a turn of the model, with its calls, is over."""
         ...
 
 
@@ -225,10 +237,12 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
     silent = iteration = 0
     while True:
         iteration += 1
-        remarks = watcher.before(iteration, spent)
+        remarks = watcher.before(iteration)
         if remarks:
             turns[-1] = user_turn([*turns[-1].blocks, *(text_block(r) for r in remarks)])
         ask = Ask(talk.purpose, case.request_id, case.trace_id, system, specs, tuple(turns), talk.max_tokens)
+        if record.outcome(f"reply:{iteration}") is None:
+            ask = replace(ask, max_tokens=watcher.room(ask))
         reply = ask_model(open_model, ask, f"reply:{iteration}", record, spent, prices=prices, policy=policy,
                           cancelled=place.cancelled)
         _stop_unless_usable(reply)
@@ -245,6 +259,7 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
                 raise Stop(End.TALK, f"the model ended {silent} turns in a row without calling a tool",
                            error_type="NoToolCall")
             turns.append(user_turn([text_block(talk.nudge)]))
+        watcher.turn_over(reply.stop_reason)
 
 
 def _calls(prefix: str, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
@@ -300,8 +315,15 @@ def _call(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workpla
     known = record.outcome(key)
     if known is not None:
         outcome = Outcome(**json.loads(known))
+    elif cut:
+        outcome = CUT_OFF
+    elif (answer := watcher.instead(use)) is not None:
+        outcome = answer
+        record.settle(key, json.dumps(asdict(outcome)).encode(), record.row(
+            Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets), error_type=outcome.error_type,
+            ok=False, duration_ms=0.0))
     else:
-        outcome = call_on_record(key, use, tools, place, record, done) if not cut else CUT_OFF
+        outcome = call_on_record(key, use, tools, place, record, done)
     watcher.saw(use, outcome)
     return outcome
 

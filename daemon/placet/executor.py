@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,12 +17,30 @@ from pydantic import TypeAdapter
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
+from placet.core.budget import Amount, Exceeded, Ledger, Limits, Reserved, prompt_at_most, reserve, tell, worst_case
 from placet.core.case import Case, Complexity
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
+from placet.core.failures import detected
+from placet.core.guards import (
+    REPEATED,
+    Call,
+    CallSeen,
+    Deed,
+    GuardSettings,
+    Halt,
+    History,
+    Instead,
+    IterationGuard,
+    Nudge,
+    PlanFacts,
+    check,
+    check_call,
+    iteration_cap,
+)
 from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
 from placet.core.names import Folder
 from placet.core.plan import Plan, Step, render_plan
-from placet.core.talk import Purpose, ToolUse, text_block, user_turn
+from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.dialogue import Conversation, Interrupted, Record, call_on_record, converse, target
 from placet.repo import (
     Author,
@@ -48,9 +67,6 @@ from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
 from placet.vault import Vault
 from placet.workshop import Ports, repository, workplace
-
-ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
-"""Model turns that a mission may take, by the plan's complexity; the scope's `max_iterations` may say otherwise."""
 
 NUDGES = 2
 """Turns of talk that are answered by a reminder; the next one ends the mission."""
@@ -88,6 +104,8 @@ class _Work:
     author: Author
     began_s: float
     stop: Callable[[], str]
+    guards: GuardSettings
+    history: History = field(default_factory=History)
     spent: Spent = field(default_factory=Spent)
     steps: dict[int, StepDone] = field(default_factory=dict)
     commands: list[CommandRun] = field(default_factory=list)
@@ -98,29 +116,78 @@ class _Work:
 
     # --- limits ---------------------------------------------------------------------------------------------
 
-    def before(self, iteration: int, spent: Spent) -> Sequence[str]:
+    def before(self, iteration: int) -> Sequence[str]:
         if why := self.stop():
             raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+        remarks = []
+        ledger = self._ledger()
+        match check(self.history, self.guards, PlanFacts(writes=bool(self.mission.plan.scope.write)), (ledger,)):
+            case Halt(stop):
+                raise stop
+            case Nudge() as nudge:
+                self.history = self.history.with_nudge(nudge)
+                remarks.append(nudge.text)
+        cap = self.guards.basic.max_iterations
+        if (pattern := detected(self.history.steps, cap)) is not None:
+            remarks.append(pattern.note())
+            key = f"pattern:{iteration}"
+            if self.record.outcome(key) is None:
+                self.record.settle(key, b"", self.record.row(
+                    Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern.kind.value, description=pattern.description,
+                    suggested_action=pattern.action, affected_tool=pattern.tool, iteration=iteration))
+        # The words must be the same when a resumed mission says them again, so no clock is in them.
+        remarks.append(tell(replace(ledger, limits=replace(ledger.limits, wall_time_s=None)), cap - iteration + 1))
+        return remarks
+
+    def room(self, ask: Ask) -> int:
+        ports = self.ports
+        model = ports.config.model
+        call = worst_case(prompt_at_most(ask, self.spent.last_usage), ask.max_tokens, model.name, ports.prices,
+                          free=model.provider == "scripted")
+        match reserve((self._ledger(),), "reply", call):
+            case Exceeded() as gone:
+                raise gone.stop()
+            case Reserved(max_tokens=allowed):
+                return allowed
+
+    def instead(self, use: ToolUse) -> Outcome | None:
+        match check_call(self.history, self.guards, self._call(use), (self._ledger(),)):
+            case Halt(stop):
+                raise stop
+            case Instead(error):
+                return Outcome(json.dumps(error.as_result()), ok=False, error_type=error.error_type, refused=True)
+        return None
+
+    def turn_over(self, stop_reason: StopReason) -> None:
+        self.history = self.history.with_step(stop_reason)
+
+    def _ledger(self) -> Ledger:
+        """Return what the mission may use and has used."""
         limits = self.ports.config.limits
-        scope = self.mission.plan.scope
-        cap = min(scope.max_iterations or ITERATIONS[self.mission.complexity], limits.iterations_ceiling)
-        if iteration > cap:
-            raise Stop(End.ITERATION_CAP, f"the mission took its {cap} model turns without finishing",
-                       error_type="IterationCapError")
-        if sum(self.calls.values()) >= limits.tool_calls:
-            raise Stop(End.TOOL_CALL_CAP, f"the mission made its {limits.tool_calls} tool calls without finishing",
-                       error_type="ToolCallCapError")
-        budget = scope.budget_usd
-        if budget is not None and spent.cost_usd is not None and spent.cost_usd >= budget:
-            raise Stop(End.BUDGET, f"the mission has cost ${spent.cost_usd:.4f} of its ${budget}", error_type="BudgetError")
-        if self.ports.clock.monotonic() - self.began_s > limits.mission_time_s:
-            raise Stop(End.TIMEOUT, f"the mission took longer than {limits.mission_time_s:.0f} s", error_type="TimeoutError")
-        return ()
+        spent = self.spent
+        used = sum(count for name, count in self.calls.items()
+                   if name not in BY_NAME or BY_NAME[name].effect is not Effect.CONTROL)
+        return Ledger("the mission",
+                      Limits(None, self.mission.plan.scope.budget_usd, None, limits.mission_time_s, limits.tool_calls),
+                      Amount(spent.input_tokens + spent.output_tokens + spent.cache_read_tokens, spent.cost_usd, 0.0, used),
+                      self.ports.clock.monotonic() - self.began_s)
+
+    def _call(self, use: ToolUse) -> Call:
+        tool = BY_NAME.get(use.name)
+        path = use.input.get("path")
+        deed = Deed(tool.effect.value) if tool is not None else Deed.READ
+        return Call(use.name, use.input, deed, path if isinstance(path, str) else "", target(use, self._secrets()))
+
+    def _secrets(self) -> Sequence[str]:
+        return self.place.secrets if self.place is not None else ()
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         self.calls[use.name] += 1
+        self.history = self.history.with_call(CallSeen(
+            self._call(use), outcome.ok, outcome.refused, outcome.error_type == REPEATED,
+            sha256(outcome.content.encode()).hexdigest() if outcome.content else ""))
         tool = BY_NAME.get(use.name)
-        about = target(use, self.place.secrets if self.place is not None else ())
+        about = target(use, self._secrets())
         if outcome.image:
             self.pictures.append(outcome.image)
         elif tool is not None and tool.effect is Effect.EXECUTE and outcome.ok:
@@ -257,7 +324,7 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
-        work = _Work(ports, mission, record, repo, tree, identity(repo), began, stop)
+        work = _Work(ports, mission, record, repo, tree, identity(repo), began, stop, _guards(ports, mission))
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
             work.place = place
@@ -272,6 +339,11 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
 
 def _path(ports: Ports, case: Case) -> Path:
     return ports.worktrees / f"{case.trace8}-{case.generation}"
+
+
+def _guards(ports: Ports, mission: Mission) -> GuardSettings:
+    cap = iteration_cap(mission.complexity, mission.plan.scope.max_iterations, ports.config.limits.iterations_ceiling)
+    return GuardSettings(IterationGuard(cap))
 
 
 def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str]:

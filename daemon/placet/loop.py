@@ -18,6 +18,7 @@ from typing import assert_never
 from placet.briefing import agents
 from placet.clock import rfc3339
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.budget import Limits, money_problem
 from placet.core.case import (
     CASE_JSON,
     COMMAND_JSON,
@@ -48,8 +49,10 @@ from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
+from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
 from placet.core.settle import Looks, look
+from placet.core.talk import Usage
 from placet.dialogue import Interrupted, Postponed
 from placet.executor import Mission, broken
 from placet.journal import (
@@ -291,7 +294,9 @@ class Loop:
         if gesture is None:
             return None
         if gesture.kind is Kind.PLAN_APPROVED:
-            return replace(gesture, level=int(self.ports.sandbox))
+            why = self._unpayable(gesture)
+            return replace(gesture, kind=Kind.APPROVAL_REFUSED, why=why) if why \
+                else replace(gesture, level=int(self.ports.sandbox))
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -300,6 +305,14 @@ class Loop:
             if path not in self.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
+
+    def _unpayable(self, gesture: Gesture) -> str:
+        """Say why a plan's money limit cannot be kept to, empty if it can: an unknown price is not guessed."""
+        assert gesture.note is not None
+        model = self.ports.config.model
+        limits = Limits(usd=parse_plan(read_note(gesture.note.raw).body, PLANNABLE).scope.budget_usd)
+        known = cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted") is not None
+        return money_problem(limits, model.name, price_known=known) or ""
 
     def _take_up(self, note: NoteSeen) -> str:
         """Open a case for a new request; return its problems, empty if it has none."""

@@ -28,7 +28,7 @@ from placet.core.plan import (
 from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
-from placet.core.talk import Purpose, ToolUse, Turn, text_block, user_turn
+from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
 from placet.dialogue import Conversation, Record, converse
 from placet.repo import GitError, RepositoryChanged, add_worktree, head, remove_worktree
 from placet.tools import BY_NAME, PLANNABLE, planning
@@ -70,11 +70,20 @@ class _Desk:
         self.max_iterations = max_iterations
         self.refused = 0
 
-    def before(self, iteration: int, spent: Spent) -> Sequence[str]:  # noqa: ARG002 - planning has no price limit of its own
+    def before(self, iteration: int) -> Sequence[str]:
         if iteration > self.max_iterations:
             raise Stop(End.ITERATION_CAP, f"planning took more than {self.max_iterations} model turns",
                        error_type="IterationCapError")
         return ()
+
+    def room(self, ask: Ask) -> int:
+        return ask.max_tokens
+
+    def instead(self, use: ToolUse) -> Outcome | None:  # noqa: ARG002 - a planning reads what it likes, within its turns
+        return None
+
+    def turn_over(self, stop_reason: StopReason) -> None:
+        """Nothing is counted but turns."""
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         if use.name != "submit_plan" or outcome.ok:

@@ -23,10 +23,12 @@ class Spent:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cost_usd: Decimal | None = Decimal(0)
+    last_usage: Usage | None = None
 
     def add(self, usage: Usage, cost: Decimal | None) -> None:
         """Count one reply in."""
         self.replies += 1
+        self.last_usage = usage
         self.input_tokens += usage.input_tokens + usage.cache_write_tokens
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens

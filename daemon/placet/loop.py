@@ -121,7 +121,7 @@ class Loop:
     """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
 
     `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state;
-    `draft` and `carry_out` are the workers.
+    `draft` and `carry_out` are the workers; `start` sets a thread going in which one of them works.
     """
 
     ports: Ports
@@ -132,6 +132,7 @@ class Loop:
     tell: Callable[[Case], None]
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
+    start: Callable[[threading.Thread], None] = threading.Thread.start
     looks: Looks = field(default_factory=Looks)
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
@@ -248,7 +249,7 @@ class Loop:
         present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in leaving}
         astray = {n.trace_id for p in leaving if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         busy = {c.trace_id for c in self.commands} | astray
-        found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in leaving])
+        found = sort_notes(self.cases, [n for p, n in sorted(self.notes.items()) if p not in leaving])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -364,7 +365,7 @@ class Loop:
         What was said of the notes `unsure`, which cannot be judged yet, stays as it is.
         """
         wanted = {_side_of(path): (path, why) for path, why in notices.items()}
-        for side in side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}:
+        for side in sorted(side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}):
             self._remove_side_note(side)
         for side, (path, why) in wanted.items():
             text = _side_note(path, why)
@@ -376,7 +377,7 @@ class Loop:
             mark = sha256(text).hexdigest()
             if self.seen.get(path) != mark:
                 self._journal_notice(path, why, mark)
-        for path in self.seen.keys() - notices.keys() - unsure:
+        for path in sorted(self.seen.keys() - notices.keys() - unsure):
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
@@ -605,7 +606,7 @@ class Loop:
         job.thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
                                       daemon=True)
         self.jobs[job.trace_id] = job
-        job.thread.start()
+        self.start(job.thread)
 
     def _take_back(self) -> None:
         """Take in what workers came back with."""

@@ -52,6 +52,9 @@ ENDS = frozenset({Action.EXECUTION_COMPLETED, Action.EXECUTION_FAILED})
 ONCE = frozenset({Action.EXECUTION_STARTED, Action.REPORT_WRITTEN, *ENDS})
 
 
+Everything = tuple[dict[str, bytes], list[tuple[object, ...]]]
+
+
 class Killed(BaseException):
     """The daemon is killed at this very point."""
 
@@ -352,7 +355,7 @@ class Play:
         notes = self.files(*QUEUES)
         plans = [p for p in notes if b"revision:" in (self.root / p).read_bytes()]
         reviews = [p for p in plans if p.startswith(Folder.PLANS)]
-        ways: list[tuple[int, Callable[[], None]]] = [(3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back)]
+        ways: list[tuple[int, Callable[[], None]]] = [(3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back), (1, self.handmade)]
         if reviews:
             ways += [(14, lambda: self.move_plan(reviews, Folder.ACTIVE))]
         if plans:
@@ -369,6 +372,13 @@ class Play:
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
 
     def drop(self) -> None:
+        name = self.dice.choice(["Fix it", "Fix it", "Größe", "a b c", "日本", "Fix it 2", "Sub/Deep/One", "x" * 60, "Upper.MD"])
+        folder = self.dice.choice([Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED])
+        path = f"{folder}/{name}" + ("" if name.endswith(".MD") else ".md")
+        if (self.root / path).exists():
+            path = f"{folder}/{name.removesuffix('.MD')} {self.dice.randrange(100)}.md"
+            if (self.root / path).exists():
+                return
         words = f"Do something, {self.mark()}.\n"
         text = self.dice.choice([
             words, words, words, f"# Title\n\n{words}", f"---\nstatus: pending\npriority: 7\n---\n{words}",
@@ -379,13 +389,6 @@ class Play:
         ])
         raw = self.dice.choice([text.encode()] * 12 + [b"", b"  \n", b"caf\xe9 " + words.encode()])
         self.required -= {m for m in MARK.findall(text.encode()) if m not in raw}
-        name = self.dice.choice(["Fix it", "Fix it", "Größe", "a b c", "日本", "Fix it 2", "Sub/Deep/One", "x" * 60, "Upper.MD"])
-        folder = self.dice.choice([Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED])
-        path = f"{folder}/{name}" + ("" if name.endswith(".MD") else ".md")
-        if (self.root / path).exists():
-            path = f"{folder}/{name.removesuffix('.MD')} {self.dice.randrange(100)}.md"
-            if (self.root / path).exists():
-                return
         self.note(f"> drop {path}: {raw[:40]!r}")
         if len(raw) > 30 and self.dice.random() < 0.2:  # written in two goes
             self.write(path, raw[:-9])
@@ -404,6 +407,17 @@ class Play:
                 path.mkdir()
             case _:
                 path.write_bytes(b"nothing\n")
+
+    def handmade(self) -> None:
+        """Put a plan there that nobody here wrote: of another vault, or by hand without a trace_id."""
+        request = self.dice.choice(["other", "fix-it", "theirs"])
+        raw = plan_text(f"99999999-2222-3333-4444-{self.dice.randrange(10**12):012}", request, 1, self.mark())
+        if self.dice.random() < 0.5:
+            raw = re.sub(rb"(?m)^trace_id.*\n", b"", raw, count=1)
+        folder = self.dice.choice([Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS])
+        path = f"{folder}/handmade {self.dice.randrange(10**6)}.md"
+        self.note(f"> handmade {path}")
+        self.save(path, raw)
 
     def move_plan(self, plans: list[str], where: Folder | None = None) -> None:
         src = self.dice.choice(plans)
@@ -539,7 +553,7 @@ class Play:
             before = self.everything()
             self.restart()
             self.settle()
-            self.must(self.everything() == before, "a restart with nothing to do changed something")
+            self.must_be_same(before, self.everything())
         except Broken:
             raise
         except Exception as error:
@@ -552,7 +566,7 @@ class Play:
         if luck < 0.42:
             self.gesture()
         elif luck < 0.82:
-            hinted = frozenset(p for p in self.touched if self.dice.random() < 0.7)
+            hinted = frozenset(p for p in sorted(self.touched) if self.dice.random() < 0.7)
             self.touched.clear()
             self.tick(hinted)
         elif luck < 0.93:
@@ -581,10 +595,14 @@ class Play:
                 return
         self.must(False, "it does not come to rest")  # noqa: FBT003 - says what is so
 
-    def everything(self) -> tuple[dict[str, bytes], int]:
+    def everything(self) -> Everything:
         files = {p.relative_to(self.root).as_posix(): p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
-        rows = query(self.journal.path, "SELECT count(*) FROM activity")[1]
-        return files, rows[0][0]
+        return files, query(self.journal.path, "SELECT action_type, entity_id, metadata FROM activity ORDER BY id")[1]
+
+    def must_be_same(self, before: Everything, after: Everything) -> None:
+        names = sorted(before[0].keys() | after[0].keys())
+        changed = {p: (before[0].get(p), after[0].get(p)) for p in names if before[0].get(p) != after[0].get(p)}
+        self.must(before == after, f"a restart with nothing to do changed {changed or 'nothing'} and wrote {after[1][len(before[1]):]}")
 
     def check_end(self) -> None:
         with open_reader(self.journal.path) as reader:

@@ -180,8 +180,8 @@ class Loop:
                 self.notes.pop(path, None)
                 self.odd.pop(path, None)
                 self.dirty = True
-        # A file that is there and was never read may be the very note that is missing elsewhere.
-        unread = scan.found.keys() - self.notes.keys() - self.odd.keys()
+        # A file whose present text was not read yet may be the very note that is missing elsewhere.
+        unread = scan.found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
         gone = verdict.gone if not unread else frozenset()
         if gone - self.gone:
             self.dirty = True
@@ -220,8 +220,7 @@ class Loop:
                 continue
             if (original := conflict_of(PurePosixPath(path).name)) is not None:
                 self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                                  "nothing. Compare the two, put what you want to keep into one, and delete the other."
-                                  + self._difference(f"{PurePosixPath(path).parent}/{original}", path))
+                                  "nothing. Compare the two, put what you want to keep into one, and delete the other.")
                 continue
             try:
                 raw, _ = self.vault.read(path)
@@ -233,10 +232,14 @@ class Loop:
             except (NotAFile, VaultTrouble) as error:
                 self.odd[path] = f"This file cannot be read: {error}"
 
-    def _difference(self, original: str, copy: str) -> str:
-        """Return how two notes differ, for the note that explains a copy; empty where one cannot be read."""
+    def _difference(self, copy: str) -> str:
+        """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
+        place = PurePosixPath(copy)
+        original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
+        if original is None:
+            return ""
         try:
-            old, new = (self.vault.read(path)[0].decode(errors="replace") for path in (original, copy))
+            old, new = (raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0]))
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
@@ -250,6 +253,8 @@ class Loop:
         astray = {n.trace_id for p in leaving if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         busy = {c.trace_id for c in self.commands} | astray
         found = sort_notes(self.cases, [n for p, n in sorted(self.notes.items()) if p not in leaving])
+        # What was read of a note that has changed since is no longer what it says.
+        busy |= {trace for trace, its in found.of_case.items() if any(n.path in unread for n in (its.request, *its.plans) if n)}
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -261,17 +266,19 @@ class Loop:
             if case.state in _EXPECTING and trace not in busy and trace not in found.of_case \
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
-        for note in found.orphans:
+        for note in (n for n in found.orphans if n.path not in unread):
+            if note.trace_id in self.cases:
+                continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
             if note.meta.get("request_id") and not any(c.request_id == note.meta["request_id"] for c in self.cases.values()):
                 self._record(adopt_plan(note, self.ports.clock.now()))
             else:
                 notices[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
-        for note in found.new:
+        for note in (n for n in found.new if n.path not in unread):
             problems = self._take_up(note)
             if problems:
                 notices[note.path] = problems
         for path, why in self.odd.items():
-            notices[path] = why
+            notices[path] = why + self._difference(path)
         for case in self.cases.values():
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "

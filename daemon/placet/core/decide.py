@@ -106,6 +106,7 @@ def adopt_plan(note: NoteSeen, now: str) -> Decision:
         title=_title(note.raw), agent=str(meta.get("agent") or ""), portal=str(meta.get("portal") or ""),
         revision=_int(meta.get("revision")), detected_at=now, since=now,
         requested_by=note.owner,
+        request_digest=sha256(note.raw),  # what was asked for is not known: a new revision is planned from the plan's own text
     )
     drawer = _Drawer(case, State.REVIEW, now)
     drawer.text(note.raw)

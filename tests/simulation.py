@@ -13,10 +13,9 @@ import random
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from placet.clock import Clock
@@ -29,7 +28,7 @@ from placet.core.mission import Ended, Spent
 from placet.core.names import QUEUES, Folder, conflict_of, is_side_note, side_note_name
 from placet.core.note import UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import ASKS, look_at
-from placet.core.plan import PlanProblems, parse_plan
+from placet.core.plan import parse_plan
 from placet.core.retry import RetryPolicy
 from placet.dialogue import Interrupted, Postponed
 from placet.executor import Mission
@@ -59,7 +58,7 @@ class Killed(BaseException):
     """The daemon is killed at this very point."""
 
 
-class Broken(AssertionError):
+class Broken(AssertionError):  # noqa: N818 - named for what happened
     """The daemon did what it must never do; the seed and all that happened are in the message."""
 
 
@@ -276,8 +275,8 @@ class Play:
                 self.once.add(key)
             if row.action is Action.EXECUTION_STARTED:
                 name = row.metadata["digest"]
-                self.must(name in self.approved, f"a mission of {row.entity_id} began with a text that nobody put into System/Active "
-                                                 "since its last run")
+                self.must(name in self.approved,
+                          f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run")
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
                 self.running[row.trace_id] = (name, self.approved.pop(name))
             elif row.action in ENDS:
@@ -355,16 +354,18 @@ class Play:
         notes = self.files(*QUEUES)
         plans = [p for p in notes if b"revision:" in (self.root / p).read_bytes()]
         reviews = [p for p in plans if p.startswith(Folder.PLANS)]
-        ways: list[tuple[int, Callable[[], None]]] = [(3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back), (1, self.handmade)]
+        ways: list[tuple[int, Callable[[], None]]] = [
+            (3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back), (1, self.handmade)]
         if reviews:
             ways += [(14, lambda: self.move_plan(reviews, Folder.ACTIVE))]
         if plans:
             ways += [(6, lambda: self.move_plan(plans)), (6, lambda: self.edit(plans)), (4, lambda: self.comment(plans)),
-                     (3, lambda: self.set_status(plans, ("review", "needs_revision", "rejected", "approved", "pending", "nonsense"))),
+                     (3, lambda: self.set_status(
+                         plans, ("review", "needs_revision", "rejected", "approved", "pending", "nonsense"))),
                      (2, lambda: self.spoil(plans))]
         if notes:
             ways += [(6, lambda: self.edit(notes)), (3, lambda: self.delete(notes)), (3, lambda: self.copy(notes)),
-                     (3, lambda: self.stash_one(notes)), (2, lambda: self.stale_save()), (2, lambda: self.rename_in_place(notes)),
+                     (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
                      (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
                      (1, lambda: self.spoil(notes))]
         if archived := self.files(Folder.ARCHIVE):
@@ -382,7 +383,7 @@ class Play:
         words = f"Do something, {self.mark()}.\n"
         text = self.dice.choice([
             words, words, words, f"# Title\n\n{words}", f"---\nstatus: pending\npriority: 7\n---\n{words}",
-            f"+++\nstatus = \"pending\"\n+++\n{words}", f"---\nagent: nobody\n---\n{words}", f"---\npriority: [\n---\n{words}",
+            f'+++\nstatus = "pending"\n+++\n{words}', f"---\nagent: nobody\n---\n{words}", f"---\npriority: [\n---\n{words}",
             f"---\nstatus: pending\nstatus: pending\n---\n{words}", f"---\nstatus: whatever\n---\n{words}",
             f"---\ntrace_id: nonsense\n---\n{words}", f"\ufeff{words}", words.replace("\n", "\r\n"), f"---\ntitle: x\n---\n{words}",
             f"---\nstatus: &a pending\nother: *a\n---\n{words}", f"---\nstatus: planned\n---\n{words}",
@@ -462,10 +463,8 @@ class Play:
     def comment(self, plans: list[str]) -> None:
         path = self.dice.choice(plans)
         raw = (self.root / path).read_bytes() + f"\n## Review Comments\n\n- Not like this, {self.mark()}.\n".encode()
-        try:
+        with suppress(UnsafeEdit):
             raw = stamp(raw, {"status": "needs_revision"})
-        except UnsafeEdit:
-            pass
         self.note(f"> comment on {path}")
         self.save(path, raw)
 
@@ -602,7 +601,8 @@ class Play:
     def must_be_same(self, before: Everything, after: Everything) -> None:
         names = sorted(before[0].keys() | after[0].keys())
         changed = {p: (before[0].get(p), after[0].get(p)) for p in names if before[0].get(p) != after[0].get(p)}
-        self.must(before == after, f"a restart with nothing to do changed {changed or 'nothing'} and wrote {after[1][len(before[1]):]}")
+        self.must(before == after, f"a restart with nothing to do changed {changed or 'nothing'} "
+                                  f"and wrote {after[1][len(before[1]):]}")
 
     def check_end(self) -> None:
         with open_reader(self.journal.path) as reader:
@@ -623,7 +623,7 @@ class Play:
                       f"{path} asks for a plan, and nobody answers: {files[path][:200]!r}")
 
     def texts(self) -> list[bytes]:
-        blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()] if (self.state / "blobs").is_dir() else []
+        blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()]
         return blobs + [bytes(row[0]) for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]]
 
 

@@ -7,14 +7,16 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import pytest
-from simulation import Broken, play
 
+from placet.core.names import Folder
 from placet.core.note import read_note
 from placet.core.plan import parse_plan
 from placet.loop import Loop
 from placet.tools import PLANNABLE
+from simulation import Broken, Play, plan_text, play
 
 SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
 """Plays of the sweep. One alone is played again with `PLACET_SEED=N`."""
@@ -50,8 +52,7 @@ class RunsTheFile(Loop):
     def _mission(self, mission, job):
         note = self.notes.get(self.cases[job.trace_id].plan_path)
         if note is not None:
-            mission = type(mission)(mission.case, parse_plan(read_note(note.raw).body, PLANNABLE), mission.complexity, mission.token,
-                                    mission.base_commit)
+            mission = replace(mission, plan=parse_plan(read_note(note.raw).body, PLANNABLE))
         return Loop._mission(self, mission, job)
 
 
@@ -108,3 +109,80 @@ def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
             print(f"{naive.__name__}: {str(broken).splitlines()[0][:200]}")
             return
     pytest.fail(f"{naive.__name__} was not caught in 1000 plays")
+
+
+# --- what the plays found, one by one ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calm(tmp_path):
+    """A play in which nothing happens by chance."""
+    calm = Play(0, tmp_path)
+    calm.quiet = True
+    calm.dice.random = lambda: 0.5
+    yield calm
+    calm.kill()
+
+
+def rows(calm: Play, action: str) -> int:
+    return sum(row[0] == action for row in calm.everything()[1])
+
+
+def the_plan(calm: Play) -> str:
+    (plan,) = calm.files(Folder.PLANS)
+    return plan
+
+
+def test_a_revision_is_made_once(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.comment([the_plan(calm)])
+    calm.settle()
+    assert rows(calm, "plan.revision_requested") == 1
+    assert rows(calm, "plan.revised") == 1
+
+
+def test_a_request_that_cannot_be_stamped_is_explained_and_not_planned_for_ever(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
+    calm.write("Inbox/Requests/a.md", raw.replace(b"status: planned", b"status: &s pending\nmine: *s"))
+    calm.settle()
+    assert rows(calm, "plan.revised") == 0
+    assert b"cannot be changed" in (calm.root / "Inbox/Requests/a.placet.md").read_bytes()
+
+
+def test_a_plan_without_a_trace_id_is_no_case(calm: Play) -> None:
+    raw = plan_text("", "theirs", 1, "words").replace(b'trace_id: ""\n', b"")
+    calm.write("Inbox/Plans/theirs_plan.md", raw)
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    assert "" not in calm.loop.cases
+    assert b"no `trace_id`" in (calm.root / "Inbox/Plans/theirs_plan.placet.md").read_bytes()
+    assert rows(calm, "plan.created") == 1
+
+
+def test_two_plans_of_one_unknown_case_are_explained(calm: Play) -> None:
+    trace = "99999999-2222-3333-4444-555555555555"
+    calm.write("Inbox/Plans/one.md", plan_text(trace, "one", 1, "words"))
+    calm.write("Inbox/Plans/two.md", plan_text(trace, "two", 1, "words"))
+    calm.settle()
+    assert rows(calm, "plan.adopted") == 1
+    assert b"There are 2 plans" in (calm.root / "Inbox/Plans/one.placet.md").read_bytes()
+
+
+def test_an_adopted_plan_can_be_revised(calm: Play) -> None:
+    calm.write("Inbox/Plans/one.md", plan_text("99999999-2222-3333-4444-555555555555", "one", 1, "words"))
+    calm.settle()
+    calm.comment(["Inbox/Plans/one.md"])
+    calm.settle()
+    assert rows(calm, "plan.revised") == 1
+
+
+def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.write("Inbox/Requests/a (conflicted copy 2026-11-21).md", b"Do it not.\n")
+    calm.settle()
+    calm.write("Inbox/Requests/a.md", (calm.root / "Inbox/Requests/a.md").read_bytes() + b"And more.\n")
+    calm.settle()
+    assert b"And more." in (calm.root / "Inbox/Requests/a (conflicted copy 2026-11-21).placet.md").read_bytes()

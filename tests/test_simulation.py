@@ -32,18 +32,6 @@ class ForgetsTheOutbox(Loop):
         self.commands.clear()
 
 
-class ActsBeforeItRecords(Loop):
-    """Naive: the effects come first, the transaction afterwards."""
-
-    __slots__ = ()
-
-    def _record(self, decision, *writes):
-        for command in decision.commands:
-            if command.do in ("stamp", "move"):
-                self._do(command, decision.case)
-        return Loop._record(self, decision, *writes)
-
-
 class RunsTheFile(Loop):
     """Naive: what runs is what lies in System/Active now, not the text that was approved."""
 
@@ -100,7 +88,7 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("naive", [ForgetsTheOutbox, ActsBeforeItRecords, RunsTheFile, ForgetsWhatWasUsed])
+@pytest.mark.parametrize("naive", [ForgetsTheOutbox, RunsTheFile, ForgetsWhatWasUsed])
 def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
     for seed in range(1000):
         try:
@@ -186,3 +174,24 @@ def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> 
     calm.write("Inbox/Requests/a.md", (calm.root / "Inbox/Requests/a.md").read_bytes() + b"And more.\n")
     calm.settle()
     assert b"And more." in (calm.root / "Inbox/Requests/a (conflicted copy 2026-11-21).placet.md").read_bytes()
+
+
+def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
+    """A plan that cannot be read was moved there while it was revised: the new text must not take its place, unread as it is."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    calm.comment([plan])
+    while not calm.waiting:
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.write(plan, (calm.root / plan).read_bytes().replace(b"---\n", b"---\n[broken\n", 1))
+    calm.rename(plan, "System/Active/a.md")
+    for _ in range(3):
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.settle()
+    assert rows(calm, "plan.revised") == 1
+    assert rows(calm, "execution.started") == 0
+    assert calm.files(Folder.ACTIVE) == ["System/Active/a.md"]
+    assert b"[broken" in (calm.root / "System/Active/a.md").read_bytes()

@@ -177,7 +177,7 @@ def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> 
 
 
 def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
-    """A plan that cannot be read was moved there while it was revised: the new text must not take its place, unread as it is."""
+    """A plan that cannot be used was moved there while it was revised: the new text must not take its place, unread as it is."""
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     plan = the_plan(calm)
@@ -185,7 +185,7 @@ def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
     while not calm.waiting:
         calm.tick()
         calm.pass_time(0.3)
-    calm.write(plan, (calm.root / plan).read_bytes().replace(b"---\n", b"---\n[broken\n", 1))
+    calm.write(plan, (calm.root / plan).read_bytes().replace(b"status: needs_revision", b"status: &s review\nmine: *s"))
     calm.rename(plan, "System/Active/a.md")
     for _ in range(3):
         calm.tick()
@@ -194,4 +194,24 @@ def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
     assert rows(calm, "plan.revised") == 1
     assert rows(calm, "execution.started") == 0
     assert calm.files(Folder.ACTIVE) == ["System/Active/a.md"]
-    assert b"[broken" in (calm.root / "System/Active/a.md").read_bytes()
+    assert b"mine: *s" in (calm.root / "System/Active/a.md").read_bytes()
+
+
+def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    calm.comment([plan])
+    replace_note, calls = calm.vault.replace, []
+
+    def replace_after_it_went(path, expected, data):
+        if path == plan and b"revision: 2" in data and not calls:
+            calls.append(path)
+            (calm.root / plan).unlink()
+        return replace_note(path, expected, data)
+
+    calm.vault.replace = replace_after_it_went
+    calm.settle()
+    assert calls
+    assert rows(calm, "plan.revised") == 1
+    assert b"revision: 2" in (calm.root / plan).read_bytes()

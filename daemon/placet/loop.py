@@ -378,7 +378,10 @@ class Loop:
             text = _side_note(path, why)
             try:
                 self._put_side_note(side, text)
-            except VaultTrouble as error:
+            except Stale:
+                self.dirty = True  # somebody is at it: the next look decides again
+                continue
+            except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
                 continue
             mark = sha256(text).hexdigest()
@@ -427,7 +430,7 @@ class Loop:
                 continue
             try:
                 self._do(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id])
-            except (VaultTrouble, Changed, NotSettled, NotAFile, TooLarge) as error:
+            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
                 held.add(pending.trace_id)
                 left.append(self._put_off(pending, error))
                 continue
@@ -453,7 +456,7 @@ class Loop:
             case Publish():
                 self._publish(command.path, self._text(command.text), case)
             case Rewrite():
-                self._rewrite(command)
+                self._rewrite(command, case)
             case Move():
                 self._move(command, case)
             case _:
@@ -484,7 +487,7 @@ class Loop:
             return
         raise Changed(path)
 
-    def _rewrite(self, command: Rewrite) -> None:
+    def _rewrite(self, command: Rewrite, case: Case) -> None:
         text = self._text(command.text)
         try:
             raw, _ = self.vault.read(command.path)
@@ -497,7 +500,7 @@ class Loop:
         if digest(raw, PLAN_STAMPS) == command.expected:
             self.vault.replace(command.path, sha256(raw).hexdigest(), text)
         elif command.keep:
-            self.vault.move(command.path, command.keep, sha256(raw).hexdigest())
+            self._move(Move(command.path, command.keep), case)
             self.vault.publish(command.path, text)
 
     def _move(self, command: Move, case: Case) -> None:

@@ -322,7 +322,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
 def _drafted(d: _Drawer, e: Drafted) -> None:
     case = d.case
     first = case.revision == 0
-    # Only ever into Inbox/Plans: where an unusable plan lies in System/Active, a new text put in its place would be approved unread.
+    # Only ever into Inbox/Plans: put in the place of an unusable plan in System/Active, a new text would be approved unread.
     in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
     path = case.plan_path if in_place else _plan_path(case)
     name = d.text(e.text)

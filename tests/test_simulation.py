@@ -215,3 +215,27 @@ def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None
     assert calls
     assert rows(calm, "plan.revised") == 1
     assert b"revision: 2" in (calm.root / plan).read_bytes()
+
+
+def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:
+    """The plan is renamed in System/Active before it is stamped, and the mission fails before the new name is seen."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.dice.random = lambda: 0.9  # the mission fails
+    calm.rename(the_plan(calm), "System/Active/a.md")
+    read_note_of, renamed = calm.vault.read, []
+
+    def read_after_a_rename(path, **more):
+        if path == "System/Active/a.md" and rows(calm, "plan.approved") and not renamed:
+            renamed.append((calm.root / path).rename(calm.root / "System/Active/b.md"))
+        return read_note_of(path, **more)
+
+    calm.vault.read = read_after_a_rename
+    while not calm.waiting:
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.work()
+    calm.settle()
+    assert renamed
+    assert rows(calm, "execution.started") == 1
+    assert rows(calm, "plan.refused") == 1

@@ -202,6 +202,10 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
+    if case.state is State.FAILED and case.report_path:
+        # Its stamp may be missing: a note that was renamed before it was stamped would be approved a second time by lying there.
+        return ("This plan was carried out and failed. To approve it again, move it to Inbox/Plans, read it, and move it to "
+                "System/Active from there.")
     if any(_same_moment(moment, spent) for spent in case.spent_approvals):
         return (f"This approval (of {moment}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
                 "and move it to System/Active from there.")

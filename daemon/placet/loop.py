@@ -125,7 +125,8 @@ class Loop:
     """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
 
     `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state,
-    `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers.
+    `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers, `start` sets a
+    thread going in which one of them works.
     """
 
     ports: Ports
@@ -137,6 +138,7 @@ class Loop:
     reload: Callable[[Ports], Ports]
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
+    start: Callable[[threading.Thread], None] = threading.Thread.start
     looks: Looks = field(default_factory=Looks)
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
@@ -185,8 +187,8 @@ class Loop:
                 self.notes.pop(path, None)
                 self.odd.pop(path, None)
                 self.dirty = True
-        # A file that is there and was never read may be the very note that is missing elsewhere.
-        unread = scan.found.keys() - self.notes.keys() - self.odd.keys()
+        # A file whose present text was not read yet may be the very note that is missing elsewhere.
+        unread = scan.found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
         gone = verdict.gone if not unread else frozenset()
         if gone - self.gone:
             self.dirty = True
@@ -227,8 +229,7 @@ class Loop:
                 continue
             if (original := conflict_of(PurePosixPath(path).name)) is not None:
                 self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                                  "nothing. Compare the two, put what you want to keep into one, and delete the other."
-                                  + self._difference(f"{PurePosixPath(path).parent}/{original}", path))
+                                  "nothing. Compare the two, put what you want to keep into one, and delete the other.")
                 continue
             try:
                 raw, _ = self.vault.read(path)
@@ -240,10 +241,14 @@ class Loop:
             except (NotAFile, VaultTrouble) as error:
                 self.odd[path] = f"This file cannot be read: {error}"
 
-    def _difference(self, original: str, copy: str) -> str:
-        """Return how two notes differ, for the note that explains a copy; empty where one cannot be read."""
+    def _difference(self, copy: str) -> str:
+        """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
+        place = PurePosixPath(copy)
+        original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
+        if original is None:
+            return ""
         try:
-            old, new = (self.vault.read(path)[0].decode(errors="replace") for path in (original, copy))
+            old, new = (raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0]))
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
@@ -256,7 +261,7 @@ class Loop:
         present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in unsure}
         astray = {n.trace_id for p in unsure if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         busy = {c.trace_id for c in self.commands} | astray
-        found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in unsure])
+        found = sort_notes(self.cases, [n for p, n in sorted(self.notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -268,17 +273,19 @@ class Loop:
             if case.state in _EXPECTING and trace not in busy and trace not in found.of_case \
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
-        for note in found.orphans:
+        for note in (n for n in found.orphans if n.path not in unread):
+            if note.trace_id in self.cases:
+                continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
             if note.meta.get("request_id") and not any(c.request_id == note.meta["request_id"] for c in self.cases.values()):
                 self._record(adopt_plan(note, self.ports.clock.now()))
             else:
                 notices[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
-        for note in found.new:
+        for note in (n for n in found.new if n.path not in unread):
             problems = self._take_up(note)
             if problems:
                 notices[note.path] = problems
         for path, why in self.odd.items():
-            notices[path] = why
+            notices[path] = why + self._difference(path)
         for case in self.cases.values():
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
@@ -384,19 +391,22 @@ class Loop:
         What was said of the notes `unsure`, which cannot be judged yet, stays as it is.
         """
         wanted = {_side_of(path): (path, why) for path, why in notices.items()}
-        for side in side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}:
+        for side in sorted(side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}):
             self._remove_side_note(side)
         for side, (path, why) in wanted.items():
             text = _side_note(path, why)
             try:
                 self._put_side_note(side, text)
-            except VaultTrouble as error:
+            except Stale:
+                self.dirty = True  # somebody is at it: the next look decides again
+                continue
+            except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
                 continue
             mark = sha256(text).hexdigest()
             if self.seen.get(path) != mark:
                 self._journal_notice(path, why, mark)
-        for path in self.seen.keys() - notices.keys() - unsure:
+        for path in sorted(self.seen.keys() - notices.keys() - unsure):
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
@@ -439,7 +449,7 @@ class Loop:
                 continue
             try:
                 self._do(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id])
-            except (VaultTrouble, Changed, NotSettled, NotAFile, TooLarge) as error:
+            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
                 held.add(pending.trace_id)
                 left.append(self._put_off(pending, error))
                 continue
@@ -465,7 +475,7 @@ class Loop:
             case Publish():
                 self._publish(command.path, self._text(command.text), case)
             case Rewrite():
-                self._rewrite(command)
+                self._rewrite(command, case)
             case Move():
                 self._move(command, case)
             case _:
@@ -496,7 +506,7 @@ class Loop:
             return
         raise Changed(path)
 
-    def _rewrite(self, command: Rewrite) -> None:
+    def _rewrite(self, command: Rewrite, case: Case) -> None:
         text = self._text(command.text)
         try:
             raw, _ = self.vault.read(command.path)
@@ -509,7 +519,7 @@ class Loop:
         if digest(raw, PLAN_STAMPS) == command.expected:
             self.vault.replace(command.path, sha256(raw).hexdigest(), text)
         elif command.keep:
-            self.vault.move(command.path, command.keep, sha256(raw).hexdigest())
+            self._move(Move(command.path, command.keep), case)
             self.vault.publish(command.path, text)
 
     def _move(self, command: Move, case: Case) -> None:
@@ -638,7 +648,7 @@ class Loop:
         job.thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
                                       daemon=True)
         self.jobs[job.trace_id] = job
-        job.thread.start()
+        self.start(job.thread)
 
     def _take_back(self) -> None:
         """Take in what workers came back with."""

@@ -106,6 +106,7 @@ def adopt_plan(note: NoteSeen, now: str) -> Decision:
         title=_title(note.raw), agent=str(meta.get("agent") or ""), portal=str(meta.get("portal") or ""),
         revision=_int(meta.get("revision")), detected_at=now, since=now,
         requested_by=note.owner,
+        request_digest=sha256(note.raw),  # what was asked for is not known: a new revision is planned from the plan's own text
     )
     drawer = _Drawer(case, State.REVIEW, now)
     drawer.text(note.raw)
@@ -332,12 +333,14 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
 def _drafted(d: _Drawer, e: Drafted) -> None:
     case = d.case
     first = case.revision == 0
-    path = case.plan_path or _plan_path(case)
+    # Only ever into Inbox/Plans: put in the place of an unusable plan in System/Active, a new text would be approved unread.
+    in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
+    path = case.plan_path if in_place else _plan_path(case)
     name = d.text(e.text)
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="")
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(e.text), **e.facts)
-    if case.basis_digest:
+    if case.basis_digest and in_place:
         keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
         d.commands.append(Rewrite(path, case.basis_digest, name, keep))
     else:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
 from placet.core.names import QUEUES, Folder
-from placet.core.note import digest, read_note
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.plan import PlanProblems, parse_plan
 
 ASKS = frozenset({"", "pending"})
@@ -57,10 +57,13 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         owner = cases.get(note.trace_id) or (at_path.get(note.path) if not note.trace_id else None)
         plan_place = note.folder is not Folder.REQUESTS
         if owner is None:
-            if note.is_plan and not note.problem:
-                orphans.append(note)
-            elif note.problem:
+            if note.problem:
                 notices.append((note, note.problem))
+            elif note.is_plan and note.trace_id:
+                orphans.append(note)
+            elif note.is_plan:
+                notices.append((note, "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows "
+                                      "whose plan it is. Put its `trace_id` back, or remove these lines as well."))
             elif plan_place:
                 notices.append((note, _STRANGER[note.folder]))
             elif note.status in ASKS or note.status == "planning":
@@ -199,6 +202,10 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
+    if case.state is State.FAILED and case.report_path:
+        # Its stamp may be missing: a note that was renamed before it was stamped would be approved a second time by lying there.
+        return ("This plan was carried out and failed. To approve it again, move it to Inbox/Plans, read it, and move it to "
+                "System/Active from there.")
     if any(_same_moment(moment, spent) for spent in case.spent_approvals):
         return (f"This approval (of {moment}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
                 "and move it to System/Active from there.")
@@ -251,5 +258,11 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
         trace_id = ""
     is_plan = "request_id" in meta and "revision" in meta
     stamps = PLAN_STAMPS if is_plan else REQUEST_STAMPS
+    if not problem:
+        # A note that cannot be stamped would ask for the same thing for ever.
+        try:
+            stamp(raw, dict.fromkeys(sorted(stamps), "x"), kind_if_none=Frontmatter.YAML)
+        except UnsafeEdit as error:
+            problem = str(error)
     return NoteSeen(path, folder, raw, sha256(raw).hexdigest(), digest(raw, stamps), owner, trace_id,
                     str(meta.get("status") or "").strip().lower(), is_plan, meta, problem)

@@ -1,0 +1,646 @@
+"""A vault, a daemon and its people in one process, played from a seed.
+
+The Loop, the Vault and the Journal are the real ones, on real folders. The clock is made up, the workers are fakes that answer when
+the dice say so, and a kill is an exception at any write, before or after it took effect: what was in memory is dropped,
+and a new daemon opens the same folders. People act between any two writes of the daemon. What they did is kept in a
+model of its own, and what the daemon does is held against it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from placet.clock import Clock
+from placet.config import Config
+from placet.core.activity import Action
+from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, PlanningFailed, State
+from placet.core.errors import End
+from placet.core.lease import Owner
+from placet.core.mission import Ended, Spent
+from placet.core.names import QUEUES, Folder, conflict_of, is_side_note, side_note_name
+from placet.core.note import UnsafeEdit, digest, read_note, stamp
+from placet.core.observe import ASKS, look_at
+from placet.core.plan import parse_plan
+from placet.core.retry import RetryPolicy
+from placet.dialogue import Interrupted, Postponed
+from placet.executor import Mission
+from placet.journal import AddActivity, Committed, Journal, PutCase, open_reader, query, verify
+from placet.loop import Loop
+from placet.planner import Assignment
+from placet.sandbox import Level
+from placet.tools import PLANNABLE
+from placet.vault import TEMP_PREFIX, Vault
+from placet.watch import Mode
+from placet.workshop import Ports
+
+STEPS = 60
+"""Things that happen in one play, before everything is left to settle."""
+PATIENCE = 100
+"""Ticks in which everything must have settled."""
+
+MARK = re.compile(rb"mark-\d{5}")
+ENDS = frozenset({Action.EXECUTION_COMPLETED, Action.EXECUTION_FAILED})
+ONCE = frozenset({Action.EXECUTION_STARTED, Action.REPORT_WRITTEN, *ENDS})
+
+
+Everything = tuple[dict[str, bytes], list[tuple[object, ...]]]
+
+
+class Killed(BaseException):
+    """The daemon is killed at this very point."""
+
+
+class Broken(AssertionError):  # noqa: N818 - named for what happened
+    """The daemon did what it must never do; the seed and all that happened are in the message."""
+
+
+@cache
+def _empty_journal() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        Journal(path, now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="boot", on_trouble=print).close()
+        return path.read_bytes()
+
+
+class WatchedVault(Vault):
+    """The real one; before and after each write the play may go on, or end for this daemon."""
+
+    play: Play
+
+    def publish(self, path: str, data: bytes) -> bool:
+        with self.play.effect(f"publish {path}", path):
+            return super().publish(path, data)
+
+    def replace(self, path: str, expected: str, data: bytes):
+        with self.play.effect(f"replace {path}", path):
+            return super().replace(path, expected, data)
+
+    def move(self, src: str, dst: str, expected: str) -> None:
+        with self.play.effect(f"move {src} to {dst}"):
+            super().move(src, dst, expected)
+
+    def remove(self, path: str, expected: str) -> bool:
+        with self.play.effect(f"remove {path}"):
+            return super().remove(path, expected)
+
+
+class WatchedJournal(Journal):
+    """The real one; what it commits is held against the model."""
+
+    play: Play
+
+    def commit(self, writes, *, durable=False, timeout_s=None) -> Committed:
+        with self.play.effect(f"commit {', '.join(type(w).__name__ for w in writes)}"):
+            done = super().commit(writes, durable=durable, timeout_s=timeout_s)
+            self.play.committed(writes)
+        return done
+
+
+class Play:
+    """One seed's play. `loop_type` is the daemon's loop, or a naive variant of it that must be caught."""
+
+    def __init__(self, seed: int, folder: Path, loop_type: type[Loop] = Loop) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.root = folder / "vault"
+        self.state = folder / "state"
+        self.loop_type = loop_type
+        self.log: list[str] = []
+        self.said: list[str] = []
+        # the clock
+        self.mono = 1000.0
+        self.wall_off = 0.0
+        # what people did
+        self.required: set[bytes] = set()
+        self.approved: dict[str, str] = {}  # digest -> body that a person put into System/Active, and no run used yet
+        self.stash: list[tuple[str, bytes]] = []
+        self.marks = 0
+        self.stamp_ns = 10**18
+        self.touched: set[str] = set()
+        # what the daemon did
+        self.running: dict[str, tuple[str, str]] = {}  # trace -> digest and body of the run that was started
+        self.once: set[tuple[str, int, str]] = set()
+        self.revisions: set[tuple[str, int]] = set()
+        self.reports = 0
+        self.restarts = self.runs = self.gestures = self.ticks = self.midway = 0
+        self.kinds: set[str] = set()
+        self.crash_in = -1
+        self.quiet = False
+        self.waiting: list = []
+        for path in (self.root / "System" / "Agents", self.state):
+            path.mkdir(parents=True)
+        (self.root / "System" / "Agents" / "reviewer.md").write_text("Be brief.\n")
+        (self.state / "journal.db").write_bytes(_empty_journal())
+        self.start()
+
+    # --- the daemon's life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open what there is, as `app.daemon` does."""
+        clock = Clock(self.wall, lambda: self.mono, self.pass_time)
+        self.vault = WatchedVault(self.root)
+        self.vault.play = self
+        crash, self.crash_in = self.crash_in, -1
+        quiet, self.quiet = self.quiet, True
+        self.vault.ensure_folders()
+        self.vault.sweep_temporaries()
+        if not self.vault.has_marker():
+            self.vault.create_marker("simulated")
+        left = [str(p) for p in self.root.rglob(f"{TEMP_PREFIX}*")]
+        self.must(not left, f"temporary files outlived the sweep: {left}")
+        self.journal = WatchedJournal(self.state / "journal.db", now=self.wall, boottime_s=lambda: self.mono, boot_id="boot",
+                                      on_trouble=self.said.append)
+        self.journal.play = self
+        self.must(self.journal.set_aside is None, "the journal was damaged")
+        self.crash_in, self.quiet = crash, quiet
+
+        def no_model():
+            raise AssertionError("nothing here asks a model")
+
+        ports = Ports(self.root, self.state / "worktrees", Config(), self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)
+        self.waiting = []
+        self.loop = self.loop_type(ports, self.vault, Owner("here", "boot", 1, str(self.restarts)), lambda: None, self.said.append,
+                                   lambda _case: None, lambda ports: ports, self.draft, self.carry_out,
+                                   self.waiting.append)
+        self.loop.load()
+
+    def kill(self) -> None:
+        self.journal.close()
+        self.vault.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self.restarts += 1
+        self.crash_in = -1
+        self.start()
+
+    def wall(self) -> datetime:
+        return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.mono + self.wall_off)
+
+    def pass_time(self, seconds: float) -> None:
+        self.mono += seconds
+
+    @contextmanager
+    def effect(self, what: str, path: str = "") -> Iterator[None]:
+        """Everything that the daemon writes goes through here: people may act just before, a kill may come before or after."""
+        if not self.quiet and self.dice.random() < 0.04:
+            self.midway += 1
+            self.note("(meanwhile)")
+            self.gesture()
+        if self.crash_in == 0 and self.dice.random() < 0.5:
+            self.crash_in = -1
+            self.note(f"killed before: {what}")
+            if path and self.dice.random() < 0.5:
+                (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.root / path).with_name(f"{TEMP_PREFIX}{self.dice.randrange(10**6)}").write_bytes(b"half")
+            raise Killed
+        yield
+        self.note(f"  {what}")
+        if self.crash_in == 0:
+            self.crash_in = -1
+            self.note(f"killed after: {what}")
+            raise Killed
+        if self.crash_in > 0:
+            self.crash_in -= 1
+
+    def tick(self, hinted: frozenset[str] = frozenset()):
+        self.ticks += 1
+        self.note(f"tick {sorted(hinted)}")
+        try:
+            return self.loop.tick(hinted, Mode.EVENTS)
+        except Killed:
+            self.restart()
+            return None
+
+    def work(self) -> None:
+        """Let one worker come to its end."""
+        if self.waiting:
+            thread = self.waiting.pop(self.dice.randrange(len(self.waiting)))
+            self.note(f"{thread.name} works")
+            thread.run()
+
+    # --- the workers ----------------------------------------------------------------------------------------
+
+    def draft(self, ports: Ports, assignment: Assignment, cancelled: Callable[[], bool]) -> Drafted | PlanningFailed:
+        case = assignment.case
+        if cancelled():
+            raise Interrupted("stopped")
+        luck = self.dice.random()
+        if luck < 0.08:
+            return PlanningFailed(case.generation, "the request cannot be understood", "Unclear")
+        if luck < 0.12 and not self.quiet:
+            raise Postponed("busy", 3.0, blocked=False)
+        if luck < 0.14:
+            raise RuntimeError("a mistake")
+        text = plan_text(case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}")
+        return Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
+
+    def carry_out(self, ports: Ports, mission: Mission, cancelled: Callable[[], bool], why: Callable[[], str]) -> Ended:
+        trace = mission.case.trace_id
+        expected = self.running.get(trace)
+        self.must(expected is not None, f"{mission.case.request_id} is carried out, but was not started")
+        self.must(mission.case.approved_digest == expected[0], "another text is carried out than the one that was started")
+        self.must(mission.plan == parse_plan(expected[1], PLANNABLE), "the text that is carried out is not the approved one")
+        self.runs += 1
+        if cancelled() and not why():
+            raise Interrupted("stopped")
+        luck = self.dice.random()
+        if luck < 0.1 and not self.quiet:
+            raise Postponed("busy", 3.0, blocked=False)
+        if luck < 0.15:
+            raise RuntimeError("a mistake")
+        ok = luck < 0.7 and not cancelled()
+        return Ended(ok, End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP, "it ended", "Error", None,
+                     f"run {self.runs}", "", "", "", "", (), (), (), (), {}, "", "", self.runs, Spent(), 1.0, "")
+
+    # --- what is recorded -----------------------------------------------------------------------------------
+
+    def committed(self, writes) -> None:
+        """Hold a committed batch against what people did."""
+        cases = {w.trace_id: CASE_JSON.validate_json(w.body) for w in writes if isinstance(w, PutCase)}
+        for row in (w.activity for w in writes if isinstance(w, AddActivity)):
+            self.kinds.add(row.action.value)
+            case = cases.get(row.trace_id)
+            if row.action in ONCE:
+                event = "end" if row.action in ENDS else row.action.value
+                key = (row.trace_id, case.generation, event)
+                self.must(key not in self.once, f"{row.action} twice in one generation of {row.entity_id}")
+                self.once.add(key)
+            if row.action is Action.EXECUTION_STARTED:
+                name = row.metadata["digest"]
+                self.must(name in self.approved,
+                          f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run")
+                self.must(row.trace_id not in self.running, "a mission began while one was running")
+                self.running[row.trace_id] = (name, self.approved.pop(name))
+            elif row.action in ENDS:
+                self.must(self.running.pop(row.trace_id, None) is not None, "a mission ended that was not running")
+            elif row.action is Action.REPORT_WRITTEN:
+                self.reports += 1
+            elif row.action in (Action.PLAN_CREATED, Action.PLAN_REVISED):
+                revision = (row.trace_id, row.metadata["revision"])
+                self.must(revision not in self.revisions, f"revision {revision[1]} of {row.entity_id} was made twice")
+                self.revisions.add(revision)
+
+    # --- people ---------------------------------------------------------------------------------------------
+
+    def note(self, line: str) -> None:
+        self.log.append(line)
+
+    def must(self, holds: bool, why: str) -> None:
+        if not holds:
+            raise Broken(f"seed {self.seed}: {why}\n" + "\n".join(self.log[-150:]))
+
+    def mark(self) -> str:
+        """Give words that occur nowhere else, so that a lost text is noticed."""
+        self.marks += 1
+        self.required.add(f"mark-{self.marks:05}".encode())
+        return f"mark-{self.marks:05}"
+
+    def files(self, *folders: str) -> list[str]:
+        found = []
+        for folder in folders:
+            found += [p.relative_to(self.root).as_posix() for p in (self.root / folder).rglob("*")
+                      if p.is_file() and not p.is_symlink() and not p.name.startswith(".") and not is_side_note(p.name)
+                      and p.suffix.lower() == ".md"]
+        return sorted(found)
+
+    def write(self, path: str, raw: bytes) -> None:
+        """Save a file as an editor does: in place, or under another name first."""
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        old = place.read_bytes() if place.is_file() else b""
+        self.required -= set(MARK.findall(old)) - set(MARK.findall(raw))
+        if self.dice.random() < 0.5:
+            place.write_bytes(raw)
+        else:
+            beside = place.with_name(".editor.tmp")
+            beside.write_bytes(raw)
+            beside.replace(place)
+        # Two saves within one tick of this file system's clock must not look like none.
+        self.stamp_ns += 10**6
+        os.utime(place, ns=(self.stamp_ns, self.stamp_ns))
+        self.touched.add(path)
+
+    def put(self, path: str, raw: bytes) -> None:
+        """Remember that a person put this text into System/Active."""
+        if path.startswith(f"{Folder.ACTIVE}/") and conflict_of(Path(path).name) is None:
+            seen = look_at(path, raw, "alice")
+            self.approved[seen.digest] = read_note(raw).body
+
+    def rename(self, src: str, dst: str) -> None:
+        place = self.root / dst
+        number = 1
+        while place.exists() or place.is_symlink():
+            number += 1
+            place = (self.root / dst).with_name(f"{Path(dst).stem} {number}.md")
+        dst = place.relative_to(self.root).as_posix()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        raw = (self.root / src).read_bytes()
+        (self.root / src).rename(place)
+        self.note(f"> move {src} to {dst}")
+        self.touched |= {src, dst}
+        self.put(dst, raw)
+
+    def gesture(self) -> None:
+        """Do something that a person, or a sync tool of theirs, can do."""
+        self.gestures += 1
+        notes = self.files(*QUEUES)
+        plans = [p for p in notes if b"revision:" in (self.root / p).read_bytes()]
+        reviews = [p for p in plans if p.startswith(Folder.PLANS)]
+        ways: list[tuple[int, Callable[[], None]]] = [
+            (3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back), (1, self.handmade)]
+        if reviews:
+            ways += [(14, lambda: self.move_plan(reviews, Folder.ACTIVE))]
+        if plans:
+            ways += [(6, lambda: self.move_plan(plans)), (6, lambda: self.edit(plans)), (4, lambda: self.comment(plans)),
+                     (3, lambda: self.set_status(
+                         plans, ("review", "needs_revision", "rejected", "approved", "pending", "nonsense"))),
+                     (2, lambda: self.spoil(plans))]
+        if notes:
+            ways += [(6, lambda: self.edit(notes)), (3, lambda: self.delete(notes)), (3, lambda: self.copy(notes)),
+                     (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
+                     (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
+                     (1, lambda: self.spoil(notes))]
+        if archived := self.files(Folder.ARCHIVE):
+            ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived))]
+        self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
+
+    def drop(self) -> None:
+        name = self.dice.choice(["Fix it", "Fix it", "Größe", "a b c", "日本", "Fix it 2", "Sub/Deep/One", "x" * 60, "Upper.MD"])
+        folder = self.dice.choice([Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED])
+        path = f"{folder}/{name}" + ("" if name.endswith(".MD") else ".md")
+        if (self.root / path).exists():
+            path = f"{folder}/{name.removesuffix('.MD')} {self.dice.randrange(100)}.md"
+            if (self.root / path).exists():
+                return
+        words = f"Do something, {self.mark()}.\n"
+        text = self.dice.choice([
+            words, words, words, f"# Title\n\n{words}", f"---\nstatus: pending\npriority: 7\n---\n{words}",
+            f'+++\nstatus = "pending"\n+++\n{words}', f"---\nagent: nobody\n---\n{words}", f"---\npriority: [\n---\n{words}",
+            f"---\nstatus: pending\nstatus: pending\n---\n{words}", f"---\nstatus: whatever\n---\n{words}",
+            f"---\ntrace_id: nonsense\n---\n{words}", f"\ufeff{words}", words.replace("\n", "\r\n"), f"---\ntitle: x\n---\n{words}",
+            f"---\nstatus: &a pending\nother: *a\n---\n{words}", f"---\nstatus: planned\n---\n{words}",
+        ])
+        raw = self.dice.choice([text.encode()] * 12 + [b"", b"  \n", b"caf\xe9 " + words.encode()])
+        self.required -= {m for m in MARK.findall(text.encode()) if m not in raw}
+        self.note(f"> drop {path}: {raw[:40]!r}")
+        if len(raw) > 30 and self.dice.random() < 0.2:  # written in two goes
+            self.write(path, raw[:-9])
+            self.pass_time(0.05)
+        self.write(path, raw)
+
+    def odd(self) -> None:
+        path = self.root / Folder.REQUESTS / self.dice.choice(["Link.md", "Folder.md", ".hidden.md", "draft.md.tmp"])
+        if path.exists() or path.is_symlink():
+            return
+        self.note(f"> odd {path.name}")
+        match path.name:
+            case "Link.md":
+                path.symlink_to("../../System/Agents/reviewer.md")
+            case "Folder.md":
+                path.mkdir()
+            case _:
+                path.write_bytes(b"nothing\n")
+
+    def handmade(self) -> None:
+        """Put a plan there that nobody here wrote: of another vault, or by hand without a trace_id."""
+        request = self.dice.choice(["other", "fix-it", "theirs"])
+        raw = plan_text(f"99999999-2222-3333-4444-{self.dice.randrange(10**12):012}", request, 1, self.mark())
+        if self.dice.random() < 0.5:
+            raw = re.sub(rb"(?m)^trace_id.*\n", b"", raw, count=1)
+        folder = self.dice.choice([Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS])
+        path = f"{folder}/handmade {self.dice.randrange(10**6)}.md"
+        self.note(f"> handmade {path}")
+        self.save(path, raw)
+
+    def move_plan(self, plans: list[str], where: Folder | None = None) -> None:
+        src = self.dice.choice(plans)
+        where = where or self.dice.choice([Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS])
+        name = Path(src).name
+        if where is Folder.ACTIVE and self.dice.random() < 0.7:
+            name = name.replace("_plan", "")
+        if where is Folder.ACTIVE and self.dice.random() < 0.2:  # by the command line
+            with_name = self.stamped(src, {"approved_by": "bob"})
+            if with_name is not None:
+                self.write(src, with_name)
+        if f"{where}/{name}" != src:
+            self.rename(src, f"{where}/{name}")
+
+    def stamped(self, path: str, changes: dict[str, str | None]) -> bytes | None:
+        try:
+            return stamp((self.root / path).read_bytes(), changes)
+        except UnsafeEdit:
+            return None
+
+    def save(self, path: str, raw: bytes) -> None:
+        """Save a changed note. In System/Active that is an approval only where no approval was acknowledged yet."""
+        self.write(path, raw)
+        seen = look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
+        if seen is not None and seen.folder is Folder.ACTIVE:
+            case = self.loop.cases.get(seen.trace_id)
+            if case is None or case.state not in (State.APPROVED, State.RUNNING):
+                self.put(path, raw)
+
+    def edit(self, notes: list[str]) -> None:
+        path = self.dice.choice(notes)
+        raw = (self.root / path).read_bytes()
+        words = self.mark()
+        if self.dice.random() < 0.6 or not MARK.search(raw):
+            new = raw.replace(b"Its summary.", f"Its summary. {words}.".encode(), 1) if b"Its summary." in raw \
+                else raw + f"\nAnd {words}.\n".encode()
+        else:
+            new = MARK.sub(words.encode(), raw)
+        self.note(f"> edit {path} ({words})")
+        self.save(path, new)
+
+    def comment(self, plans: list[str]) -> None:
+        path = self.dice.choice(plans)
+        raw = (self.root / path).read_bytes() + f"\n## Review Comments\n\n- Not like this, {self.mark()}.\n".encode()
+        with suppress(UnsafeEdit):
+            raw = stamp(raw, {"status": "needs_revision"})
+        self.note(f"> comment on {path}")
+        self.save(path, raw)
+
+    def set_status(self, notes: list[str], values: tuple[str, ...]) -> None:
+        path, value = self.dice.choice(notes), self.dice.choice(values)
+        new = self.stamped(path, {"status": value or None})
+        if new is not None:
+            self.note(f"> set {path} to {value!r}")
+            self.save(path, new)
+
+    def spoil(self, notes: list[str]) -> None:
+        """Make something of a note's frontmatter that it should not be."""
+        path = self.dice.choice(notes)
+        raw = (self.root / path).read_bytes()
+        how = self.dice.randrange(6)
+        new = [
+            lambda: re.sub(rb"(?m)^trace_id.*\n", b"", raw, count=1),
+            lambda: re.sub(rb"(?m)^request_id: .*$", b"request_id: another", raw, count=1),
+            lambda: raw.replace(b"---\n", b"---\n[broken\n", 1),
+            lambda: re.sub(rb"(?m)^status: (.*)$", rb"status: &s \1\nmine: *s", raw, count=1),
+            lambda: re.sub(rb"(?m)^approved_at.*\n", b"", raw, count=1),
+            lambda: raw.replace(b"tools", b"tolos", 1).replace(b"Tools", b"Tolos", 1),
+        ][how]()
+        if new != raw:
+            self.note(f"> spoil {path} ({how})")
+            self.save(path, new)
+
+    def delete(self, notes: list[str]) -> None:
+        path = self.dice.choice(notes)
+        self.note(f"> delete {path}")
+        self.stash.append((path, (self.root / path).read_bytes()))
+        self.required -= set(MARK.findall((self.root / path).read_bytes()))
+        (self.root / path).unlink()
+        self.touched.add(path)
+
+    def copy(self, notes: list[str]) -> None:
+        src = self.dice.choice(notes)
+        stem = Path(src).stem
+        name = self.dice.choice([f"{stem} 2.md", f"{stem} copy.md", f"{stem} (conflicted copy 2026-11-21).md",
+                                 f"{stem}.sync-conflict-20261121-120000-ABCDEFG.md"])
+        folder = self.dice.choice([str(Path(src).parent)] * 4 + list(QUEUES))
+        path = f"{folder}/{name}"
+        if not (self.root / path).exists():
+            self.note(f"> copy {src} to {path}")
+            raw = (self.root / src).read_bytes()
+            self.write(path, raw)
+            if Path(src).parent != Path(path).parent:
+                self.put(path, raw)
+
+    def stash_one(self, notes: list[str]) -> None:
+        path = self.dice.choice(notes)
+        self.stash.append((path, (self.root / path).read_bytes()))
+
+    def bring_back(self) -> None:
+        """A sync tool or a backup brings an old file back. With a stamp of an approval it approves nothing."""
+        if self.stash:
+            path, raw = self.dice.choice(self.stash[-8:])
+            if not (self.root / path).exists():
+                self.note(f"> bring {path} back")
+                self.write(path, raw)
+                if not read_note(raw).meta.get("approved_at"):
+                    self.put(path, raw)
+
+    def stale_save(self) -> None:
+        """An editor that had a file open saves over what has become of it since."""
+        if self.stash:
+            path, raw = self.dice.choice(self.stash[-8:])
+            if (self.root / path).is_file():
+                self.note(f"> save a stale {path}")
+                self.save(path, raw + f"\nStale {self.mark()}.\n".encode())
+
+    def rename_in_place(self, notes: list[str]) -> None:
+        path = self.dice.choice(notes)
+        self.rename(path, str(Path(path).with_name(f"{Path(path).stem}-r{self.dice.randrange(9)}.md")))
+
+    # --- the play -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play it to the end; Broken where the daemon did what it must not, with all that happened."""
+        try:
+            for _ in range(STEPS):
+                self.step()
+            self.settle()
+            self.check_end()
+            before = self.everything()
+            self.restart()
+            self.settle()
+            self.must_be_same(before, self.everything())
+        except Broken:
+            raise
+        except Exception as error:
+            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-150:])) from error
+        finally:
+            self.kill()
+
+    def step(self) -> None:
+        luck = self.dice.random()
+        if luck < 0.42:
+            self.gesture()
+        elif luck < 0.82:
+            hinted = frozenset(p for p in sorted(self.touched) if self.dice.random() < 0.7)
+            self.touched.clear()
+            self.tick(hinted)
+        elif luck < 0.93:
+            self.work()
+        elif luck < 0.97:
+            self.crash_in = self.dice.randrange(12)
+        elif luck < 0.985:
+            self.wall_off += self.dice.choice([-86_400.0, -3600.0, -1.0, 1.0, 3600.0, 86_400.0])
+            self.note(f"> the clock jumps to {self.wall()}")
+        else:
+            self.note("> restart")
+            self.restart()
+        self.pass_time(self.dice.choice([0.0, 0.01, 0.1, 0.3, 1.0, 5.0]))
+
+    def settle(self) -> None:
+        """Nobody does anything any more: what can be done is done."""
+        self.quiet, self.crash_in = True, -1
+        for _ in range(PATIENCE):
+            tick = self.tick()
+            assert tick is not None
+            while self.waiting:
+                self.work()
+            self.pass_time(0.3 if tick.again_in_s < 1 else 5.0)
+            working = [c for c in self.loop.cases.values() if c.state in WORKING]
+            if tick.idle and not working:
+                return
+        self.must(False, "it does not come to rest")  # noqa: FBT003 - says what is so
+
+    def everything(self) -> Everything:
+        files = {p.relative_to(self.root).as_posix(): p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
+        return files, query(self.journal.path, "SELECT action_type, entity_id, metadata FROM activity ORDER BY id")[1]
+
+    def must_be_same(self, before: Everything, after: Everything) -> None:
+        names = sorted(before[0].keys() | after[0].keys())
+        changed = {p: (before[0].get(p), after[0].get(p)) for p in names if before[0].get(p) != after[0].get(p)}
+        self.must(before == after, f"a restart with nothing to do changed {changed or 'nothing'} "
+                                  f"and wrote {after[1][len(before[1]):]}")
+
+    def check_end(self) -> None:
+        with open_reader(self.journal.path) as reader:
+            self.must(verify(self.journal.path) is None, "the chain of rows is broken")
+            pending = reader.pending_commands()
+        self.must(not pending, f"commands were left: {pending}")
+        self.must(not self.running, "a mission was started and never ended")
+        files, _ = self.everything()
+        reports = [p for p in files if p.startswith(f"{Folder.REPORTS}/")]
+        self.must(len(reports) == self.reports, f"{self.reports} missions ended, {len(reports)} reports are there")
+        kept = b"\0".join(files.values()) + b"\0" + b"\0".join(self.texts())
+        lost = {m for m in self.required if m not in kept}
+        self.must(not lost, f"texts that people wrote are lost: {lost}")
+        for path in self.files(Folder.REQUESTS):
+            seen = look_at(path, files[path], "alice")
+            beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
+            self.must(seen.is_plan or seen.status not in ASKS or beside in files,
+                      f"{path} asks for a plan, and nobody answers: {files[path][:200]!r}")
+
+    def texts(self) -> list[bytes]:
+        blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()]
+        return blobs + [bytes(row[0]) for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]]
+
+
+def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:
+    """Return a plan's note as the planner writes it."""
+    body = (f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+            'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n')
+    return stamp(body.encode(), {"trace_id": trace, "request_id": request, "status": "review", "agent": "default", "portal": "",
+                                 "complexity": "standard", "revision": revision, "base_commit": "0" * 40,
+                                 "created_at": "2026-11-21T12:00:00.000Z"})
+
+
+def play(seed: int, loop_type: type[Loop] = Loop) -> Play:
+    """Play one seed in a folder of its own, in memory where the system has such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        a_play = Play(seed, Path(folder), loop_type)
+        a_play.run()
+        return a_play

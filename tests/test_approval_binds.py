@@ -1,0 +1,108 @@
+"""An approval binds every byte: whatever is changed between review and run, what runs is what a person put into System/Active.
+
+The notes are values here: a person moves the plan and edits it, byte by byte, at any moment; the daemon looks, decides and starts
+at any moment. What a start would carry out is the text stored with the approval.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from placet.core.case import PLAN_STAMPS, Case, Decision, Stamp, Started, State
+from placet.core.decide import decide, sha256
+from placet.core.note import UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.tools import PLANNABLE
+from simulation import plan_text
+
+TRACE = "11111111-2222-3333-4444-555555555555"
+NOW = "2026-11-21T12:00:00.000Z"
+PLANS, ACTIVE = "Inbox/Plans/r_plan.md", "System/Active/r.md"
+TEXT = plan_text(TRACE, "r", 1, "words")
+REVIEW = Case(TRACE, "r", State.REVIEW, plan_path=PLANS, plan_digest=digest(TEXT, PLAN_STAMPS), revision=1)
+
+
+def one_byte_changed(raw: bytes, dice: random.Random) -> bytes:
+    at = dice.randrange(len(raw))
+    byte = bytes([dice.randrange(256)])
+    return dice.choice([raw[:at] + byte + raw[at + 1:], raw[:at] + byte + raw[at:], raw[:at] + raw[at + 1:]])
+
+
+def interleaving(seed: int) -> str:
+    """Play one; return "ran", "changed and ran" or "did not run". Fails if a byte ran that nobody approved."""
+    dice = random.Random(seed)
+    case, path, raw = REVIEW, PLANS, TEXT
+    texts: dict[str, bytes] = {}
+    put: set[bytes] = set()  # bodies that a person had put into System/Active when the daemon had not acknowledged it
+    edited = False
+
+    def perform(decision: Decision, raw: bytes, path: str) -> bytes:
+        for text in decision.texts:
+            texts[sha256(text)] = text
+        for command in decision.commands:
+            if isinstance(command, Stamp) and command.path == path:
+                try:
+                    raw = stamp(raw, command.changes)
+                except UnsafeEdit:
+                    continue
+        return raw
+
+    for _ in range(dice.randrange(3, 9)):
+        match dice.choice(["edit", "move", "look", "look", "start"]):
+            case "edit":
+                raw, edited = one_byte_changed(raw, dice), True
+            case "move" if path == PLANS:
+                path = ACTIVE
+            case "look":
+                note = look_at(path, raw, "alice")
+                its = sort_notes({TRACE: case}, [note]).of_case.get(TRACE, CaseNotes())
+                gesture = observe(case, its, PLANNABLE)
+                if gesture is not None and (gesture.note is not None or path != ACTIVE):
+                    decision = decide(case, replace(gesture, approved_text="") if gesture.approved_text else gesture, NOW)
+                    assert decision is not None
+                    case, raw = decision.case, perform(decision, raw, path)
+            case "start" if case.state is State.APPROVED:
+                ran = texts[case.approved_digest]
+                assert read_note(ran).body.encode() in put, f"seed {seed}: this was never put into System/Active: {ran!r}"
+                assert digest(ran, PLAN_STAMPS) == case.approved_digest, f"seed {seed}: the stored text is not what was approved"
+                done = decide(case, Started(case.generation), NOW)
+                assert done is not None
+                return "changed and ran" if edited else "ran"
+        if path == ACTIVE and case.state is State.REVIEW:
+            put.add(read_note(raw).body.encode())
+            put.add(read_note(without_keys(raw, PLAN_STAMPS)).body.encode())
+    return "did not run"
+
+
+def sweep(seeds: range) -> dict[str, int]:
+    found = [interleaving(seed) for seed in seeds]
+    return {what: found.count(what) for what in sorted(set(found))}
+
+
+def test_no_byte_runs_that_nobody_approved() -> None:
+    found = sweep(range(300))
+    assert found["ran"] > 5
+    assert found["changed and ran"] > 5
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(0)
+def test_no_byte_runs_that_nobody_approved_in_a_hundred_thousand_ways() -> None:
+    print(sweep(range(100_000)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
+    """Changing any byte of an approved plan, in place, voids the approval, unless it is a value that the daemon stamps."""
+    raw = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
+    approved = replace(REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(raw, PLAN_STAMPS))
+    stamped = {i for line in (b"status: approved", b"approved_by: alice", b"approved_at: " + NOW.encode())
+               for i in range(raw.index(line) - 1, raw.index(line) + len(line) + 1)}
+    for at in range(len(raw)):
+        if at in stamped:
+            continue
+        changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1:]
+        assert look_at(ACTIVE, changed, "alice").digest != approved.approved_digest, at

@@ -1,0 +1,241 @@
+"""Thousands of plays of the daemon with people, kills and clocks at random; and proof that they catch a naive daemon."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from placet.core.names import Folder
+from placet.core.note import read_note
+from placet.core.plan import parse_plan
+from placet.loop import Loop
+from placet.tools import PLANNABLE
+from simulation import Broken, Play, plan_text, play
+
+SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
+"""Plays of the sweep. One alone is played again with `PLACET_SEED=N`."""
+
+
+class ForgetsTheOutbox(Loop):
+    """Naive: what was recorded and not performed is forgotten at a restart."""
+
+    __slots__ = ()
+
+    def load(self) -> None:
+        Loop.load(self)
+        self.commands.clear()
+
+
+class RunsTheFile(Loop):
+    """Naive: what runs is what lies in System/Active now, not the text that was approved."""
+
+    __slots__ = ()
+
+    def _mission(self, mission, job):
+        note = self.notes.get(self.cases[job.trace_id].plan_path)
+        if note is not None:
+            mission = replace(mission, plan=parse_plan(read_note(note.raw).body, PLANNABLE))
+        return Loop._mission(self, mission, job)
+
+
+class ForgetsWhatWasUsed(Loop):
+    """Naive: an approval that was used up can be used again."""
+
+    __slots__ = ()
+
+    def _record(self, decision, *writes):
+        object.__setattr__(decision.case, "spent_approvals", ())
+        return Loop._record(self, decision, *writes)
+
+
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_the_daemon_keeps_its_word_whatever_happens(first: int) -> None:
+    for seed in range(first, first + 5):
+        play(seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(0)
+def test_the_daemon_keeps_its_word_in_the_long_run() -> None:
+    if one := os.environ.get("PLACET_SEED"):
+        play(int(one))
+        return
+    began = time.monotonic()
+    sums: Counter[str] = Counter()
+    failures: list[str] = []
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        for figures, failure in pool.map(_figures, range(SEEDS), chunksize=20):
+            sums.update(figures)
+            failures += [failure] if failure else []
+    took_s = time.monotonic() - began
+    print(f"{SEEDS} seeds, {SEEDS / took_s:.1f} a second: {dict(sums)}; {len(failures)} failed")
+    assert not failures, "\n".join(f.splitlines()[0] for f in failures) + "\n\n" + failures[0]
+
+
+def _figures(seed: int) -> tuple[dict[str, int], str]:
+    try:
+        done = play(seed)
+    except Broken as broken:
+        return {}, str(broken)
+    return {name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs", "reports")}, ""
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("naive", [ForgetsTheOutbox, RunsTheFile, ForgetsWhatWasUsed])
+def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
+    for seed in range(1000):
+        try:
+            play(seed, naive)
+        except Broken as broken:
+            print(f"{naive.__name__}: {str(broken).splitlines()[0][:200]}")
+            return
+    pytest.fail(f"{naive.__name__} was not caught in 1000 plays")
+
+
+# --- what the plays found, one by one ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calm(tmp_path):
+    """A play in which nothing happens by chance."""
+    calm = Play(0, tmp_path)
+    calm.quiet = True
+    calm.dice.random = lambda: 0.5
+    yield calm
+    calm.kill()
+
+
+def rows(calm: Play, action: str) -> int:
+    return sum(row[0] == action for row in calm.everything()[1])
+
+
+def the_plan(calm: Play) -> str:
+    (plan,) = calm.files(Folder.PLANS)
+    return plan
+
+
+def test_a_revision_is_made_once(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.comment([the_plan(calm)])
+    calm.settle()
+    assert rows(calm, "plan.revision_requested") == 1
+    assert rows(calm, "plan.revised") == 1
+
+
+def test_a_request_that_cannot_be_stamped_is_explained_and_not_planned_for_ever(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
+    calm.write("Inbox/Requests/a.md", raw.replace(b"status: planned", b"status: &s pending\nmine: *s"))
+    calm.settle()
+    assert rows(calm, "plan.revised") == 0
+    assert b"cannot be changed" in (calm.root / "Inbox/Requests/a.placet.md").read_bytes()
+
+
+def test_a_plan_without_a_trace_id_is_no_case(calm: Play) -> None:
+    raw = plan_text("", "theirs", 1, "words").replace(b'trace_id: ""\n', b"")
+    calm.write("Inbox/Plans/theirs_plan.md", raw)
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    assert "" not in calm.loop.cases
+    assert b"no `trace_id`" in (calm.root / "Inbox/Plans/theirs_plan.placet.md").read_bytes()
+    assert rows(calm, "plan.created") == 1
+
+
+def test_two_plans_of_one_unknown_case_are_explained(calm: Play) -> None:
+    trace = "99999999-2222-3333-4444-555555555555"
+    calm.write("Inbox/Plans/one.md", plan_text(trace, "one", 1, "words"))
+    calm.write("Inbox/Plans/two.md", plan_text(trace, "two", 1, "words"))
+    calm.settle()
+    assert rows(calm, "plan.adopted") == 1
+    assert b"There are 2 plans" in (calm.root / "Inbox/Plans/one.placet.md").read_bytes()
+
+
+def test_an_adopted_plan_can_be_revised(calm: Play) -> None:
+    calm.write("Inbox/Plans/one.md", plan_text("99999999-2222-3333-4444-555555555555", "one", 1, "words"))
+    calm.settle()
+    calm.comment(["Inbox/Plans/one.md"])
+    calm.settle()
+    assert rows(calm, "plan.revised") == 1
+
+
+def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.write("Inbox/Requests/a (conflicted copy 2026-11-21).md", b"Do it not.\n")
+    calm.settle()
+    calm.write("Inbox/Requests/a.md", (calm.root / "Inbox/Requests/a.md").read_bytes() + b"And more.\n")
+    calm.settle()
+    assert b"And more." in (calm.root / "Inbox/Requests/a (conflicted copy 2026-11-21).placet.md").read_bytes()
+
+
+def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
+    """A plan that cannot be used was moved there while it was revised: the new text must not take its place, unread as it is."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    calm.comment([plan])
+    while not calm.waiting:
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.write(plan, (calm.root / plan).read_bytes().replace(b"status: needs_revision", b"status: &s review\nmine: *s"))
+    calm.rename(plan, "System/Active/a.md")
+    for _ in range(3):
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.settle()
+    assert rows(calm, "plan.revised") == 1
+    assert rows(calm, "execution.started") == 0
+    assert calm.files(Folder.ACTIVE) == ["System/Active/a.md"]
+    assert b"mine: *s" in (calm.root / "System/Active/a.md").read_bytes()
+
+
+def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    calm.comment([plan])
+    replace_note, calls = calm.vault.replace, []
+
+    def replace_after_it_went(path, expected, data):
+        if path == plan and b"revision: 2" in data and not calls:
+            calls.append(path)
+            (calm.root / plan).unlink()
+        return replace_note(path, expected, data)
+
+    calm.vault.replace = replace_after_it_went
+    calm.settle()
+    assert calls
+    assert rows(calm, "plan.revised") == 1
+    assert b"revision: 2" in (calm.root / plan).read_bytes()
+
+
+def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:
+    """The plan is renamed in System/Active before it is stamped, and the mission fails before the new name is seen."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.dice.random = lambda: 0.9  # the mission fails
+    calm.rename(the_plan(calm), "System/Active/a.md")
+    read_note_of, renamed = calm.vault.read, []
+
+    def read_after_a_rename(path, **more):
+        if path == "System/Active/a.md" and rows(calm, "plan.approved") and not renamed:
+            renamed.append((calm.root / path).rename(calm.root / "System/Active/b.md"))
+        return read_note_of(path, **more)
+
+    calm.vault.read = read_after_a_rename
+    while not calm.waiting:
+        calm.tick()
+        calm.pass_time(0.3)
+    calm.work()
+    calm.settle()
+    assert renamed
+    assert rows(calm, "execution.started") == 1
+    assert rows(calm, "plan.refused") == 1

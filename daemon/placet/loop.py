@@ -287,6 +287,9 @@ class Loop:
             return None
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
+        if gesture.kind is Kind.PLAN_APPROVED and gesture.note is not None and gesture.note.digest != case.plan_digest:
+            # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
+            return replace(gesture, written_text=read_note(self._text(case.plan_digest)).body if case.plan_digest else "")
         if gesture.note is None:
             path = case.request_path if gesture.kind is Kind.REQUEST_GONE else case.plan_path
             other = self.notes.get(path)

@@ -232,6 +232,7 @@ class Gesture:
     request: NoteSeen | None = None  # the request's note as it is now, for stamping; None where there is none
     plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
+    written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
 
 
 @dataclass(frozen=True, slots=True)

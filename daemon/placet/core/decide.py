@@ -29,8 +29,8 @@ from placet.core.case import (
     State,
 )
 from placet.core.names import Folder
-from placet.core.note import digest, read_note, stamp, without_keys
-from placet.core.plan import comments, diff_callout, rejection_reason
+from placet.core.note import read_note, stamp, without_keys
+from placet.core.plan import changed_lines, comments, diff_callout, rejection_reason
 from placet.core.request import Request
 
 
@@ -108,7 +108,7 @@ def adopt_plan(note: NoteSeen, now: str) -> Decision:
         requested_by=note.owner,
     )
     drawer = _Drawer(case, State.REVIEW, now)
-    drawer.text(note.raw)
+    drawer.text(without_keys(note.raw, PLAN_STAMPS))
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
     return drawer.done()
 
@@ -185,7 +185,9 @@ def _approved(d: _Drawer, g: Gesture) -> None:
     d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, plan_path=plan.path, stop="", reported_edit="",
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
     d.text(without_keys(plan.raw, PLAN_STAMPS))
-    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=plan.digest != d.case.plan_digest,
+    edited = plan.digest != d.case.plan_digest
+    changed = changed_lines(g.written_text, read_note(plan.raw).body) if edited else []
+    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=edited, changed_lines=changed,
                revision=d.case.revision)
     d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": who, "approved_at": d.now}))
     d.stamp_request(g.request, "planned")
@@ -323,6 +325,7 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     first = case.revision == 0
     path = case.plan_path or _plan_path(case)
     name = d.text(e.text)
+    d.text(without_keys(e.text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="")
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(e.text), **e.facts)
@@ -397,7 +400,7 @@ def _spend_approval(d: _Drawer) -> None:
 def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, home: str) -> None:
     d.set(plan_path=home)
     if plan.digest == d.case.plan_digest:
-        d.set(plan_digest=digest(text, PLAN_STAMPS))  # the callout is the daemon's, not a person's edit
+        d.set(plan_digest=d.text(without_keys(text, PLAN_STAMPS)))  # the callout is the daemon's, not a person's edit
     d.commands += [Rewrite(plan.path, plan.digest, d.text(text)), Move(plan.path, home)]
 
 

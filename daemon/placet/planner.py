@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -198,7 +198,7 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
 def _bare(body: str) -> str:
     """Return a plan's text without callouts and comments, to compare a new one with; as it is where it cannot be read."""
     try:
-        return render_plan(parse_plan(body, None))
+        return render_plan(replace(parse_plan(body, None), comments=""))
     except PlanProblems:
         return body
 

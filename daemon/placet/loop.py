@@ -180,7 +180,8 @@ class Loop:
                 self.odd.pop(path, None)
                 self.dirty = True
         # A file that is there and was never read may be the very note that is missing elsewhere.
-        unread = scan.found.keys() - self.notes.keys() - self.odd.keys()
+        # What is known of a file that is being written, by a person or by a command of ours, is old, and decides nothing.
+        unread = (scan.found.keys() - verdict.settled) | (scan.found.keys() - self.notes.keys() - self.odd.keys())
         gone = verdict.gone if not unread else frozenset()
         if gone - self.gone:
             self.dirty = True
@@ -247,7 +248,9 @@ class Loop:
         # it is certain that the note is gone.
         present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in leaving}
         astray = {n.trace_id for p in leaving if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
-        busy = {c.trace_id for c in self.commands} | astray
+        written = {n.trace_id for p in unread if (n := self.notes.get(p)) is not None}
+        written |= {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
+        busy = {c.trace_id for c in self.commands} | astray | written
         found = sort_notes(self.cases, [n for p, n in self.notes.items() if p not in leaving])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():

@@ -257,7 +257,10 @@ def _misplaced(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
     text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", g.why + " " + HOW_TO_REVIEW)
-    _put_back(d, plan, stamp(text, {"approved_by": None, "approved_at": None}), _plan_path(d.case))
+    changes: dict[str, str | None] = {"approved_by": None, "approved_at": None}
+    if d.case.state is State.REVIEW and plan.status != "needs_revision":
+        changes["status"] = "review"
+    _put_back(d, plan, stamp(text, changes), _plan_path(d.case))
 
 
 def _plan_edited(d: _Drawer, g: Gesture) -> None:

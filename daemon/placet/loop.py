@@ -45,7 +45,7 @@ from placet.core.decide import adopt_plan, decide, open_case
 from placet.core.lease import Owner
 from placet.core.mission import Ended
 from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note_name, trace_id
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
@@ -278,6 +278,12 @@ class Loop:
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
                                                       "try again.")
+        for case in self.cases.values():
+            if case.state is State.RUNNING and case.reported_edit and (plan := self.notes.get(case.plan_path)) is not None \
+                    and plan.digest == case.reported_edit:
+                approved = self._text(case.approved_digest).decode(errors="replace")
+                notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, without_keys(plan.raw, PLAN_STAMPS).decode(
+                    errors="replace")))
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
@@ -696,6 +702,8 @@ SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
+EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
+                 "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
 _ODD = {
     FileKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
     FileKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",

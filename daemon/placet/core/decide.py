@@ -353,9 +353,12 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     case = d.case
     d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="")
     _spend_approval(d)
+    report = e.report
+    if case.reported_edit:
+        report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
     d.row(Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED, Entity.MISSION, Actor.AGENT, **e.facts)
-    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(e.report))
-    d.commands.append(Publish(e.report_path, d.text(e.report)))
+    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(report))
+    d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
         else ("error", _returned_path(case))
     if case.plan_path and not case.stop:
@@ -371,6 +374,8 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
 
 # --- small pieces ---------------------------------------------------------------------------------------------
 
+EDITED_MEANWHILE = ("> [!warning] The plan was changed during the run\n> What was carried out is the text that had been "
+                    "approved. The changed text stands in the plan's note and had no effect.\n")
 HOW_TO_REVIEW = ("To approve it, move it to System/Active; to reject it, to Inbox/Rejected; to ask for changes, write under "
                  "“Review Comments” and set `status: needs_revision`.")
 

@@ -12,6 +12,7 @@ import pytest
 
 from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
+from placet.core.case import TABLE
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'
@@ -594,6 +595,17 @@ def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: 
     started = [row["entity_id"] for row in vault.rows("execution.started")]
     assert sorted(started) == ["hello", "slow"]
     assert len(vault.rows("plan.approved")) == 2
+
+
+def test_the_life_cycle_stands_in_the_documents_as_it_is(tmp_path: Path) -> None:
+    drawn = TestVault(tmp_path, tmp_path / "state").cli("states").stdout
+    written = (Path(__file__).parents[1] / "daemon/ARCHITECTURE.md").read_text()
+    assert written.count("```mermaid\n") == 1
+    assert written.split("```mermaid\n")[1].split("```")[0] == drawn
+    assert len(written.splitlines()) <= 150
+    for (source, _), target in TABLE.items():
+        arrow = f"{source.value if source is not None else '[*]'} --> {target.value}:"
+        assert source is target or arrow in drawn
 
 
 def test_nothing_a_person_wrote_is_lost_between_all_of_it(vault: TestVault) -> None:

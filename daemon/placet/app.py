@@ -196,6 +196,8 @@ def _teller(settings: NotifySettings, vault: Path, say: Callable[[str], None]) -
             event = _NOTICES.get(case.state)
             if event is None:
                 return
+            if case.state is cases.State.FAILED and not case.report_path:
+                event = Event.NEEDS_YOU  # planning failed: there was no mission
             path = case.report_path if case.state is not cases.State.REVIEW and case.report_path else case.plan_path
             notice = Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state)
             pool.submit(told, notice)

@@ -44,7 +44,7 @@ from placet.core.case import (
 from placet.core.decide import adopt_plan, decide, open_case
 from placet.core.lease import Owner
 from placet.core.mission import Ended
-from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note_name, trace_id
+from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, side_note_name, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
@@ -218,6 +218,9 @@ class Loop:
             if thing.kind is not FileKind.FILE:
                 self.odd[path] = _ODD[thing.kind]
                 continue
+            if any("\udc80" <= c <= "\udcff" for c in path):
+                self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
+                continue
             if (original := conflict_of(PurePosixPath(path).name)) is not None:
                 self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
                                   "nothing. Compare the two, put what you want to keep into one, and delete the other."
@@ -386,9 +389,9 @@ class Loop:
                 self.say(f"cannot write {side}: {error}")
                 continue
             mark = sha256(text).hexdigest()
-            if self.seen.get(path) != mark:
+            if self.seen.get(show(path)) != mark:
                 self._journal_notice(path, why, mark)
-        for path in self.seen.keys() - notices.keys() - unsure:
+        for path in self.seen.keys() - {show(path) for path in notices.keys() | unsure}:
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
@@ -413,9 +416,9 @@ class Loop:
         action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
         note = self.notes.get(path)
         row = Activity(self.ports.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
-                       request_id(PurePosixPath(path).name, ()), "", {"path": path, "reason": why[:2000]})
-        self.ports.journal.commit([AddActivity(row), PutSeen(path, mark, action.value, why[:2000])])
-        self.seen[path] = mark
+                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
+        self.ports.journal.commit([AddActivity(row), PutSeen(show(path), mark, action.value, why[:2000])])
+        self.seen[show(path)] = mark
 
     # --- performing -----------------------------------------------------------------------------------------
 
@@ -733,8 +736,8 @@ def _side_of(path: str) -> str:
 
 
 def _side_note(path: str, why: str) -> bytes:
-    name = PurePosixPath(path).name
+    name = show(PurePosixPath(path).name)
     words, callout, rest = why.partition("\n> [!")
     parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
              f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
-    return "\n\n".join(part for part in parts if part).encode(errors="surrogateescape")
+    return "\n\n".join(part for part in parts if part).encode()

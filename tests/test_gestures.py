@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ class Desk:
         return path
 
 
-@contextmanager
+@contextlib.contextmanager
 def stopped(process: object) -> Iterator[None]:
     pid = process.pid  # type: ignore[attr-defined]
     os.kill(pid, signal.SIGSTOP)
@@ -170,6 +171,18 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
     assert not {"plan.created", "daemon.error"} & set(vault.actions())
 
 
+def detected(vault: TestVault) -> int:
+    """How many requests the journal has."""
+    with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM activity WHERE action_type = 'request.detected'").fetchone()[0])
+
+
+def pending(vault: TestVault) -> int:
+    """How many commands the daemon has recorded and not performed."""
+    with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0])
+
+
 def burst(tmp_path: Path, count: int, patience_s: float) -> None:
     vault = vault_watched(tmp_path, "events", 2.0)
     requests = vault.root / "Inbox/Requests"
@@ -178,8 +191,12 @@ def burst(tmp_path: Path, count: int, patience_s: float) -> None:
             for number in range(count):
                 (requests / f"{number}.md").write_text(f"Wish {number}.\n")
         began = time.monotonic()
-        until(lambda: len(vault.rows("request.detected")) >= count, f"{count} requests", patience_s)
+        until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
         print(f"{count} files while the daemon was stopped: all seen {time.monotonic() - began:.1f} s after it went on")
+        until(lambda: not pending(vault), "every request is stamped", patience_s)
+        print(f"all stamped {time.monotonic() - began:.1f} s after it went on")
+        process.kill()  # reading 30,000 notes anew is one tick, and a tick is finished before a SIGTERM is heeded
+        process.wait()
     paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
     assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), "each once"
     assert len({row["trace_id"] for row in vault.rows("request.detected")}) == count

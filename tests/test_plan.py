@@ -14,6 +14,7 @@ from placet.core.plan import (
     PlanProblems,
     Section,
     Step,
+    changed_lines,
     comments,
     comments_section,
     diff_callout,
@@ -646,3 +647,12 @@ def test_every_line_of_a_difference_stays_in_the_callout(old, new):
     fence = [line[2:] for line in lines_of(callout)[1:-1]]
     assert not fence or [line.startswith(fence[-1]) for line in fence].count(True) == 2
     assert comments(REVIEWED.replace("## Risks", callout + "\n## Risks")) == comments(REVIEWED)
+
+
+@pytest.mark.parametrize(("old", "new", "ranges"), [
+    ("a\nb\nc\n", "a\nb\nc\n", []), ("a\nb\nc\n", "a\nB\nc\n", [[2, 2]]), ("a\nb\nc\n", "a\nx\ny\nb\nc\nd\n", [[2, 3], [6, 6]]),
+    ("a\nb\nc\n", "a\nc\n", [[2, 1]]), ("a\nb\n", "a\r\nb\n", [[1, 1]]), ("a\nb\n", "a\nb", [[3, 2]]), ("", "a\nb", [[1, 2]]),
+    ("a\u2028b\nc", "a\u2028b\nd", [[2, 2]]),
+])
+def test_changed_lines_are_named_as_an_editor_counts_them(old: str, new: str, ranges: list[list[int]]) -> None:
+    assert changed_lines(old, new) == ranges

@@ -244,6 +244,8 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
             event = events.get(case.state)
             if event is None:
                 return
+            if case.state is State.FAILED and not case.report_path:
+                event = Event.NEEDS_YOU  # planning failed: there was no mission
             path = case.report_path if case.state is not State.REVIEW and case.report_path else case.plan_path
             notice = Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state)
             pool.submit(told, notice)

@@ -45,8 +45,8 @@ from placet.core.case import (
 from placet.core.decide import adopt_plan, decide, open_case
 from placet.core.lease import Owner
 from placet.core.mission import Ended
-from placet.core.names import QUEUES, Folder, conflict_of, request_id, side_note_name, trace_id
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
+from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, side_note_name, trace_id
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
 from placet.core.price import cost_usd
@@ -227,6 +227,9 @@ class Loop:
             if thing.kind is not FileKind.FILE:
                 self.odd[path] = _ODD[thing.kind]
                 continue
+            if any("\udc80" <= c <= "\udcff" for c in path):
+                self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
+                continue
             if (original := conflict_of(PurePosixPath(path).name)) is not None:
                 self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
                                   "nothing. Compare the two, put what you want to keep into one, and delete the other.")
@@ -260,7 +263,8 @@ class Loop:
         # it is certain where the note is and what it says.
         present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in unsure}
         astray = {n.trace_id for p in unsure if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
-        busy = {c.trace_id for c in self.commands} | astray
+        written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
+        busy = {c.trace_id for c in self.commands} | astray | written
         found = sort_notes(self.cases, [n for p, n in sorted(self.notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
@@ -290,6 +294,12 @@ class Loop:
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
                                                       "try again.")
+        for case in self.cases.values():
+            if case.state is State.RUNNING and case.reported_edit and (plan := self.notes.get(case.plan_path)) is not None \
+                    and plan.digest == case.reported_edit:
+                approved = self._text(case.approved_digest).decode(errors="replace")
+                notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, without_keys(plan.raw, PLAN_STAMPS).decode(
+                    errors="replace")))
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
@@ -302,8 +312,13 @@ class Loop:
             return None
         if gesture.kind is Kind.PLAN_APPROVED:
             why = self._unpayable(gesture)
-            return replace(gesture, kind=Kind.APPROVAL_REFUSED, why=why) if why \
-                else replace(gesture, level=int(self.ports.sandbox))
+            if why:
+                return replace(gesture, kind=Kind.APPROVAL_REFUSED, why=why)
+            assert gesture.note is not None
+            # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
+            known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
+            return replace(gesture, level=int(self.ports.sandbox),
+                           written_text=read_note(self._text(known)).body if known else "")
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -404,9 +419,9 @@ class Loop:
                 self.say(f"cannot write {side}: {error}")
                 continue
             mark = sha256(text).hexdigest()
-            if self.seen.get(path) != mark:
+            if self.seen.get(show(path)) != mark:
                 self._journal_notice(path, why, mark)
-        for path in sorted(self.seen.keys() - notices.keys() - unsure):
+        for path in sorted(self.seen.keys() - {show(path) for path in notices.keys() | unsure}):
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
@@ -431,9 +446,9 @@ class Loop:
         action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
         note = self.notes.get(path)
         row = Activity(self.ports.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
-                       request_id(PurePosixPath(path).name, ()), "", {"path": path, "reason": why[:2000]})
-        self.ports.journal.commit([AddActivity(row), PutSeen(path, mark, action.value, why[:2000])])
-        self.seen[path] = mark
+                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
+        self.ports.journal.commit([AddActivity(row), PutSeen(show(path), mark, action.value, why[:2000])])
+        self.seen[show(path)] = mark
 
     # --- performing -----------------------------------------------------------------------------------------
 
@@ -734,6 +749,8 @@ SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
+EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
+                 "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
 _ODD = {
     FileKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
     FileKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
@@ -763,8 +780,8 @@ def _side_of(path: str) -> str:
 
 
 def _side_note(path: str, why: str) -> bytes:
-    name = PurePosixPath(path).name
+    name = show(PurePosixPath(path).name)
     words, callout, rest = why.partition("\n> [!")
     parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
              f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
-    return "\n\n".join(part for part in parts if part).encode(errors="surrogateescape")
+    return "\n\n".join(part for part in parts if part).encode()

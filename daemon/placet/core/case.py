@@ -236,6 +236,7 @@ class Gesture:
     plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
     level: int = 0  # for an approval: how strong the box for commands is
+    written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from placet.core.case import (
     State,
 )
 from placet.core.names import Folder
-from placet.core.note import digest, read_note, stamp, without_keys
-from placet.core.plan import comments, diff_callout, rejection_reason
+from placet.core.note import read_note, stamp, without_keys
+from placet.core.plan import changed_lines, comments, diff_callout, rejection_reason
 from placet.core.request import Request
 
 
@@ -110,6 +110,7 @@ def adopt_plan(note: NoteSeen, now: str) -> Decision:
     )
     drawer = _Drawer(case, State.REVIEW, now)
     drawer.text(note.raw)
+    drawer.text(without_keys(note.raw, PLAN_STAMPS))
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
     return drawer.done()
 
@@ -187,7 +188,9 @@ def _approved(d: _Drawer, g: Gesture) -> None:
           plan_path=plan.path, stop="", reported_edit="",
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
     d.text(without_keys(plan.raw, PLAN_STAMPS))
-    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=plan.digest != d.case.plan_digest,
+    edited = plan.digest != d.case.plan_digest
+    changed = changed_lines(g.written_text, read_note(plan.raw).body) if edited else []
+    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=edited, changed_lines=changed,
                revision=d.case.revision, sandbox=g.level)
     d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": who, "approved_at": d.now}))
     d.stamp_request(g.request, "planned")
@@ -266,7 +269,10 @@ def _misplaced(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
     text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", g.why + " " + HOW_TO_REVIEW)
-    _put_back(d, plan, stamp(text, {"approved_by": None, "approved_at": None}), _plan_path(d.case))
+    changes: dict[str, str | None] = {"approved_by": None, "approved_at": None}
+    if d.case.state is State.REVIEW and plan.status != "needs_revision":
+        changes["status"] = "review"
+    _put_back(d, plan, stamp(text, changes), _plan_path(d.case))
 
 
 def _plan_edited(d: _Drawer, g: Gesture) -> None:
@@ -337,6 +343,7 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
     path = case.plan_path if in_place else _plan_path(case)
     name = d.text(e.text)
+    d.text(without_keys(e.text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="")
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(e.text), **e.facts)
@@ -361,9 +368,12 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     case = d.case
     d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="")
     _spend_approval(d)
+    report = e.report
+    if case.reported_edit:
+        report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
     d.row(Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED, Entity.MISSION, Actor.AGENT, **e.facts)
-    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(e.report))
-    d.commands.append(Publish(e.report_path, d.text(e.report)))
+    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(report))
+    d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
         else ("error", _returned_path(case))
     if case.plan_path and not case.stop:
@@ -379,6 +389,8 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
 
 # --- small pieces ---------------------------------------------------------------------------------------------
 
+EDITED_MEANWHILE = ("> [!warning] The plan was changed during the run\n> What was carried out is the text that had been "
+                    "approved. The changed text stands in the plan's note and had no effect.\n")
 HOW_TO_REVIEW = ("To approve it, move it to System/Active; to reject it, to Inbox/Rejected; to ask for changes, write under "
                  "“Review Comments” and set `status: needs_revision`.")
 
@@ -411,7 +423,7 @@ def _spend_approval(d: _Drawer) -> None:
 def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, home: str) -> None:
     d.set(plan_path=home)
     if plan.digest == d.case.plan_digest:
-        d.set(plan_digest=digest(text, PLAN_STAMPS))  # the callout is the daemon's, not a person's edit
+        d.set(plan_digest=d.text(without_keys(text, PLAN_STAMPS)))  # the callout is the daemon's, not a person's edit
     d.commands += [Rewrite(plan.path, plan.digest, d.text(text)), Move(plan.path, home)]
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
 from placet.core.names import QUEUES, Folder
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
-from placet.core.plan import PlanProblems, parse_plan
+from placet.core.plan import PlanProblems, diff_callout, parse_plan
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
@@ -91,15 +91,23 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             if note is not chosen:
                 notices.append((note, f"This note has the same `trace_id` as `{chosen.path}`, so it is taken for a copy and "
                                       "nothing is done with it. To make it a request of its own, remove its "
-                                      "`trace_id` and `status` lines."))
+                                      "`trace_id` and `status` lines." + _difference(chosen, note)))
     for trace_id, its in of_case.items():
         if len(its.plans) > 1:
             places = ", ".join(f"`{n.path}`" for n in sorted(its.plans, key=lambda n: n.path))
             for note in its.plans:
+                other = its.plans[0] if note is not its.plans[0] else its.plans[1]
                 notices.append((note, f"There are {len(its.plans)} plans with the trace_id {trace_id}: {places}. None of "
                                       "them counts until only one is left: delete the others, or move them out of "
-                                      "these folders."))
+                                      "these folders." + _difference(other, note)))
     return Sorted(of_case, tuple(new), tuple(orphans), tuple(notices))
+
+
+def _difference(one: NoteSeen, other: NoteSeen) -> str:
+    """Return how a note differs from another one, as a line or a callout below a reason."""
+    if one.raw == other.raw:
+        return f"\nIts text is the same as that of `{one.path}`."
+    return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
 
 
 _KNOWN_STATUS = frozenset({"", "pending", "planning", "planned", "completed", "rejected", "error"})

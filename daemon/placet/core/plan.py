@@ -974,3 +974,13 @@ def diff_callout(old: str, new: str) -> str:
     shown = [visible(line) for line in lines] or ["Only the line endings changed."]
     block = _fenced("\n".join(shown), "diff").split("\n")
     return "\n".join([_CHANGED, *(f"> {line}" for line in block)]) + "\n"
+
+
+def changed_lines(old: str, new: str) -> list[list[int]]:
+    """Return the ranges `[first, last]` of lines of `new`, counted from 1, that differ from `old`; in order.
+
+    Where lines were only taken out the range is empty: `[n, n - 1]` says that they stood before line `n`. Lines end with a
+    line feed, as editors count them; a changed line end is a change.
+    """
+    steps = difflib.SequenceMatcher(None, old.split("\n"), new.split("\n")).get_opcodes()
+    return [[first + 1, last] for tag, _, _, first, last in steps if tag != "equal"]

@@ -1,0 +1,211 @@
+"""What editors, file managers and sync tools do to files, against the daemon: by events, and with polling alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from messages_api import closed_port
+from vaultkit import TestVault, make_vault, running, until
+
+CONFIG = """\
+[commands]
+sandbox = "none"
+[daemon]
+watch = "{watch}"
+scan_interval_s = {interval}
+[model]
+base_url = "{url}"
+"""
+"""Nothing is planned: the model cannot be reached. What counts is which requests are seen, and with which bytes."""
+
+
+def vault_watched(folder: Path, watch: str, interval_s: float) -> TestVault:
+    vault = make_vault(folder, ANTHROPIC_API_KEY="sk-ant-test")
+    vault.configure(CONFIG.format(watch=watch, interval=interval_s, url=closed_port()))
+    return vault
+
+
+class Desk:
+    """A vault under a running daemon, and what of it was seen: path to the sizes that were taken for a request's text."""
+
+    def __init__(self, vault: TestVault) -> None:
+        self.vault = vault
+        self.requests = vault.root / "Inbox/Requests"
+        self.outside = vault.root / "Notes"
+        self.outside.mkdir()
+
+    def seen(self) -> dict[str, list[int]]:
+        out: dict[str, list[int]] = {}
+        names: dict[str, str] = {}
+        for row in self.vault.rows():
+            if row["action_type"] == "request.detected":
+                names[row["trace_id"]] = row["metadata"]["path"].removeprefix("Inbox/Requests/")
+            if row["action_type"] in ("request.detected", "request.edited"):
+                out.setdefault(names[row["trace_id"]], []).append(row["metadata"]["size"])
+        return out
+
+    def await_seen(self, name: str, *sizes: int) -> None:
+        """Wait until this request was taken up with a text of this many bytes, then edited to the next, and so on."""
+        until(lambda: self.seen().get(name) == list(sizes), f"{name} with {sizes}, not {self.seen().get(name)}", 15)
+
+    def await_told(self, side: str, word: str) -> None:
+        path = self.vault.root / side
+        until(lambda: path.exists() and word in path.read_text(), f"{side} with {word!r}", 15)
+
+    def stamped(self, name: str) -> Path:
+        """Wait until the daemon has written its keys into a request, so that a gesture meets no write of the daemon's."""
+        path = self.requests / name
+        until(lambda: "trace_id" in path.read_text(errors="replace"), f"{name} is stamped", 15)
+        return path
+
+
+@contextlib.contextmanager
+def stopped(process: object) -> Iterator[None]:
+    pid = process.pid  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("watch", "interval_s"), [("events", 2.0), ("polling", 0.2)])
+def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interval_s: float) -> None:
+    vault = vault_watched(tmp_path, watch, interval_s)
+    desk = Desk(vault)
+    requests, outside = desk.requests, desk.outside
+    (requests / "at start.md").write_text("It was there.\n")
+    behind = vault.root.parent / "elsewhere"
+    behind.mkdir()
+    (requests / "linked").symlink_to(behind)
+    with running(vault):
+        desk.await_seen("at start.md", 14)
+
+        (requests / "plain.md").write_text("A plain save.\n")
+        (requests / ".saving.md.tmp").write_text("An atomic save.\n")
+        (requests / ".saving.md.tmp").rename(requests / "atomic.md")
+        (outside / "dragged.md").write_text("Dragged in.\n")
+        (outside / "dragged.md").rename(requests / "dragged.md")
+        (outside / "folder").mkdir()
+        (outside / "folder" / "one.md").write_text("One.\n")
+        (outside / "folder" / "two.md").write_text("And two.\n")
+        (outside / "folder").rename(requests / "folder")
+        odd = os.fsencode(requests) + b"/odd \xff\xfe name.md"
+        with open(odd, "wb") as out:  # noqa: PTH123 - a name that is not UTF-8
+            out.write(b"Odd.\n")
+        (outside / "target.md").write_text("Behind a link.\n")
+        (requests / "link.md").symlink_to(outside / "target.md")
+        (outside / "hard.md").write_text("A hard link.\n")
+        os.link(outside / "hard.md", requests / "hard.md")
+        old = outside / "old.md"
+        old.write_text("From a backup.\n")
+        os.utime(old, (1_000_000_000, 1_000_000_000))
+        shutil.copy2(old, requests / "kept time.md")  # cp -p
+        (behind / "far.md").write_text("Behind a folder that is a link.\n")
+        with (requests / "slow.md").open("w") as out:
+            for number in range(8):  # a slow network: no piece of it is the request
+                out.write(f"piece {number}\n")
+                out.flush()
+                time.sleep(0.12)
+
+        desk.await_seen("plain.md", 14)
+        desk.await_seen("atomic.md", 16)
+        desk.await_seen("dragged.md", 12)
+        desk.await_seen("folder/one.md", 5)
+        desk.await_seen("folder/two.md", 9)
+        desk.await_seen("hard.md", 13)
+        desk.await_seen("kept time.md", 15)
+        desk.await_seen("slow.md", 64)
+        desk.await_told("Inbox/Requests/link.placet.md", "symbolic link")
+        desk.await_told("Inbox/Requests/linked.placet.md", "link")
+        desk.await_told("Inbox/Requests/odd \udcff\udcfe name.placet.md", "not UTF-8")
+        Path(os.fsdecode(odd)).rename(requests / "odd name.md")
+        desk.await_seen("odd name.md", 5)
+
+        # Edits: each changes what is wanted, so each is seen, with the person's bytes and the daemon's keys.
+        plain = desk.stamped("plain.md")
+        plain.write_text(plain.read_text() + "More.\n")
+        atomic = desk.stamped("atomic.md")
+        new = outside / "new.md"
+        new.write_text(atomic.read_text() + "Yes.\n")
+        os.utime(new, (1_000_000_000, 1_000_000_000))
+        new.replace(atomic)  # a sync tool: the new text with an old time
+        kept = desk.stamped("kept time.md")
+        times = kept.stat()
+        text = kept.read_text()
+        kept.write_text(text.replace("backup", "BACKUP"))
+        os.utime(kept, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
+        desk.stamped("dragged.md").rename(requests / "renamed.md")  # the same request under a new name
+        desk.stamped("folder/one.md").rename(requests / "one up.md")
+        until(lambda: len(desk.seen()["plain.md"]) == 2, "the plain edit", 15)
+        until(lambda: len(desk.seen()["atomic.md"]) == 2, "the atomic edit", 15)
+        until(lambda: len(desk.seen()["kept time.md"]) == 2, "the edit that hides", 15)
+
+        # From one watched folder to another: the request itself has no business in Active.
+        desk.stamped("hard.md").rename(vault.root / "System/Active/hard.md")
+        desk.await_told("System/Active/hard.placet.md", "This is a request, not a plan")
+        (vault.root / "System/Active/hard.md").rename(requests / "hard.md")
+        until(lambda: not (vault.root / "System/Active/hard.placet.md").exists(), "the explanation goes", 15)
+        (requests / "folder/two.md").unlink()
+        vault.await_action("request.withdrawn", patience_s=15)
+        (requests / "last.md").write_text("The last.\n")
+        desk.await_seen("last.md", 10)
+
+    seen = desk.seen()
+    twice = {name for name, sizes in seen.items() if len(sizes) != 1}
+    assert twice == {"plain.md", "atomic.md", "kept time.md"}
+    assert len(seen) == 11, f"each once, and nothing else: {sorted(seen)}"
+    assert len(vault.rows("request.withdrawn")) == 1
+    assert "trace_id" not in (outside / "target.md").read_text()
+    assert (behind / "far.md").read_text() == "Behind a folder that is a link.\n"
+    assert vault.rows("daemon.started")[0]["metadata"]["watch"] == watch
+    assert not {"plan.created", "daemon.error"} & set(vault.actions())
+
+
+def detected(vault: TestVault) -> int:
+    """How many requests the journal has."""
+    with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM activity WHERE action_type = 'request.detected'").fetchone()[0])
+
+
+def pending(vault: TestVault) -> int:
+    """How many commands the daemon has recorded and not performed."""
+    with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0])
+
+
+def burst(tmp_path: Path, count: int, patience_s: float) -> None:
+    vault = vault_watched(tmp_path, "events", 2.0)
+    requests = vault.root / "Inbox/Requests"
+    with running(vault) as process:
+        with stopped(process):
+            for number in range(count):
+                (requests / f"{number}.md").write_text(f"Wish {number}.\n")
+        began = time.monotonic()
+        until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
+        print(f"{count} files while the daemon was stopped: all seen {time.monotonic() - began:.1f} s after it went on")
+        until(lambda: not pending(vault), "every request is stamped", patience_s)
+        print(f"all stamped {time.monotonic() - began:.1f} s after it went on")
+        process.kill()  # reading 30,000 notes anew is one tick, and a tick is finished before a SIGTERM is heeded
+        process.wait()
+    paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
+    assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), "each once"
+    assert len({row["trace_id"] for row in vault.rows("request.detected")}) == count
+
+
+def test_a_burst_while_the_daemon_is_stopped_loses_nothing(tmp_path: Path) -> None:
+    burst(tmp_path, 2_000, 60)
+
+
+@pytest.mark.sweep
+def test_a_burst_that_overflows_every_queue_loses_nothing(tmp_path: Path) -> None:
+    burst(tmp_path, 30_000, 1200)

@@ -282,6 +282,65 @@ def states() -> None:
 
 
 @main.group()
+def portal() -> None:
+    """Repositories that requests may name in `portal:`."""
+
+
+@portal.command("add")
+@click.argument("name", metavar="NAME")
+@click.argument("path", metavar="PATH")
+@vault_option
+@_boundary
+def portal_add(name: str, path: str, vault: str | None) -> None:
+    """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
+    from placet.branches import add_portal
+
+    click.echo(add_portal(_vault(vault), name, path, Path.cwd(), _say))
+    _say(f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md")
+
+
+@portal.command("list")
+@vault_option
+@json_option
+@_boundary
+def portal_list(vault: str | None, as_json: bool) -> None:
+    """List the portals."""
+    from placet.branches import portals
+    from placet.show import portals_text
+
+    found = portals(_vault(vault))
+    _out(portals_text(found), found, as_json=as_json)
+
+
+@portal.command("check")
+@click.argument("name", required=False, metavar="[NAME]")
+@vault_option
+@json_option
+@_boundary
+def portal_check(name: str | None, vault: str | None, as_json: bool) -> None:
+    """Look whether git takes the portals, say what a mission will feel there, and refresh their cards."""
+    from placet.branches import check_portals
+    from placet.show import portals_text
+
+    found = check_portals(_vault(vault), name)
+    _out(portals_text(found), found, as_json=as_json)
+    if any(line["problem"] for line in found):
+        sys.exit(1)
+
+
+@portal.command("remove")
+@click.argument("name", metavar="NAME")
+@vault_option
+@_boundary
+def portal_remove(name: str, vault: str | None) -> None:
+    """Take a portal out of System/placet.toml; its repository and its card stay."""
+    from placet.branches import remove_portal
+
+    remove_portal(_vault(vault), name)
+    _say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
+
+
+@main.group()
 def notify() -> None:
     """Notices: that a plan waits, a mission ended, something needs you."""
 

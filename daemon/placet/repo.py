@@ -1130,6 +1130,12 @@ def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
     return out if code in (0, -9) else b""
 
 
+def paths_at(repo: Repo, rev: str) -> list[str]:
+    """Return the paths of all files of a commit."""
+    _, out = _git(_at(repo), "ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev, timeout_s=BULK_TIMEOUT_S)
+    return _items(out)
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(

@@ -1,0 +1,143 @@
+"""Portals, and what a person does with the branches that missions leave."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
+from vaultkit import TestVault, make_vault
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    return make_vault(tmp_path)
+
+
+# --- portals --------------------------------------------------------------------------------------------------
+
+
+MINE = b"# mine\n[daemon]   # kept\nmissions_at_once = 1\n\n[portals.old]  # and this\npath = '~/old'\n\n[limits]\ntool_calls = 9\n"
+
+
+def test_adding_and_removing_a_portal_leaves_every_other_byte(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    before = fingerprint(repo)
+    config = vault.root / "System/placet.toml"
+    config.write_bytes(MINE)
+    assert vault.cli("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
+    after = config.read_bytes()
+    assert tomllib.loads(after.decode())["portals"] == {"old": {"path": "~/old"}, "code": {"path": str(repo)}}
+    added = [line for line in after.splitlines() if line not in MINE.splitlines()]
+    assert added == [b"[portals.code]", f'path = "{repo}"'.encode()]
+    assert [line for line in after.splitlines() if line and line not in added] == [line for line in MINE.splitlines() if line]
+    vault.cli("portal", "remove", "code")
+    assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
+    assert (vault.root / "Knowledge/Portals/code.md").exists()
+    assert fingerprint(repo) == before
+
+
+@pytest.mark.parametrize("text", ["", "[vault]\nfrontmatter = 'yaml'", "portals = {}\n", "[portals]\n", "# end\n"])
+def test_a_portal_can_be_added_to_any_configuration(vault: TestVault, tmp_path: Path, text: str) -> None:
+    repo = make_repo(tmp_path / "repo")
+    vault.configure(text)
+    vault.cli("portal", "add", "code", str(repo))
+    assert json.loads(vault.cli("portal", "list", "--json").stdout)[0]["folder"] == str(repo)
+    vault.cli("portal", "remove", "code")
+    assert json.loads(vault.cli("portal", "list", "--json").stdout) == []
+
+
+def test_paths_are_kept_as_a_person_means_them(vault: TestVault, tmp_path: Path, home: Path) -> None:
+    make_repo(home / "work")
+    make_repo(vault.root / "inner")
+    make_repo(tmp_path / "beside")
+    for name, given, written in (("a", "~/work", "~/work"), ("b", "inner", "inner"), ("c", "../beside", str(tmp_path / "beside"))):
+        assert vault.cli("portal", "add", name, given).stdout == f"{written}\n"  # the vault's root is the folder we are in
+    found = {line["name"]: line for line in json.loads(vault.cli("portal", "check", "--json").stdout)}
+    assert [found[n]["problem"] for n in "abc"] == ["", "", ""]
+    assert found["a"]["folder"] == str(home / "work")
+
+
+def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"sub/a.txt": "a\n"})
+    before, config = fingerprint(repo), (vault.root / "System/placet.toml").read_bytes()
+    for name, path, said in (("a b", str(repo), "cannot be a portal's name"), ("x", str(tmp_path / "none"), "is not a folder"),
+                             ("x", str(repo / "sub"), "lies inside the one at")):
+        done = vault.cli("portal", "add", name, path, check=False)
+        assert done.returncode == 2
+        assert said in done.stderr
+    assert vault.cli("portal", "remove", "x", check=False).returncode == 2
+    assert (vault.root / "System/placet.toml").read_bytes() == config
+    assert fingerprint(repo) == before
+
+
+def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.bin": "x", ".gitattributes": "*.bin filter=lfs\n"})
+    git(repo, "checkout", "-q", "--detach")
+    vault.configure(f'[portals.code]\npath = "{repo}"\n[portals.gone]\npath = "{tmp_path}/gone"\n')
+    done = vault.cli("portal", "check", "--json", check=False)
+    assert done.returncode == 1
+    code, gone = json.loads(done.stdout)
+    assert any("HEAD is detached" in note for note in code["notes"])
+    assert any("git LFS" in note for note in code["notes"])
+    assert "not a folder" in gone["problem"]
+    assert vault.cli("portal", "check", "code").stdout
+
+
+def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.py": "", "b.py": "", "c.js": "", "Makefile": "all:\ntest: all\n\ttrue\n",
+                                         "pyproject.toml": "[tool.pytest.ini_options]\n"})
+    vault.cli("portal", "add", "code", str(repo))
+    card = vault.root / "Knowledge/Portals/code.md"
+    text = card.read_text()
+    for piece in (f"Repository: `{repo}`", "Default branch: `main`", "Python (2 files), JavaScript (1 file)",
+                  "How to test: `python -m pytest`, `make test`"):
+        assert piece in text
+    card.write_bytes(b"Above, mine.\r\n" + text.encode() + b"Below, mine: \xff\n")
+    write(repo, {"d.go": "", "go.mod": ""})
+    commit_all(repo, "More")
+    vault.cli("portal", "check")
+    after = card.read_bytes()
+    assert b"Go (1 file)" in after
+    assert b"`go test ./...`" in after
+    assert after.startswith(b"Above, mine.\r\n# Portal code")
+    assert after.endswith(b"goes here.\nBelow, mine: \xff\n")
+    vault.cli("portal", "check")
+    assert card.read_bytes() == after
+
+
+def test_a_card_whose_marks_are_gone_is_all_the_persons() -> None:
+    card = Card("x", "/r", "main", (), ())
+    assert render_card(card, "Mine only.\n").startswith("Mine only.\n\n" + BEGIN)
+    turned = f"{END}\nmine\n{BEGIN}\n"
+    assert render_card(card, turned).startswith(turned)
+    hostile = render_card(Card("x", "/r", "a`b\u202e", (), ()), None)
+    assert "`a'b\\u202e`" in hostile
+
+
+@pytest.mark.parametrize(("files", "commands"), [
+    ({"package.json": b'{"scripts": {"test": "jest"}}', "yarn.lock": b""}, ("yarn test",)),
+    ({"package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'}, ()),
+    ({"package.json": b"[]"}, ()), ({"package.json": b"\xff"}, ()), ({"pyproject.toml": b"["}, ()),
+    ({"tests/test_a.py": b""}, ("python -m unittest",)),
+    ({"tests/test_a.py": b"", "pyproject.toml": b'[project]\ndependencies = ["pytest"]\n'}, ("python -m pytest",)),
+    ({"Makefile": b"test := 1\n"}, ()), ({"sub/Cargo.toml": b""}, ()),
+    ({"Cargo.toml": b"", "justfile": b"check:\n"}, ("cargo test", "just check")),
+])
+def test_how_a_repository_is_tested_is_read_from_its_files(files: dict[str, bytes], commands: tuple[str, ...]) -> None:
+    assert how_to_test(list(files), lambda path: files[path]) == commands
+
+
+def test_languages_are_counted_by_extension() -> None:
+    assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (("Python", 2), ("Rust", 1))

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from placet.aftermath import look_after
+from placet.app import daemon
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
-from vaultkit import TestVault, make_vault
+from placet.repo import open_repo
+from vaultkit import PLAN, TestVault, make_vault
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +144,61 @@ def test_how_a_repository_is_tested_is_read_from_its_files(files: dict[str, byte
 
 def test_languages_are_counted_by_extension() -> None:
     assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (("Python", 2), ("Rust", 1))
+
+
+# --- after a mission ------------------------------------------------------------------------------------------
+
+
+def once(vault: TestVault) -> list[str]:
+    """Run the daemon in this process until nothing is left to do; return what it said."""
+    said: list[str] = []
+    with daemon(vault.root, vault.env, said.append) as running:
+        running.run_once()
+    return said
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo", {"a.txt": "".join(f"{n}\n" for n in range(20)), ".gitignore": "*.log\n"})
+
+
+@pytest.fixture
+def done(vault: TestVault, repo: Path) -> tuple[TestVault, Path, str]:
+    """A vault, a repository, and the branch of a mission that wrote two files in two steps."""
+    return (vault, repo, mission(vault, repo))
+
+
+def mission(vault: TestVault, repo: Path) -> str:
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    steps = [{"title": f"Step {n}", "actions": [{"tool": "write_file", "params": {"path": f"{n}.txt", "content": f"{n}\n"}}]}
+             for n in ("one", "two")]
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    once(vault)
+    vault.approve()
+    once(vault)
+    return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
+
+
+def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVault, repo: Path) -> None:
+    (repo / "unfinished.txt").write_text("mine")
+    git(repo, "config", "commit.gpgSign", "true")
+    (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    before = fingerprint(repo)
+    branch = mission(vault, repo)
+    assert fingerprint(repo) == before
+    text = vault.reports()[0].read_text()
+    for piece in ("It is 2 commits ahead of `main`.\n", "It merges into `main` without conflicts.", "placet merge say-hello",
+                  f"gh pr create --base main --head {branch} --fill", "placet drop say-hello --reason",
+                  "did not see: `unfinished.txt`.", "Your commits are signed; placet's are not.", "Your git hooks did not run"):
+        assert piece in text, piece
+
+
+def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVault, Path, str]) -> None:
+    _, repo, branch = done
+    write(repo, {"one.txt": "another\n"})
+    commit_all(repo, "Meanwhile")
+    before = fingerprint(repo)
+    after = look_after(open_repo(repo), branch)
+    assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
+    assert fingerprint(repo) == before

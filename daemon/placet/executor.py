@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
+from placet.aftermath import look_after
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
@@ -262,7 +263,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
                        writable=True) as place:
             work.place = place
             ended = _ended(work, *_work_through(work, place))
-        ended = replace(ended, pictures=_publish(ports, case, work.pictures))
+        ended = replace(ended, pictures=_publish(ports, case, work.pictures),
+                        after=look_after(repo, ended.branch) if ended.commit else None)
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
         return _clean_up(ports, mission, record, repo, ended)

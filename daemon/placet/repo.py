@@ -1182,6 +1182,88 @@ def find_by_trailer(repo: Repo, key: str, value: str, refs: str = "refs/heads/fe
     return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
 
 
+def references(repo: Repo) -> str:
+    """Return every branch, of the person and of remotes, with its commit, as one comparable text."""
+    _, out = _git(_at(repo), "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/remotes")
+    return hashlib.sha256(out).hexdigest()
+
+
+def contained_in(repo: Repo, sha: str) -> bool:
+    """Say whether any branch, of the person or of a remote, has this commit."""
+    if resolve(repo, sha) is None:
+        return False
+    _, out = _git(_at(repo), "for-each-ref", "--count=1", f"--contains={sha}", "refs/heads", "refs/remotes")
+    return bool(out)
+
+
+def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
+    """Say whether `target` has the commit `sha` in its history."""
+    return _git(_at(repo), "merge-base", "--is-ancestor", sha, target, ok=(0, 1))[0] == 0
+
+
+def merge_base(repo: Repo, one: str, other: str) -> str | None:
+    """Return the best common ancestor of two commits, None where they have none."""
+    code, out = _git(_at(repo), "merge-base", one, other, ok=(0, 1))
+    return _text(out) if code == 0 else None
+
+
+def merged_by(repo: Repo, tip: str, target: str) -> str:
+    """Return the commit that brought `tip`, an ancestor of `target`, to target's own line: a merge, or `tip` where it is on it."""
+    _, out = _git(_at(repo), "rev-list", "--ancestry-path", "--end-of-options", f"{tip}..{target}", timeout_s=BULK_TIMEOUT_S)
+    above = set(out.decode().split())
+    _, out = _git(_at(repo), "rev-list", "--first-parent", "--parents", "--end-of-options", target, f"^{tip}",
+                  timeout_s=BULK_TIMEOUT_S)
+    rows = [row.split() for row in out.decode().splitlines()]
+    oldest = [row for row in rows if row[0] in above][-1:]
+    return oldest[0][0] if oldest and oldest[0][1] != tip else tip
+
+
+def same_patches(repo: Repo, since: str, tip: str, target: str) -> str:
+    """Return the newest commit of `since..target` that repeats the changes of `since..tip`; empty where none does.
+
+    Either all of its commits one by one (rebase, cherry-pick) or all of them as one (squash); by patch-id, so that where
+    a change lies in a file does not matter.
+    """
+    branch = _patch_ids(repo, "log", f"{since}..{tip}")
+    there = _patch_ids(repo, "log", f"{since}..{target}")
+    if branch and branch.keys() <= there.keys():
+        shas = {there[patch] for patch in branch}
+        return next(sha for sha in there.values() if sha in shas)
+    whole = _patch_ids(repo, "diff-tree", since, tip)
+    return next((there[patch] for patch in whole if patch in there), "")
+
+
+def _patch_ids(repo: Repo, *command: str) -> dict[str, str]:
+    """Return patch-ids with their commits, in the order of the command's patches."""
+    name, *rest = command
+    shape = ("--format=commit %H", "--no-notes", "--no-show-signature", "--no-merges") if name == "log" else ("-r",)
+    _, patches = _git(_at(repo), name, "-p", *shape, "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index",
+                      "--end-of-options", *rest, timeout_s=BULK_TIMEOUT_S)
+    _, out = _git(_at(repo), "patch-id", "--stable", stdin=patches or b"\n")
+    rows = [line.split() for line in out.decode().splitlines()]
+    return {row[0]: row[1] for row in rows}
+
+
+def commits_with_trailer(repo: Repo, key: str, value: str, target: str, since: str) -> list[str]:
+    """Return the commits of `target` (without those of `since`, where given) that have the trailer, newest first."""
+    _, out = _git(
+        _at(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
+        "--fixed-strings", f"--grep={key}: {value}", "--end-of-options", target, *([f"^{since}"] if since else []),
+        timeout_s=BULK_TIMEOUT_S,
+    )
+    rows = out.decode("utf-8", "replace").split("\0")
+    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+
+
+def signs_commits(repo: Repo) -> bool:
+    """Say whether the person's git is set to sign commits."""
+    # With its scope, since the runner's own override would be the answer otherwise.
+    _, out = _git(_at(repo), "config", "-z", "--type=bool", "--show-scope", "--get-all", "commit.gpgSign", ok=(0, 1, 128))
+    items = _items(out)
+    said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
+    return said[-1:] == ["true"]
+
+
 # ----------------------------------------------------------------------------------------------- the message
 
 

@@ -202,3 +202,117 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVa
     after = look_after(open_repo(repo), branch)
     assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
     assert fingerprint(repo) == before
+
+
+# --- what became of it ----------------------------------------------------------------------------------------
+
+
+def _squash(repo: Path, branch: str) -> None:
+    git(repo, "merge", "-q", "--squash", branch)
+    git(repo, "commit", "-q", "-m", "In my own words")
+
+
+def _squash_with_changes(repo: Path, branch: str) -> None:
+    """As a forge does: the messages of the commits are in the new one's; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", git(repo, "log", "-1", "--format=%B", branch))
+
+
+def _rebase(repo: Path, branch: str) -> None:
+    git(repo, "rebase", "-q", "main", branch)
+    git(repo, "checkout", "-q", "main")
+    git(repo, "merge", "-q", "--ff-only", branch)
+
+
+def _pick(repo: Path, branch: str) -> None:
+    git(repo, "cherry-pick", f"main..{branch}")
+
+
+def _pull_request(repo: Path, branch: str) -> None:
+    """Merged elsewhere, fetched, the branch deleted in both places."""
+    hub = repo.parent / "hub"
+    git(repo.parent, "clone", "-q", str(repo), str(hub))
+    git(hub, "merge", "-q", "--no-ff", "-m", "Merge pull request", f"origin/{branch}")
+    git(repo, "remote", "add", "origin", str(hub))
+    git(repo, "fetch", "-q", "origin", "main")
+
+
+MERGES = {
+    "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
+    "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
+    "squash": _squash, "squash with changes": _squash_with_changes, "rebase": _rebase, "cherry-pick": _pick,
+    "pull request": _pull_request,
+}
+
+
+def row_of(vault: TestVault) -> dict[str, object]:
+    rows = [row for row in vault.rows() if row["action_type"].startswith("pr.")]
+    assert len(rows) == 1, [row["action_type"] for row in rows]
+    assert rows[0]["actor"] == "human"
+    assert rows[0]["metadata"]["reviewed_by"]
+    return {"action": rows[0]["action_type"], **rows[0]["metadata"]}
+
+
+@pytest.mark.parametrize("way", sorted(MERGES))
+@pytest.mark.parametrize("delete", [False, True], ids=["kept", "deleted"])
+def test_a_merge_is_seen_whichever_way_it_was_made(done: tuple[TestVault, Path, str], way: str, delete: bool) -> None:
+    vault, repo, branch = done
+    if way != "fast-forward":
+        write(repo, {"other.txt": "meanwhile\n"})
+        commit_all(repo, "Meanwhile")
+    MERGES[way](repo, branch)
+    brought = git(repo, "rev-parse", "origin/main" if way == "pull request" else "main")
+    write(repo, {"later.txt": "later\n"})
+    commit_all(repo, "Later")
+    if delete:
+        git(repo, "branch", "-q", "-D", branch)
+        if way != "squash":  # in a person's own words only the changes themselves tell, so git must still have them
+            git(repo, "reflog", "expire", "--expire=now", "--all")
+            git(repo, "gc", "-q", "--prune=now")
+    before = fingerprint(repo)
+    once(vault)  # it happened while no daemon ran
+    found = row_of(vault)
+    assert (found["action"], found["commit_sha"]) == ("pr.merged", brought)
+    once(vault)
+    row_of(vault)
+    text = vault.reports()[0].read_text()
+    assert "became: merged\n" in text
+    assert brought in text
+    assert fingerprint(repo) == before
+
+
+def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    once(vault)
+    git(repo, "cherry-pick", f"{branch}~1")  # one of two
+    once(vault)
+    git(repo, "branch", "-m", branch, "mine")  # renamed: still there
+    once(vault)
+    assert not [a for a in vault.actions() if a.startswith("pr.")]
+    git(repo, "branch", "-q", "-D", "mine")
+    once(vault)
+    assert row_of(vault)["action"] == "pr.rejected"
+
+
+def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    report = vault.reports()[0]
+    report.write_text(report.read_text().replace("status: completed\n", "status: completed\ndropped_reason: Not what I meant\n"))
+    git(repo, "branch", "-q", "-D", branch)
+    before = fingerprint(repo)
+    once(vault)
+    found = row_of(vault)
+    assert (found["action"], found["reason"], found["branch"]) == ("pr.rejected", "Not what I meant", branch)
+    assert "became: dropped\n" in report.read_text()
+    assert fingerprint(repo) == before
+
+
+def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    away = repo.rename(repo.parent / "away")
+    assert any("is not there" in line for line in once(vault))
+    away.rename(repo)
+    once(vault)
+    assert not [a for a in vault.actions() if a.startswith("pr.")]

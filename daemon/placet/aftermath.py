@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +80,15 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look at one repository found; `refs` is what its references were then, `problem` why it could not be looked at."""
+    """What a look at one repository found.
+
+    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at.
+    """
 
     path: Path
     refs: str
     fates: tuple[Fate, ...] = ()
+    owner: str = ""
     problem: str = ""
 
 
@@ -96,9 +101,18 @@ def look_at_branches(path: Path, branches: Sequence[Open], known: str) -> Looked
         refs = references(repo)
         if refs == known:
             return Looked(path, refs)
-        return Looked(path, refs, tuple(fate for one in branches if (fate := fate_of(repo, one)) is not None))
+        fates = tuple(fate for one in branches if (fate := fate_of(repo, one)) is not None)
+        return Looked(path, refs, fates, _owner(repo.common_dir))
     except (GitError, UserError) as error:
         return Looked(path, "", problem=str(error))
+
+
+def _owner(path: Path) -> str:
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid:{uid}"
 
 
 def fate_of(repo: Repo, one: Open) -> Fate | None:

@@ -44,7 +44,8 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     path = f"{Folder.REPORTS}/{report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok)}"
     spent = ended.spent
     facts: dict[str, Any] = {
-        "reason": ended.end.value, "branch": ended.branch, "commit": ended.commit, "iterations": ended.iterations,
+        "reason": ended.end.value, "branch": ended.branch, "base": ended.base, "commit": ended.commit,
+        "iterations": ended.iterations,
         "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd), "duration_s": round(ended.duration_s, 3),
         "report": path, "digest": case.approved_digest, "complexity": at.complexity.value,

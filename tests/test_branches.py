@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from placet import branches
 from placet.aftermath import look_after
 from placet.app import daemon
+from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
 from placet.repo import open_repo
 from vaultkit import PLAN, TestVault, make_vault
@@ -316,3 +318,146 @@ def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, 
     away.rename(repo)
     once(vault)
     assert not [a for a in vault.actions() if a.startswith("pr.")]
+
+
+# --- a person's own hand --------------------------------------------------------------------------------------
+
+
+def yes(_question: str) -> bool:
+    return True
+
+
+def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    (repo / "mine.txt").write_text("untracked\n")
+    marker = repo.parent / "executed"
+    for name in ("pre-merge-commit", "commit-msg", "prepare-commit-msg", "post-merge", "post-checkout", "reference-transaction"):
+        (repo / ".git/hooks" / name).write_text(f"#!/bin/sh\ntouch {marker}\n")
+        (repo / ".git/hooks" / name).chmod(0o755)
+    git(repo, "config", "branch.main.mergeOptions", "--squash -s ours")
+    git(repo, "config", "merge.x.driver", f"touch {marker}")
+    git(repo, "config", "core.fsmonitor", f"touch {marker};")
+    before = fingerprint(repo)
+    assert "+one\n" in branches.diff(vault.root, vault.env, "say-hello")
+    assert fingerprint(repo) == before
+    sha, onto = branches.merge(vault.root, vault.env, "say-hello", here=False)
+    git(repo, "config", "--unset", "core.fsmonitor")
+    assert (onto, sha) == ("main", git(repo, "rev-parse", "HEAD"))
+    assert git(repo, "log", "-1", "--format=%P").split()[1] == git(repo, "rev-parse", branch)
+    assert git(repo, "log", "-1", "--format=%an %(trailers:key=Placet-Trace,valueonly)").startswith("Ann Person ")
+    assert git(repo, "status", "--porcelain") == "?? mine.txt"
+    assert (repo / "one.txt").read_text() == "one\n"
+    assert not marker.exists()
+    with pytest.raises(UserError, match=r"has feat/.* already"):
+        branches.merge(vault.root, vault.env, "say-hello", here=False)
+    once(vault)
+    assert row_of(vault)["commit_sha"] == sha
+    with pytest.raises(UserError, match="Nothing was changed"):
+        branches.undo(vault.root, vault.env, "say-hello", lambda _: False)
+    branches.undo(vault.root, vault.env, "say-hello", yes)
+    assert git(repo, "rev-parse", "HEAD^") == sha
+    assert not (repo / "one.txt").exists()
+    assert git(repo, "status", "--porcelain") == "?? mine.txt"
+    assert not marker.exists()
+    with pytest.raises(UserError, match="taken back already"):
+        branches.undo(vault.root, vault.env, "say-hello", yes)
+    assert git(repo, "status", "--porcelain") == "?? mine.txt"
+
+
+def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+
+    def refused(why: str) -> None:
+        before = fingerprint(repo)
+        with pytest.raises(UserError, match=why):
+            branches.merge(vault.root, vault.env, "say-hello", here=False)
+        assert fingerprint(repo) == before
+
+    (repo / "a.txt").write_text("changed\n")
+    refused("uncommitted changes: 'a.txt'")
+    git(repo, "checkout", "-q", "a.txt")
+    (repo / "one.txt").write_text("mine\n")
+    refused("one.txt is in the way")
+    (repo / ".git/info/exclude").write_text("one.txt\n")
+    refused("one.txt is in the way")  # git would write over an ignored file without a word
+    (repo / "one.txt").unlink()
+    (repo / ".git/info/exclude").unlink()
+    git(repo, "checkout", "-q", "--detach")
+    refused("HEAD is detached")
+    git(repo, "checkout", "-q", "-b", "other")
+    refused("is on other, not on main")
+    git(repo, "checkout", "-q", "main")
+    (repo / ".git/index.lock").touch()
+    refused("index.lock")
+    (repo / ".git/index.lock").unlink()
+    (repo / ".git/MERGE_HEAD").write_text(git(repo, "rev-parse", branch) + "\n")
+    refused("A merge is in progress")
+    (repo / ".git/MERGE_HEAD").unlink()
+    write(repo, {"one.txt": "another\n"})
+    commit_all(repo, "Meanwhile")
+    aborted = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}  # what `git merge --abort` leaves a trace in
+    before = {**fingerprint(repo), **aborted}
+    with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
+        branches.merge(vault.root, vault.env, "say-hello", here=False)
+    assert {**fingerprint(repo), **aborted} == before
+    assert git(repo, "status", "--porcelain") == ""
+    write(repo, {".gitattributes": "*.bin filter=lfs\n"})
+    commit_all(repo, "Large files")
+    refused("pass through a filter")
+
+
+@pytest.mark.parametrize("way", ["fast-forward", "squash", "cherry-pick"])
+def test_undo_takes_back_what_was_merged_another_way_by_one_commit(done: tuple[TestVault, Path, str], way: str) -> None:
+    vault, repo, branch = done
+    if way != "fast-forward":
+        write(repo, {"other.txt": "meanwhile\n"})
+        commit_all(repo, "Meanwhile")
+    files = git(repo, "rev-parse", "HEAD^{tree}")
+    MERGES[way](repo, branch)
+    merged = git(repo, "rev-parse", "HEAD")
+    branches.undo(vault.root, vault.env, "say-hello", yes)
+    assert git(repo, "rev-parse", "HEAD^{tree}", "HEAD^").splitlines() == [files, merged]
+    assert git(repo, "status", "--porcelain") == ""
+    assert not (repo / ".git/REVERT_HEAD").exists()
+    assert not (repo / ".git/sequencer").exists()
+
+
+def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    MERGES["fast-forward"](repo, branch)
+    write(repo, {"one.txt": "changed since\n"})
+    commit_all(repo, "Since")
+    before = {**fingerprint(repo), "index": None}
+    with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
+        branches.undo(vault.root, vault.env, "say-hello", yes)
+    assert {**fingerprint(repo), "index": None} == before
+    assert git(repo, "status", "--porcelain") == ""
+
+
+def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    tip = git(repo, "rev-parse", branch)
+    git(repo, "checkout", "-q", branch)
+    with pytest.raises(UserError, match="checked out"):
+        branches.drop(vault.root, vault.env, "say-hello", "Never mind")
+    assert "Never mind" not in vault.reports()[0].read_text()
+    git(repo, "checkout", "-q", "main")
+    before = fingerprint(repo)
+    kept = branches.drop(vault.root, vault.env, "say-hello", "No: not that")
+    assert fingerprint(repo) == before
+    assert git(repo, "rev-parse", kept) == tip
+    assert git(repo, "branch", "--list", "feat/*") == ""
+    once(vault)
+    assert (row_of(vault)["action"], row_of(vault)["reason"]) == ("pr.rejected", "No: not that")
+    with pytest.raises(UserError, match="dropped already"):
+        branches.undo(vault.root, vault.env, "say-hello", yes)
+
+
+def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    before = fingerprint(repo)
+    assert vault.cli("undo", "say-hello", stdin="n\n", check=False).returncode == 1
+    assert branch in git(repo, "branch", "--list", "feat/*")
+    vault.cli("undo", "say-hello", "--yes")
+    assert git(repo, "branch", "--list", "feat/*") == ""
+    assert fingerprint(repo) == before

@@ -5,20 +5,50 @@ This is a person's own hand, by name: the only code of placet that writes to a p
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from placet.aftermath import Open, fate_of
+from placet.clock import Clock
 from placet.config import CONFIG_PATH, load, portal_path
+from placet.core.case import Case, State
 from placet.core.errors import UserError
-from placet.core.names import Folder
+from placet.core.names import Folder, show
+from placet.core.note import stamp
 from placet.core.portal import Card, how_to_test, languages, render_card
-from placet.repo import content, default_branch, is_repository, notes, open_repo, paths_at, resolve
+from placet.desk import find
+from placet.journal import open_reader
+from placet.repo import (
+    Conflicts,
+    GitError,
+    Repo,
+    RepositoryChanged,
+    brought_in,
+    commit_message,
+    content,
+    current_branch,
+    default_branch,
+    diff_text,
+    drop_branch,
+    is_ancestor,
+    is_checked_out,
+    is_repository,
+    merge_into_checkout,
+    not_ready,
+    notes,
+    open_repo,
+    paths_at,
+    resolve,
+    revert_in_checkout,
+)
+from placet.state import vault_state
 from placet.vault import AlreadyThere, Changed, Gone, Vault
 
 MAX_READ_BYTES = 256 * 1024
@@ -186,3 +216,132 @@ def _card(name: str, written: str, place: Path) -> Card:
     paths = paths_at(repo, rev)
     return Card(name, written, default_branch(repo), languages(paths),
                 how_to_test(paths, lambda path: content(repo, rev, path, max_bytes=MAX_READ_BYTES)))
+
+
+# --- a mission's branch ---------------------------------------------------------------------------------------
+
+
+def diff(vault: Path, env: Mapping[str, str], ident: str) -> str:
+    """Return what a mission changed, as a patch."""
+    case, repo = _mission(vault, env, ident)
+    tip = resolve(repo, f"refs/heads/{case.branch}") or resolve(repo, case.tip)
+    if tip is None or resolve(repo, case.base) is None:
+        raise UserError(f"The branch {case.branch} and its commits are gone.", f"Look at it: placet show {case.request_id}")
+    return diff_text(repo, case.base, tip)
+
+
+def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tuple[str, str]:
+    """Merge a mission's branch into the branch that the person has checked out; return the merge commit and that branch.
+
+    `here` allows a branch other than the default one. Raises UserError, with nothing changed, where the checkout has
+    uncommitted changes, something is in progress in it, or the merge would conflict.
+    """
+    case, repo = _mission(vault, env, ident)
+    tip = resolve(repo, f"refs/heads/{case.branch}")
+    if tip is None:
+        raise UserError(f"The branch {case.branch} is gone.", f"Look at it: placet show {case.request_id}", exit_code=3)
+    onto = _checkout(repo, tip, f"git -C '{repo.path}' merge --no-ff {case.branch}")
+    into = default_branch(repo)
+    if onto != into and not here:
+        raise UserError(f"{repo.path} is on {onto}, not on {into}.", f"Check {into} out; or merge into {onto}: placet merge "
+                        f"{case.request_id} --here")
+    if is_ancestor(repo, tip, "HEAD"):
+        raise UserError(f"{onto} has {case.branch} already.", f"Look at it: placet show {case.request_id}")
+    message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, case.approved_digest, case.approved_by)
+    try:
+        return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
+    except Conflicts as found:
+        raise UserError(f"Merging {case.branch} into {onto} conflicts in: {', '.join(map(show, found.paths))}. "
+                        "The checkout is as it was.", f"Merge by hand: git -C '{repo.path}' merge --no-ff {case.branch}") from found
+    except GitError as error:
+        raise UserError(f"git does not merge: {error.stderr}", "The checkout is as it was.") from error
+
+
+def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
+    """Delete a mission's branch, with the reason written into its report; return the ref that keeps the commits.
+
+    Raises UserError where it is merged, checked out somewhere, or the report that takes the reason is gone.
+    """
+    case, repo = _mission(vault, env, ident)
+    if fate_of(repo, _as_open(case)) is not None:
+        raise UserError(f"{case.branch} is merged or gone already.", f"Take a merge back: placet undo {case.request_id}")
+    tip = resolve(repo, f"refs/heads/{case.branch}")
+    if tip is None:
+        raise UserError(f"There is no branch {case.branch}; another branch has its commits.", "Delete that one by hand.",
+                        exit_code=3)
+    if is_checked_out(repo, case.branch):
+        raise UserError(f"{case.branch} is checked out.", f"See where: git -C '{repo.path}' worktree list")
+    with Vault(vault) as folder:
+        for _ in range(5):
+            with suppress(Changed):
+                try:
+                    raw, _fingerprint = folder.read(case.report_path)
+                except Gone as error:
+                    raise UserError(f"The report {case.report_path} is gone, which the reason is written into.",
+                                    f"Put it back, or: git -C '{repo.path}' branch -D {case.branch}") from error
+                folder.replace(case.report_path, sha256(raw).hexdigest(),
+                               stamp(raw, {"dropped_reason": reason, "dropped_by": getpass.getuser()}))
+                break
+    kept = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
+    try:
+        drop_branch(repo, case.branch, tip, kept)
+    except RepositoryChanged as error:
+        raise UserError(str(error), f"git -C '{repo.path}' worktree list") from error
+    return kept
+
+
+def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]) -> str:
+    """Drop a mission's branch, or take back by a new commit what was merged of it; return a sentence on what was done.
+
+    `ask` is asked before anything is changed. Raises UserError, with nothing changed, where it says no or it cannot be done.
+    """
+    case, repo = _mission(vault, env, ident)
+    fate = fate_of(repo, _as_open(case))
+    if fate is None:
+        if not ask(f"Drop the branch {case.branch} of {repo.path}?"):
+            raise UserError("Nothing was changed.")
+        kept = drop(vault, env, ident, "undone")
+        return f"dropped; its commits are kept at {kept}"
+    if not fate.commit_sha:
+        raise UserError(f"{case.branch} was dropped already, so there is nothing to undo.")
+    onto = _checkout(repo, fate.commit_sha, f"git -C '{repo.path}' revert {fate.commit_sha[:12]}")
+    if not is_ancestor(repo, fate.commit_sha, "HEAD"):
+        raise UserError(f"{onto} does not have {fate.commit_sha[:12]}, which brought the work in.",
+                        f"Check out the branch that has it: git -C '{repo.path}' branch --contains {fate.commit_sha[:12]}")
+    if not ask(f"Take back what {fate.commit_sha[:12]} brought into {onto} of {repo.path}, by a new commit?"):
+        raise UserError("Nothing was changed.")
+    # Without the trailers of a mission's commit: this one does not bring its work in.
+    message = f"Revert {case.branch}\n\nWhat {fate.commit_sha} brought in is taken back.\n"
+    commits = brought_in(repo, case.base, case.tip, case.trace_id, fate.commit_sha)
+    try:
+        return f"taken back by {revert_in_checkout(repo, onto, commits, message, Clock().wall())[:12]} on {onto}"
+    except Conflicts as found:
+        raise UserError(f"Taking it back conflicts in: {', '.join(map(show, found.paths))}. The checkout is as it was.",
+                        f"By hand: git -C '{repo.path}' revert {' '.join(sha[:12] for sha in commits)}") from found
+    except GitError as error:
+        raise UserError(f"git does not take it back: {error.stderr}", "The checkout is as it was.") from error
+
+
+def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:
+    """Return a completed case with a branch, and its repository. Raises UserError (exit code 3) for any other."""
+    with open_reader(vault_state(vault, env).journal) as reader:
+        case = find(reader, ident)
+    if case.state is not State.COMPLETED or not case.tip:
+        raise UserError(f"{case.request_id} is {case.state}" + (" without changes" if case.state is State.COMPLETED else "")
+                        + ", so there is no branch of it.", f"Look at it: placet show {case.request_id}", exit_code=3)
+    config = load(vault)
+    if case.portal and case.portal not in config.portals:
+        raise UserError(f"The portal {case.portal} is no longer configured.", f"placet portal add {case.portal} PATH", exit_code=2)
+    return case, open_repo(portal_path(vault, config, case.portal))
+
+
+def _as_open(case: Case) -> Open:
+    return Open(case.trace_id, case.generation, case.branch, case.base, case.tip)
+
+
+def _checkout(repo: Repo, rev: str, by_hand: str) -> str:
+    """Return the branch that the person has checked out. Raises UserError where it is not safe to work in the checkout."""
+    why = not_ready(repo, rev)
+    if why:
+        raise UserError(why, f"Or by hand: {by_hand}")
+    return current_branch(repo)

@@ -281,6 +281,57 @@ def states() -> None:
     click.echo(diagram(), nl=False)
 
 
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@_boundary
+def diff(ident: str, vault: str | None) -> None:
+    """Show what a mission changed, as a patch."""
+    from placet.branches import diff as run
+
+    click.echo(run(_vault(vault), os.environ, ident), nl=False)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--here", is_flag=True, help="Into the branch you are on, also where that is not the default one.")
+@vault_option
+@_boundary
+def merge(ident: str, here: bool, vault: str | None) -> None:
+    """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+    from placet.branches import merge as run
+
+    sha, onto = run(_vault(vault), os.environ, ident, here=here)
+    click.echo(sha)
+    _say(f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}")
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@vault_option
+@_boundary
+def undo(ident: str, yes: bool, vault: str | None) -> None:
+    """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
+    from placet.branches import undo as run
+
+    _say(run(_vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True)))
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--reason", required=True, metavar="R", help="Why; it goes into the report and the journal.")
+@vault_option
+@_boundary
+def drop(ident: str, reason: str, vault: str | None) -> None:
+    """Delete a mission's branch; its commits stay reachable at a ref."""
+    from placet.branches import drop as run
+
+    kept = run(_vault(vault), os.environ, ident, reason)
+    click.echo(kept)
+    _say("dropped; its commits are kept at that ref")
+
+
 @main.group()
 def portal() -> None:
     """Repositories that requests may name in `portal:`."""

@@ -539,17 +539,24 @@ def notes(repo: Repo) -> list[str]:
     modules = [path for what, path in rows if what.startswith("160000 ")]
     if modules:
         said.append(f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}.")
-    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
-    if attributes:
-        _, out = _git(_at(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
-        words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
-                 for word in line.split()[1:]}
-        filters = sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+    filters = _filters(repo, rows)
+    if filters:
         if "lfs" in filters:
             said.append("Files kept with git LFS appear as small pointer files, and must not be edited.")
         said += [f"The filter {name!a} is not run: its files appear as they are stored."
                  for name in filters if name != "lfs"]
     return said
+
+
+def _filters(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name."""
+    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
+    if not attributes:
+        return []
+    _, out = _git(_at(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
+    words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
+             for word in line.split()[1:]}
+    return sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
 
 
 def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
@@ -1262,6 +1269,165 @@ def signs_commits(repo: Repo) -> bool:
     items = _items(out)
     said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
     return said[-1:] == ["true"]
+
+
+# ------------------------------------------------------------------------------------- the person's checkout
+# Only for a person's own command (`placet merge`, `placet undo`); no mission gets here.
+
+
+class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
+    """A merge or a revert conflicts in `paths`; the checkout is as it was."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(f"conflicts in {', '.join(map(ascii, paths[:5]))}")
+        self.paths = tuple(paths)
+
+
+def current_branch(repo: Repo) -> str:
+    """Return the branch that the person has checked out, empty where HEAD is detached."""
+    line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
+    return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+
+
+def not_ready(repo: Repo, rev: str) -> str:
+    """Return why the person's checkout must not be worked in, to bring `rev` in or take it out; empty where it may.
+
+    Untracked files are no reason by themselves; one that would be written over is, ignored or not.
+    """
+    if repo.is_bare:
+        return f"{repo.path} is bare: there is no checkout to merge in."
+    if not current_branch(repo):
+        return f"HEAD is detached in {repo.path}: there is no branch to merge into."
+    if (repo.git_dir / "index.lock").exists():
+        return f"git is at work in {repo.path}, or was killed there (index.lock)."
+    for name, what in (("rebase-merge", "rebase"), ("rebase-apply", "rebase"), ("MERGE_HEAD", "merge"),
+                       ("CHERRY_PICK_HEAD", "cherry-pick"), ("REVERT_HEAD", "revert"), ("BISECT_LOG", "bisect"),
+                       ("sequencer", "cherry-pick or revert")):
+        if (repo.git_dir / name).exists():
+            return f"A {what} is in progress in {repo.path}."
+    _, changed, _ = _status(_neutral(_Place(repo.git_dir, repo.path, repo.path, repo.on_call)), untracked="no")
+    if changed:
+        return f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}."
+    rows = [item.split("\t", 1) for at in ("HEAD", rev)
+            for item in _items(_git(_at(repo), "ls-tree", "-r", "-z", "--end-of-options", at, timeout_s=BULK_TIMEOUT_S)[1])]
+    if _filters(repo, rows):
+        return f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run."
+    return ""
+
+
+def _in_checkout(repo: Repo, branch: str, when: datetime) -> _Place:
+    """Work in the person's checkout, as the person, with drivers, hooks and options of the branch switched off."""
+    place = _neutral(_Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    count = int(place.env["GIT_CONFIG_COUNT"])
+    # In the environment, not by -c, which splits at the first `=`: a branch's name may have one.
+    settings = ((f"branch.{branch}.mergeOptions", ""), ("rerere.enabled", "false"), ("merge.autoStash", "false"))
+    env = {"GIT_CONFIG_COUNT": str(count + len(settings))}
+    for n, (key, value) in enumerate(settings, count):
+        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+    who, stamp = identity(repo), f"@{int(when.timestamp())} +0000"
+    for role in ("AUTHOR", "COMMITTER"):
+        env |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.email, f"GIT_{role}_DATE": stamp}
+    return _with(place, env)
+
+
+def _must_not_cover(repo: Repo, tree: str) -> None:
+    """Raise UserError where files of `tree` that HEAD lacks lie in the checkout already: git writes over ignored ones."""
+    for change in changes(repo, "HEAD", tree):
+        path = repo.path / change.path
+        inside = [repo.path / parent for parent in Path(change.path).parents if parent != Path()]
+        if change.status == "A" and (os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in inside)):
+            raise UserError(f"{path} is in the way: it is in no commit, and would be written over.", "Move it away first.")
+
+
+def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:
+    """Merge the commit `tip` into the person's `branch`, which is checked out, with a merge commit; return it.
+
+    The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way) or GitError; then the
+    checkout is as it was.
+    """
+    _must_not_cover(repo, tip)
+    place = _in_checkout(repo, branch, when)
+    code, _ = _git(place, "merge", "--no-ff", "--no-edit", "--commit", "--no-squash", "--no-log", "--no-stat", "--no-signoff",
+                   "--no-verify-signatures", "--no-autostash", "-s", "ort", "-q", "-m", message, tip, ok=(0, 1),
+                   timeout_s=BULK_TIMEOUT_S)
+    if code != 0:
+        paths = _unmerged(place)
+        if (repo.git_dir / "MERGE_HEAD").exists():
+            _git(place, "merge", "--abort", timeout_s=BULK_TIMEOUT_S)
+        if not paths:
+            raise GitError(("merge", tip), code, "git refused; nothing was changed")
+        raise Conflicts(paths)
+    return head(repo)
+
+
+def _unmerged(place: _Place) -> list[str]:
+    _, out = _git(place, "diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--no-textconv")
+    return sorted(set(_items(out)))
+
+
+def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list[str]:
+    """Return the commits to take back, newest first, where `sha` is the commit by which a mission's branch was merged."""
+    _, out = _git(_at(repo), "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
+    if len(out.split()) > 2 or resolve(repo, tip) is None:
+        return [sha]
+    if sha == tip:
+        return _text(_git(_at(repo), "rev-list", "--end-of-options", f"{base}..{tip}")[1]).split()
+    since = merge_base(repo, tip, sha) or base
+    wanted = _patch_ids(repo, "log", f"{base}..{tip}")
+    there = _patch_ids(repo, "log", f"{since}..{sha}")
+    if wanted.keys() <= there.keys():
+        return [commit for patch, commit in there.items() if patch in wanted]
+    if any(patch in there for patch in _patch_ids(repo, "diff-tree", base, tip)):
+        return [sha]
+    return commits_with_trailer(repo, "Placet-Trace", trace_id, sha, since) or [sha]
+
+
+def revert_in_checkout(repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime) -> str:
+    """Take these commits (newest first) back by one new commit on the person's `branch`, which is checked out; return it.
+
+    Raises Conflicts, UserError (a file in the way) or GitError; then the checkout is as it was.
+    """
+    for sha in commits:  # what was deleted comes back, and must not be written over something new
+        _must_not_cover(repo, f"{sha}^1")
+    place = _in_checkout(repo, branch, when)
+    before = head(repo)
+    try:
+        for sha in commits:
+            _, out = _git(place, "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
+            mainline = ("-m", "1") if len(out.split()) > 2 else ()
+            code, _ = _git(place, "revert", "--no-commit", "--no-edit", *mainline, sha, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+            if code != 0:
+                raise Conflicts(_unmerged(place))
+        tree = _text(_git(place, "write-tree")[1])
+        if tree == _text(_git(place, "rev-parse", f"{before}^{{tree}}")[1]):
+            raise GitError(("revert", *commits), 1, "it was taken back already")
+        author = identity(repo)
+        new = _commit_tree(place, tree, before, message, author, author, when)
+        _update_ref(place, f"refs/heads/{branch}", new, before)
+    except PlacetError:
+        _git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
+        _git(place, "revert", "--quit", ok=(0, 128))
+        raise
+    _git(place, "revert", "--quit", ok=(0, 128))
+    return new
+
+
+def is_checked_out(repo: Repo, branch: str) -> bool:
+    """Say whether the person's checkout, or another worktree, is on this branch."""
+    _, out = _git(_at(repo), "worktree", "list", "--porcelain", "-z")
+    return f"branch refs/heads/{branch}" in _items(out)
+
+
+def drop_branch(repo: Repo, branch: str, tip: str, keep_ref: str) -> None:
+    """Delete a mission's branch that is at `tip`; its commits stay reachable at `keep_ref`.
+
+    Raises RepositoryChanged where it is checked out somewhere, or was moved.
+    """
+    if is_checked_out(repo, branch):
+        raise RepositoryChanged(f"{branch} is checked out")
+    old = resolve(repo, keep_ref)
+    _update_ref(_at(repo), keep_ref, tip, old or "0" * len(tip))
+    _git(_at(repo), "update-ref", "-d", f"refs/heads/{branch}", tip)
 
 
 # ----------------------------------------------------------------------------------------------- the message

@@ -461,3 +461,36 @@ def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> N
     vault.cli("undo", "say-hello", "--yes")
     assert git(repo, "branch", "--list", "feat/*") == ""
     assert fingerprint(repo) == before
+
+
+# --- who did it, and where ------------------------------------------------------------------------------------
+
+
+def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(done: tuple[TestVault, Path, str]) -> None:
+    _, repo, branch = done
+    message = git(repo, "log", "-1", "--format=%B", branch)
+    trailers = git(repo, "interpret-trailers", "--parse", stdin=message.encode()).splitlines()
+    assert [line.partition(":")[0] for line in trailers] == ["Placet-Trace", "Placet-Plan", "Approved-By", "Co-authored-by"]
+    assert trailers[-1] == "Co-authored-by: default (test) <bot@placet.local>"
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["at a step", "at the end"])
+def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: Path, last: bool) -> None:
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    plan = {**PLAN, "scope": {"write": ["*.txt"], "run": ["python3 t.py"]},
+            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
+    step = [] if last else [("complete_step", {"step": 1, "summary": "Hello"})]
+    write(repo, {"t.py": f"with open({str(repo / '.git/config')!r}, 'a') as file: file.write('[alias] x = !true\\n')\n"})
+    commit_all(repo, "A test that does more than to test")
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+        {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]}, {"calls": [*step, ("finish", {"summary": "Done."})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    once(vault)
+    vault.approve()
+    once(vault)
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert (failed["reason"], failed["error_type"]) == ("repository", "RepositoryChanged")
+    assert "configuration" in vault.reports()[0].read_text()
+    assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
+    assert git(repo, "branch", "--list", "feat/*") == ""

@@ -1433,8 +1433,10 @@ def drop_branch(repo: Repo, branch: str, tip: str, keep_ref: str) -> None:
 # ----------------------------------------------------------------------------------------------- the message
 
 
-def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str) -> str:
+def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str, co_author: str = "") -> str:
     """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with a blank line between each two.
+
+    `co_author` is a name for a `Co-authored-by` trailer with placet's address; there is none where it is empty.
 
     The subject is one line of at most 72 characters. Control characters are dropped, and a line that git
     would take for the end of the message (`---`) is moved in by a space, so that `git interpret-trailers`
@@ -1446,7 +1448,8 @@ def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, app
     text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")
     text = re.sub(r"^---", " ---", text, flags=re.MULTILINE)
     trailers = (f"Placet-Trace: {_one_line(trace_id)}", f"Placet-Plan: {_one_line(plan_digest)}",
-                f"Approved-By: {_one_line(approved_by)}")
+                f"Approved-By: {_one_line(approved_by)}",
+                *([f"Co-authored-by: {re.sub('[<>]', '', _one_line(co_author))} <{BOT.email}>"] if co_author else []))
     parts = [line, *([text] if text else []), f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
     return "\n\n".join(parts) + "\n"
 

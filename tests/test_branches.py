@@ -14,7 +14,8 @@ from placet.aftermath import look_after
 from placet.app import daemon
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
-from placet.repo import open_repo
+from placet.repo import add_worktree, open_repo
+from placet.state import vault_state
 from vaultkit import PLAN, TestVault, make_vault
 
 
@@ -484,7 +485,8 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     commit_all(repo, "A test that does more than to test")
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
         {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-        {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]}, {"calls": [*step, ("finish", {"summary": "Done."})]}]))
+        {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
+        {"calls": [*step, ("finish", {"summary": "Done."})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     once(vault)
     vault.approve()
@@ -494,3 +496,21 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     assert "configuration" in vault.reports()[0].read_text()
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert git(repo, "branch", "--list", "feat/*") == ""
+
+
+def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    state = vault_state(vault.root, vault.env)
+    worked = add_worktree(open_repo(repo), state.worktrees / "deadbeef-1", "feat/left-deadbeef", git(repo, "rev-parse", "HEAD"))
+    add_worktree(open_repo(repo), state.worktrees / "deadbee0-1", "", git(repo, "rev-parse", "HEAD"))
+    (worked.path / "half.txt").write_text("half\n")
+    (state.worktrees / "strange").mkdir()
+    before = fingerprint(repo)
+    said = vault.cli("doctor", "--fix", check=False).stderr
+    assert "its work is kept at refs/placet/left/deadbeef-1" in said
+    assert "it had no work in it" in said
+    assert "strange belongs to no repository" in said
+    assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
+    assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
+    assert git(repo, "worktree", "list").count("\n") == 0
+    assert fingerprint(repo) == before

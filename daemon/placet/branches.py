@@ -18,18 +18,20 @@ from typing import Any
 from placet.aftermath import Open, fate_of
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, load, portal_path
-from placet.core.case import Case, State
+from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import Folder, show
 from placet.core.note import stamp
 from placet.core.portal import Card, how_to_test, languages, render_card
 from placet.desk import find
 from placet.journal import open_reader
+from placet.lease import lock_holder
 from placet.repo import (
     Conflicts,
     GitError,
     Repo,
     RepositoryChanged,
+    WorkNotKept,
     brought_in,
     commit_message,
     content,
@@ -40,11 +42,13 @@ from placet.repo import (
     is_ancestor,
     is_checked_out,
     is_repository,
+    is_worktree_of,
     merge_into_checkout,
     not_ready,
     notes,
     open_repo,
     paths_at,
+    remove_leftover,
     resolve,
     revert_in_checkout,
 )
@@ -345,3 +349,37 @@ def _checkout(repo: Repo, rev: str, by_hand: str) -> str:
     if why:
         raise UserError(why, f"Or by hand: {by_hand}")
     return current_branch(repo)
+
+
+# --- leftovers of a crash -------------------------------------------------------------------------------------
+
+
+def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
+    """Remove worktrees that a crash left behind, after keeping their work at a ref; return a sentence on each.
+
+    A leftover is a worktree whose case is not at work. Raises UserError while a daemon runs: its worktrees are in use.
+    """
+    state = vault_state(vault, env)
+    if holder := lock_holder(state.lock):
+        raise UserError(f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first.")
+    if not state.worktrees.is_dir():
+        return []
+    with open_reader(state.journal) as reader:
+        live = {case.trace8 for row in reader.cases() if (case := CASE_JSON.validate_json(row.body)).state in WORKING}
+    config = load(vault)
+    places = [vault, *(portal_path(vault, config, name) for name in config.portals)]
+    repos = [open_repo(place) for place in places if place.is_dir() and is_repository(place)]
+    said = []
+    for path in sorted(p for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)):
+        owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
+        if owner is None:
+            said.append(f"{path} belongs to no repository that is configured; it is left as it is.")
+            continue
+        ref = f"refs/placet/left/{path.name}"
+        try:
+            kept = remove_leftover(owner, path, ref, Clock().wall())
+        except (GitError, RepositoryChanged, WorkNotKept) as error:
+            said.append(f"{path} is left as it is: {error}")
+            continue
+        said.append(f"{path} is removed; " + (f"its work is kept at {ref} of {owner.path}." if kept else "it had no work in it."))
+    return said

@@ -258,14 +258,18 @@ def sandbox(command: tuple[str, ...], network: bool) -> None:
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="Remove what a crash left behind, after keeping its work at a ref.")
 @vault_option
 @json_option
 @_boundary
-def doctor(vault: str | None, as_json: bool) -> None:
+def doctor(vault: str | None, as_json: bool, fix: bool) -> None:
     """Look at everything that placet needs, and say what is missing and what helps."""
+    from placet.branches import remove_leftovers
     from placet.desk import doctor as run
     from placet.show import doctor_text
 
+    for line in remove_leftovers(_vault(vault), os.environ) if fix else ():
+        _say(line)
     found = run(_vault(vault), os.environ)
     _out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):

@@ -1043,6 +1043,39 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     return kept
 
 
+def is_worktree_of(repo: Repo, path: Path) -> bool:
+    """Say whether the repository knows a worktree at `path`."""
+    return _registered(repo, path.parent.resolve() / path.name) is not None
+
+
+def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
+    """Remove a worktree of ours that a crash left; return the commit, at `ref`, that keeps what was in it, empty for nothing.
+
+    Commits that only its HEAD has are kept too. Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    """
+    place = _place_for(repo, path)
+    admin = _registered(repo, place)
+    if admin is None:
+        raise RepositoryChanged(f"{place} is no longer a worktree of {repo.path}")
+    line = (admin / "HEAD").read_text("utf-8", "replace").strip()
+    tip = resolve(repo, line.removeprefix("ref: "))
+    branch = line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+    wt = Worktree(repo, place, admin, branch, tip or "")
+    if tip is None or not (admin / "index").exists() or not place.exists():
+        if place.exists() and any(entry.name != ".git" for entry in place.iterdir()):
+            raise WorkNotKept(place, sorted(entry.name for entry in place.iterdir()))
+        with _writing(place):
+            _delete(wt)
+        return ""
+    with _writing(place) as held:
+        _remove_locks(wt)
+        inside = _inside(wt, held)
+        _, found, _ = _status(inside)
+        kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
+    remove_worktree(wt, kept or None)
+    return kept
+
+
 def pins(wt: Worktree) -> Pins:
     """Return digests of what decides how git behaves here: configuration, hooks, attributes and pointers.
 

@@ -258,14 +258,18 @@ def sandbox(command: tuple[str, ...], network: bool) -> None:
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="Remove what a crash left behind, after keeping its work at a ref.")
 @vault_option
 @json_option
 @_boundary
-def doctor(vault: str | None, as_json: bool) -> None:
+def doctor(vault: str | None, as_json: bool, fix: bool) -> None:
     """Look at everything that placet needs, and say what is missing and what helps."""
+    from placet.branches import remove_leftovers
     from placet.desk import doctor as run
     from placet.show import doctor_text
 
+    for line in remove_leftovers(_vault(vault), os.environ) if fix else ():
+        _say(line)
     found = run(_vault(vault), os.environ)
     _out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):
@@ -279,6 +283,116 @@ def states() -> None:
     from placet.core.case import diagram
 
     click.echo(diagram(), nl=False)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@_boundary
+def diff(ident: str, vault: str | None) -> None:
+    """Show what a mission changed, as a patch."""
+    from placet.branches import diff as run
+
+    click.echo(run(_vault(vault), os.environ, ident), nl=False)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--here", is_flag=True, help="Into the branch you are on, also where that is not the default one.")
+@vault_option
+@_boundary
+def merge(ident: str, here: bool, vault: str | None) -> None:
+    """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+    from placet.branches import merge as run
+
+    sha, onto = run(_vault(vault), os.environ, ident, here=here)
+    click.echo(sha)
+    _say(f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}")
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@vault_option
+@_boundary
+def undo(ident: str, yes: bool, vault: str | None) -> None:
+    """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
+    from placet.branches import undo as run
+
+    _say(run(_vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True)))
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--reason", required=True, metavar="R", help="Why; it goes into the report and the journal.")
+@vault_option
+@_boundary
+def drop(ident: str, reason: str, vault: str | None) -> None:
+    """Delete a mission's branch; its commits stay reachable at a ref."""
+    from placet.branches import drop as run
+
+    kept = run(_vault(vault), os.environ, ident, reason)
+    click.echo(kept)
+    _say("dropped; its commits are kept at that ref")
+
+
+@main.group()
+def portal() -> None:
+    """Repositories that requests may name in `portal:`."""
+
+
+@portal.command("add")
+@click.argument("name", metavar="NAME")
+@click.argument("path", metavar="PATH")
+@vault_option
+@_boundary
+def portal_add(name: str, path: str, vault: str | None) -> None:
+    """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
+    from placet.branches import add_portal
+
+    click.echo(add_portal(_vault(vault), name, path, Path.cwd(), _say))
+    _say(f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md")
+
+
+@portal.command("list")
+@vault_option
+@json_option
+@_boundary
+def portal_list(vault: str | None, as_json: bool) -> None:
+    """List the portals."""
+    from placet.branches import portals
+    from placet.show import portals_text
+
+    found = portals(_vault(vault))
+    _out(portals_text(found), found, as_json=as_json)
+
+
+@portal.command("check")
+@click.argument("name", required=False, metavar="[NAME]")
+@vault_option
+@json_option
+@_boundary
+def portal_check(name: str | None, vault: str | None, as_json: bool) -> None:
+    """Look whether git takes the portals, say what a mission will feel there, and refresh their cards."""
+    from placet.branches import check_portals
+    from placet.show import portals_text
+
+    found = check_portals(_vault(vault), name)
+    _out(portals_text(found), found, as_json=as_json)
+    if any(line["problem"] for line in found):
+        sys.exit(1)
+
+
+@portal.command("remove")
+@click.argument("name", metavar="NAME")
+@vault_option
+@_boundary
+def portal_remove(name: str, vault: str | None) -> None:
+    """Take a portal out of System/placet.toml; its repository and its card stay."""
+    from placet.branches import remove_portal
+
+    remove_portal(_vault(vault), name)
+    _say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
 
 
 @main.group()

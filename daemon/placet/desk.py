@@ -161,7 +161,7 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
             if state.worktrees.is_dir() else []
         if left:
             line("worktrees", "warn", f"left over from a crash: {', '.join(sorted(left)[:5])}",
-                 f"Look at them in {state.worktrees}; nothing in them is on a branch that runs.")
+                 f"They are in {state.worktrees}. Remove them, with their work kept at a ref: placet doctor --fix")
     else:
         line("journal", "warn", "there is none yet", "placet run")
     return lines

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
+from placet.aftermath import look_after
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
@@ -45,11 +46,13 @@ from placet.dialogue import Conversation, Interrupted, Record, call_on_record, c
 from placet.repo import (
     Author,
     GitError,
+    Pins,
     Repo,
     RepositoryChanged,
     Worktree,
     add_worktree,
     changes,
+    check_pins,
     checkpoint,
     commit,
     commit_message,
@@ -57,6 +60,7 @@ from placet.repo import (
     head,
     identity,
     open_worktree,
+    pins,
     remove_worktree,
     resolve,
     roll_back,
@@ -102,6 +106,7 @@ class _Work:
     repo: Repo
     tree: Worktree
     author: Author
+    pinned: Pins  # what decided how git behaves here when the lease was taken
     began_s: float
     stop: Callable[[], str]
     guards: GuardSettings
@@ -300,7 +305,12 @@ class _Work:
         if not paths:
             return None, paths
         refuse_secrets(self.repo, self.tree, paths)
-        message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by)
+        message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
+                                 f"{case.agent} ({self.ports.config.model.name})")
+        try:
+            check_pins(self.tree, self.pinned)
+        except RepositoryChanged as error:
+            raise Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged") from error
         return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
 
@@ -324,12 +334,13 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
-        work = _Work(ports, mission, record, repo, tree, identity(repo), began, stop, _guards(ports, mission))
+        work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop, _guards(ports, mission))
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
             work.place = place
             ended = _ended(work, *_work_through(work, place))
-        ended = replace(ended, pictures=_publish(ports, case, work.pictures))
+        ended = replace(ended, pictures=_publish(ports, case, work.pictures),
+                        after=look_after(repo, ended.branch) if ended.commit else None)
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
         return _clean_up(ports, mission, record, repo, ended)
@@ -420,6 +431,8 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         except ToolError as error:
             stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
             sha, work.trouble = None, ("commit", error.as_result())
+        except Stop as changed:
+            sha, stop = None, changed
         if sha is not None:
             work.record.note(work.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
                                              branch=tree.branch, files=len(paths)))

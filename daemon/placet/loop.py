@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import assert_never
 
+from placet.aftermath import Looked, Open, look_at_branches
 from placet.briefing import agents
 from placet.clock import rfc3339
+from placet.config import portal_path
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.budget import Limits, money_problem
 from placet.core.case import (
@@ -42,7 +44,7 @@ from placet.core.case import (
     Started,
     State,
 )
-from placet.core.decide import adopt_plan, decide, open_case
+from placet.core.decide import adopt_plan, decide, open_case, settle_branch
 from placet.core.lease import Owner
 from placet.core.mission import Ended
 from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, side_note_name, trace_id
@@ -85,6 +87,8 @@ from placet.workshop import Ports
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
 HEARTBEAT_S = 5.0
+BRANCHES_EVERY_S = 60.0
+"""How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 MAX_BACKOFF_S = 60.0
 RETRIES_OF_A_STAMP = 5
 
@@ -152,6 +156,10 @@ class Loop:
     gone: frozenset[str] = frozenset()
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
+    looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
+    refs: dict[Path, str] = field(default_factory=dict)
+    looked_at: float = float("-inf")
+    looking: threading.Thread | None = None
     dirty: bool = True
     stopping: bool = False
 
@@ -200,6 +208,7 @@ class Loop:
             self._decide(unsure, scan.side_notes, frozenset(unread))
             self._perform()
         self._heartbeat()
+        self._look_at_branches()
         if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
         return self._next(verdict.again_in_s, mode)
@@ -706,6 +715,60 @@ class Loop:
         except LeaseLost:
             self.say(f"{case.request_id}: another daemon has taken this mission over")
 
+    # --- what people did with branches ----------------------------------------------------------------------
+
+    def _look_at_branches(self) -> None:
+        """Ask git, in a thread of its own and from time to time, what became of branches; decide what it found."""
+        while not self.looked.empty():
+            for found in self.looked.get():
+                self._settle_branches(found)
+            self.looking = None
+        now = self.ports.clock.monotonic()
+        if self.stopping or self.looking is not None or now - self.looked_at < BRANCHES_EVERY_S:
+            return
+        self.looked_at = now
+        config = self.ports.config
+        ask: dict[Path, list[Open]] = {}
+        for case in self.cases.values():
+            is_open = case.state is State.COMPLETED and case.tip and not case.became
+            if is_open and (not case.portal or case.portal in config.portals):
+                ask.setdefault(portal_path(self.ports.vault, config, case.portal), []).append(
+                    Open(case.trace_id, case.generation, case.branch, case.base, case.tip))
+        if not ask:
+            return
+        known = {path: self.refs.get(path, "") for path in ask}
+
+        def look() -> None:
+            try:
+                self.looked.put(tuple(look_at_branches(path, opens, known[path]) for path, opens in ask.items()))
+            except Exception as error:
+                self.looked.put(())
+                self.say(f"placet made a mistake while it looked at branches: {error!r}")
+            self.ring()
+
+        self.looking = threading.Thread(target=look, name="branches", daemon=True)
+        self.looking.start()
+
+    def _settle_branches(self, found: Looked) -> None:
+        if found.problem:
+            self.say(f"what became of branches cannot be seen: {found.problem}")
+        for fate in found.fates:
+            case = self.cases[fate.trace_id]
+            by, reason = ("", "") if fate.commit_sha else self._why_dropped(case)
+            decision = settle_branch(case, fate.generation, fate.commit_sha, fate.how, reason, by or found.owner,
+                                     self.ports.clock.now())
+            if decision is not None:
+                self._record(decision)
+        self.refs[found.path] = found.refs
+
+    def _why_dropped(self, case: Case) -> tuple[str, str]:
+        """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""
+        try:
+            meta = read_note(self.vault.read(case.report_path)[0]).meta
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return "", ""
+        return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")
+
     def _heartbeat(self) -> None:
         now = self.ports.clock.monotonic()
         if now - self.beaten_at < HEARTBEAT_S:
@@ -738,7 +801,8 @@ class Loop:
         if self.jobs:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
-        idle = not self.dirty and settle_in_s is None and not self.jobs and not self.commands and (paused or not any(
+        at_rest = settle_in_s is None and not self.jobs and not self.commands and self.looking is None
+        idle = not self.dirty and at_rest and (paused or not any(
             c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values()))
         waiting = tuple(f"{self.cases[t].request_id}: {_waiting(p)}" for t, (_, p) in self.not_before.items())
         waiting += tuple(c.error for c in self.commands if c.error)

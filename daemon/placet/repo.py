@@ -539,17 +539,24 @@ def notes(repo: Repo) -> list[str]:
     modules = [path for what, path in rows if what.startswith("160000 ")]
     if modules:
         said.append(f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}.")
-    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
-    if attributes:
-        _, out = _git(_at(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
-        words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
-                 for word in line.split()[1:]}
-        filters = sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+    filters = _filters(repo, rows)
+    if filters:
         if "lfs" in filters:
             said.append("Files kept with git LFS appear as small pointer files, and must not be edited.")
         said += [f"The filter {name!a} is not run: its files appear as they are stored."
                  for name in filters if name != "lfs"]
     return said
+
+
+def _filters(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name."""
+    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
+    if not attributes:
+        return []
+    _, out = _git(_at(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
+    words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
+             for word in line.split()[1:]}
+    return sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
 
 
 def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
@@ -1036,6 +1043,39 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     return kept
 
 
+def is_worktree_of(repo: Repo, path: Path) -> bool:
+    """Say whether the repository knows a worktree at `path`."""
+    return _registered(repo, path.parent.resolve() / path.name) is not None
+
+
+def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
+    """Remove a worktree of ours that a crash left; return the commit, at `ref`, that keeps what was in it, empty for nothing.
+
+    Commits that only its HEAD has are kept too. Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    """
+    place = _place_for(repo, path)
+    admin = _registered(repo, place)
+    if admin is None:
+        raise RepositoryChanged(f"{place} is no longer a worktree of {repo.path}")
+    line = (admin / "HEAD").read_text("utf-8", "replace").strip()
+    tip = resolve(repo, line.removeprefix("ref: "))
+    branch = line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+    wt = Worktree(repo, place, admin, branch, tip or "")
+    if tip is None or not (admin / "index").exists() or not place.exists():
+        if place.exists() and any(entry.name != ".git" for entry in place.iterdir()):
+            raise WorkNotKept(place, sorted(entry.name for entry in place.iterdir()))
+        with _writing(place):
+            _delete(wt)
+        return ""
+    with _writing(place) as held:
+        _remove_locks(wt)
+        inside = _inside(wt, held)
+        _, found, _ = _status(inside)
+        kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
+    remove_worktree(wt, kept or None)
+    return kept
+
+
 def pins(wt: Worktree) -> Pins:
     """Return digests of what decides how git behaves here: configuration, hooks, attributes and pointers.
 
@@ -1130,6 +1170,12 @@ def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
     return out if code in (0, -9) else b""
 
 
+def paths_at(repo: Repo, rev: str) -> list[str]:
+    """Return the paths of all files of a commit."""
+    _, out = _git(_at(repo), "ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev, timeout_s=BULK_TIMEOUT_S)
+    return _items(out)
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(
@@ -1176,11 +1222,254 @@ def find_by_trailer(repo: Repo, key: str, value: str, refs: str = "refs/heads/fe
     return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
 
 
+def references(repo: Repo) -> str:
+    """Return every branch, of the person and of remotes, with its commit, as one comparable text."""
+    _, out = _git(_at(repo), "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/remotes")
+    return hashlib.sha256(out).hexdigest()
+
+
+def contained_in(repo: Repo, sha: str) -> bool:
+    """Say whether any branch, of the person or of a remote, has this commit."""
+    if resolve(repo, sha) is None:
+        return False
+    _, out = _git(_at(repo), "for-each-ref", "--count=1", f"--contains={sha}", "refs/heads", "refs/remotes")
+    return bool(out)
+
+
+def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
+    """Say whether `target` has the commit `sha` in its history."""
+    return _git(_at(repo), "merge-base", "--is-ancestor", sha, target, ok=(0, 1))[0] == 0
+
+
+def merge_base(repo: Repo, one: str, other: str) -> str | None:
+    """Return the best common ancestor of two commits, None where they have none."""
+    code, out = _git(_at(repo), "merge-base", one, other, ok=(0, 1))
+    return _text(out) if code == 0 else None
+
+
+def merged_by(repo: Repo, tip: str, target: str) -> str:
+    """Return the commit that brought `tip`, an ancestor of `target`, to target's own line: a merge, or `tip` where it is on it."""
+    _, out = _git(_at(repo), "rev-list", "--ancestry-path", "--end-of-options", f"{tip}..{target}", timeout_s=BULK_TIMEOUT_S)
+    above = set(out.decode().split())
+    _, out = _git(_at(repo), "rev-list", "--first-parent", "--parents", "--end-of-options", target, f"^{tip}",
+                  timeout_s=BULK_TIMEOUT_S)
+    rows = [row.split() for row in out.decode().splitlines()]
+    oldest = [row for row in rows if row[0] in above][-1:]
+    return oldest[0][0] if oldest and oldest[0][1] != tip else tip
+
+
+def same_patches(repo: Repo, since: str, tip: str, target: str) -> str:
+    """Return the newest commit of `since..target` that repeats the changes of `since..tip`; empty where none does.
+
+    Either all of its commits one by one (rebase, cherry-pick) or all of them as one (squash); by patch-id, so that where
+    a change lies in a file does not matter.
+    """
+    branch = _patch_ids(repo, "log", f"{since}..{tip}")
+    there = _patch_ids(repo, "log", f"{since}..{target}")
+    if branch and branch.keys() <= there.keys():
+        shas = {there[patch] for patch in branch}
+        return next(sha for sha in there.values() if sha in shas)
+    whole = _patch_ids(repo, "diff-tree", since, tip)
+    return next((there[patch] for patch in whole if patch in there), "")
+
+
+def _patch_ids(repo: Repo, *command: str) -> dict[str, str]:
+    """Return patch-ids with their commits, in the order of the command's patches."""
+    name, *rest = command
+    shape = ("--format=commit %H", "--no-notes", "--no-show-signature", "--no-merges") if name == "log" else ("-r",)
+    _, patches = _git(_at(repo), name, "-p", *shape, "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index",
+                      "--end-of-options", *rest, timeout_s=BULK_TIMEOUT_S)
+    _, out = _git(_at(repo), "patch-id", "--stable", stdin=patches or b"\n")
+    rows = [line.split() for line in out.decode().splitlines()]
+    return {row[0]: row[1] for row in rows}
+
+
+def commits_with_trailer(repo: Repo, key: str, value: str, target: str, since: str) -> list[str]:
+    """Return the commits of `target` (without those of `since`, where given) that have the trailer, newest first."""
+    _, out = _git(
+        _at(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
+        "--fixed-strings", f"--grep={key}: {value}", "--end-of-options", target, *([f"^{since}"] if since else []),
+        timeout_s=BULK_TIMEOUT_S,
+    )
+    rows = out.decode("utf-8", "replace").split("\0")
+    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+
+
+def signs_commits(repo: Repo) -> bool:
+    """Say whether the person's git is set to sign commits."""
+    # With its scope, since the runner's own override would be the answer otherwise.
+    _, out = _git(_at(repo), "config", "-z", "--type=bool", "--show-scope", "--get-all", "commit.gpgSign", ok=(0, 1, 128))
+    items = _items(out)
+    said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
+    return said[-1:] == ["true"]
+
+
+# ------------------------------------------------------------------------------------- the person's checkout
+# Only for a person's own command (`placet merge`, `placet undo`); no mission gets here.
+
+
+class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
+    """A merge or a revert conflicts in `paths`; the checkout is as it was."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(f"conflicts in {', '.join(map(ascii, paths[:5]))}")
+        self.paths = tuple(paths)
+
+
+def current_branch(repo: Repo) -> str:
+    """Return the branch that the person has checked out, empty where HEAD is detached."""
+    line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
+    return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+
+
+def not_ready(repo: Repo, rev: str) -> str:
+    """Return why the person's checkout must not be worked in, to bring `rev` in or take it out; empty where it may.
+
+    Untracked files are no reason by themselves; one that would be written over is, ignored or not.
+    """
+    if repo.is_bare:
+        return f"{repo.path} is bare: there is no checkout to merge in."
+    if not current_branch(repo):
+        return f"HEAD is detached in {repo.path}: there is no branch to merge into."
+    if (repo.git_dir / "index.lock").exists():
+        return f"git is at work in {repo.path}, or was killed there (index.lock)."
+    for name, what in (("rebase-merge", "rebase"), ("rebase-apply", "rebase"), ("MERGE_HEAD", "merge"),
+                       ("CHERRY_PICK_HEAD", "cherry-pick"), ("REVERT_HEAD", "revert"), ("BISECT_LOG", "bisect"),
+                       ("sequencer", "cherry-pick or revert")):
+        if (repo.git_dir / name).exists():
+            return f"A {what} is in progress in {repo.path}."
+    _, changed, _ = _status(_neutral(_Place(repo.git_dir, repo.path, repo.path, repo.on_call)), untracked="no")
+    if changed:
+        return f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}."
+    rows = [item.split("\t", 1) for at in ("HEAD", rev)
+            for item in _items(_git(_at(repo), "ls-tree", "-r", "-z", "--end-of-options", at, timeout_s=BULK_TIMEOUT_S)[1])]
+    if _filters(repo, rows):
+        return f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run."
+    return ""
+
+
+def _in_checkout(repo: Repo, branch: str, when: datetime) -> _Place:
+    """Work in the person's checkout, as the person, with drivers, hooks and options of the branch switched off."""
+    place = _neutral(_Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    count = int(place.env["GIT_CONFIG_COUNT"])
+    # In the environment, not by -c, which splits at the first `=`: a branch's name may have one.
+    settings = ((f"branch.{branch}.mergeOptions", ""), ("rerere.enabled", "false"), ("merge.autoStash", "false"))
+    env = {"GIT_CONFIG_COUNT": str(count + len(settings))}
+    for n, (key, value) in enumerate(settings, count):
+        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+    who, stamp = identity(repo), f"@{int(when.timestamp())} +0000"
+    for role in ("AUTHOR", "COMMITTER"):
+        env |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.email, f"GIT_{role}_DATE": stamp}
+    return _with(place, env)
+
+
+def _must_not_cover(repo: Repo, tree: str) -> None:
+    """Raise UserError where files of `tree` that HEAD lacks lie in the checkout already: git writes over ignored ones."""
+    for change in changes(repo, "HEAD", tree):
+        path = repo.path / change.path
+        inside = [repo.path / parent for parent in Path(change.path).parents if parent != Path()]
+        if change.status == "A" and (os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in inside)):
+            raise UserError(f"{path} is in the way: it is in no commit, and would be written over.", "Move it away first.")
+
+
+def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:
+    """Merge the commit `tip` into the person's `branch`, which is checked out, with a merge commit; return it.
+
+    The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way) or GitError; then the
+    checkout is as it was.
+    """
+    _must_not_cover(repo, tip)
+    place = _in_checkout(repo, branch, when)
+    code, _ = _git(place, "merge", "--no-ff", "--no-edit", "--commit", "--no-squash", "--no-log", "--no-stat", "--no-signoff",
+                   "--no-verify-signatures", "--no-autostash", "-s", "ort", "-q", "-m", message, tip, ok=(0, 1),
+                   timeout_s=BULK_TIMEOUT_S)
+    if code != 0:
+        paths = _unmerged(place)
+        if (repo.git_dir / "MERGE_HEAD").exists():
+            _git(place, "merge", "--abort", timeout_s=BULK_TIMEOUT_S)
+        if not paths:
+            raise GitError(("merge", tip), code, "git refused; nothing was changed")
+        raise Conflicts(paths)
+    return head(repo)
+
+
+def _unmerged(place: _Place) -> list[str]:
+    _, out = _git(place, "diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--no-textconv")
+    return sorted(set(_items(out)))
+
+
+def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list[str]:
+    """Return the commits to take back, newest first, where `sha` is the commit by which a mission's branch was merged."""
+    _, out = _git(_at(repo), "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
+    if len(out.split()) > 2 or resolve(repo, tip) is None:
+        return [sha]
+    if sha == tip:
+        return _text(_git(_at(repo), "rev-list", "--end-of-options", f"{base}..{tip}")[1]).split()
+    since = merge_base(repo, tip, sha) or base
+    wanted = _patch_ids(repo, "log", f"{base}..{tip}")
+    there = _patch_ids(repo, "log", f"{since}..{sha}")
+    if wanted.keys() <= there.keys():
+        return [commit for patch, commit in there.items() if patch in wanted]
+    if any(patch in there for patch in _patch_ids(repo, "diff-tree", base, tip)):
+        return [sha]
+    return commits_with_trailer(repo, "Placet-Trace", trace_id, sha, since) or [sha]
+
+
+def revert_in_checkout(repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime) -> str:
+    """Take these commits (newest first) back by one new commit on the person's `branch`, which is checked out; return it.
+
+    Raises Conflicts, UserError (a file in the way) or GitError; then the checkout is as it was.
+    """
+    for sha in commits:  # what was deleted comes back, and must not be written over something new
+        _must_not_cover(repo, f"{sha}^1")
+    place = _in_checkout(repo, branch, when)
+    before = head(repo)
+    try:
+        for sha in commits:
+            _, out = _git(place, "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
+            mainline = ("-m", "1") if len(out.split()) > 2 else ()
+            code, _ = _git(place, "revert", "--no-commit", "--no-edit", *mainline, sha, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+            if code != 0:
+                raise Conflicts(_unmerged(place))
+        tree = _text(_git(place, "write-tree")[1])
+        if tree == _text(_git(place, "rev-parse", f"{before}^{{tree}}")[1]):
+            raise GitError(("revert", *commits), 1, "it was taken back already")
+        author = identity(repo)
+        new = _commit_tree(place, tree, before, message, author, author, when)
+        _update_ref(place, f"refs/heads/{branch}", new, before)
+    except PlacetError:
+        _git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
+        _git(place, "revert", "--quit", ok=(0, 128))
+        raise
+    _git(place, "revert", "--quit", ok=(0, 128))
+    return new
+
+
+def is_checked_out(repo: Repo, branch: str) -> bool:
+    """Say whether the person's checkout, or another worktree, is on this branch."""
+    _, out = _git(_at(repo), "worktree", "list", "--porcelain", "-z")
+    return f"branch refs/heads/{branch}" in _items(out)
+
+
+def drop_branch(repo: Repo, branch: str, tip: str, keep_ref: str) -> None:
+    """Delete a mission's branch that is at `tip`; its commits stay reachable at `keep_ref`.
+
+    Raises RepositoryChanged where it is checked out somewhere, or was moved.
+    """
+    if is_checked_out(repo, branch):
+        raise RepositoryChanged(f"{branch} is checked out")
+    old = resolve(repo, keep_ref)
+    _update_ref(_at(repo), keep_ref, tip, old or "0" * len(tip))
+    _git(_at(repo), "update-ref", "-d", f"refs/heads/{branch}", tip)
+
+
 # ----------------------------------------------------------------------------------------------- the message
 
 
-def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str) -> str:
+def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str, co_author: str = "") -> str:
     """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with a blank line between each two.
+
+    `co_author` is a name for a `Co-authored-by` trailer with placet's address; there is none where it is empty.
 
     The subject is one line of at most 72 characters. Control characters are dropped, and a line that git
     would take for the end of the message (`---`) is moved in by a space, so that `git interpret-trailers`
@@ -1192,7 +1481,8 @@ def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, app
     text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")
     text = re.sub(r"^---", " ---", text, flags=re.MULTILINE)
     trailers = (f"Placet-Trace: {_one_line(trace_id)}", f"Placet-Plan: {_one_line(plan_digest)}",
-                f"Approved-By: {_one_line(approved_by)}")
+                f"Approved-By: {_one_line(approved_by)}",
+                *([f"Co-authored-by: {re.sub('[<>]', '', _one_line(co_author))} <{BOT.email}>"] if co_author else []))
     parts = [line, *([text] if text else []), f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
     return "\n\n".join(parts) + "\n"
 

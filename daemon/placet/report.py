@@ -14,10 +14,13 @@ from typing import Any
 
 from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End
-from placet.core.mission import Ended
+from placet.core.mission import After, Ended
 from placet.core.names import Folder, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
+
+MAX_NAMED = 10
+"""How many files one sentence of a report names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     path = f"{Folder.REPORTS}/{report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok)}"
     spent = ended.spent
     facts: dict[str, Any] = {
-        "reason": ended.end.value, "branch": ended.branch, "commit": ended.commit, "iterations": ended.iterations,
+        "reason": ended.end.value, "branch": ended.branch, "base": ended.base, "commit": ended.commit,
+        "iterations": ended.iterations,
         "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd), "duration_s": round(ended.duration_s, 3),
         "report": path, "digest": case.approved_digest, "complexity": at.complexity.value,
@@ -59,7 +63,7 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
     text = _template("mission_report.md").substitute(
         _common(at, ended), summary=_quoted(ended.summary or "Done."),
         steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended) + _pictures(ended), cost=_cost(ended, at),
-        where=_where(ended))
+        where=_where(ended, at))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
         "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit, **_cost_key(ended),
@@ -156,17 +160,51 @@ def _cost(ended: Ended, at: Circumstances) -> str:
             + f"; {ended.duration_s:.1f} s")
 
 
-def _where(ended: Ended) -> str:
+def _where(ended: Ended, at: Circumstances) -> str:
     if not ended.commit:
         return "Nothing was changed, so there is no branch to keep."
     repo, branch = shlex.quote(ended.repository), shlex.quote(ended.branch)
+    ident = at.case.request_id
+    after = ended.after
+    into = shlex.quote(after.into) if after is not None and after.into else ""
+    place = f"git -C {repo}"
     return "\n".join([
-        f"Branch `{ended.branch}` of `{ended.repository}`, from `{ended.base[:12]}` to `{ended.commit[:12]}`.", "",
+        f"Branch `{ended.branch}` of `{ended.repository}`, from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
+        *(_beside(after) if after is not None else ()), "",
         "```sh",
-        f"git -C {repo} diff {ended.base[:12]}..{branch}    # look at it",
-        f"git -C {repo} merge {branch}    # merge it",
-        f"git -C {repo} branch -D {branch}    # drop it",
-        "```"])
+        f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
+        f"placet merge {ident}    # merge it, or: {place} merge --no-ff {branch}",
+        f"{place} push origin {branch} && (cd {repo} && gh pr create{f' --base {into}' if into else ''} --head {branch} --fill)"
+        "    # a pull request",
+        f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",
+        "```", *(_peculiar(after) if after is not None else ())])
+
+
+def _beside(after: After) -> list[str]:
+    """Return how the branch lies beside the one that work ends up in."""
+    if not after.into:
+        return []
+    into = _code(after.into)
+    behind = f" and {_commits(after.behind)} behind" if after.behind else ""
+    lines = ["", f"It is {_commits(after.ahead)} ahead of {into}{behind}."]
+    if after.conflicts:
+        names = ", ".join(_code(path) for path in after.conflicts[:MAX_NAMED])
+        more = f" and {len(after.conflicts) - MAX_NAMED} more" if len(after.conflicts) > MAX_NAMED else ""
+        return [*lines, f"Merged into {into} now, it would conflict in: {names}{more}."]
+    return [*lines, f"It merges into {into} without conflicts."]
+
+
+def _commits(count: int) -> str:
+    return "1 commit" if count == 1 else f"{count} commits"
+
+
+def _peculiar(after: After) -> list[str]:
+    """Return what a person must know of the repository that the mission could not show in the diff."""
+    lines = [f"- {show(note)}" for note in after.notes]
+    if after.unseen:
+        lines.append("- Your checkout had uncommitted files that the mission did not see: "
+                     + ", ".join(_code(path) for path in after.unseen) + ".")
+    return ["", *lines] if lines else []
 
 
 def _work(ended: Ended) -> str:

@@ -67,6 +67,19 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def portals_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return `placet portal list` and `placet portal check` for people."""
+    if not found:
+        return "There are no portals. Name a repository: placet portal add NAME PATH"
+    lines = []
+    for line in found:
+        bad = line.get("problem", "" if line["there"] else "that folder is not there")
+        said = f"  {colour('BAD', 'red')}: {visible(bad)}" if bad else ""
+        lines.append(f"{visible(line['name']):<16} {visible(line['folder'])}{said}")
+        lines += [f"{'':<16} {visible(note)}" for note in line.get("notes", ())]
+    return "\n".join(lines)
+
+
 def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     """Return `placet plans` for people."""
     if not found:

@@ -192,6 +192,9 @@ class Case:
     failure: str = ""  # what the last planning or mission ended in, for the next plan
     report_path: str = ""
     branch: str = ""
+    base: str = ""  # the commits between which the branch's work lies; empty where nothing was committed
+    tip: str = ""
+    became: str = ""  # what people did with the branch: "merged", "dropped", or nothing yet
     since: str = ""  # when the state was entered
 
     @property

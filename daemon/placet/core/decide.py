@@ -366,7 +366,8 @@ def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
 def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     completed = e.kind is Kind.MISSION_COMPLETED
     case = d.case
-    d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="")
+    d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="",
+          base=str(e.facts.get("base", "")), tip=str(e.facts.get("commit", "")), became="")
     _spend_approval(d)
     report = e.report
     if case.reported_edit:
@@ -385,6 +386,24 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
             # An edit that came during the run is not archived unseen: the move carries the digest it believes in.
             d.commands.append(Move(case.request_path, f"{Folder.ARCHIVE}/{case.request_id}.md", case.request_digest))
             d.set(request_path="")
+
+
+def settle_branch(case: Case, generation: int, merged: str, how: str, reason: str, who: str, now: str) -> Decision | None:
+    """Return what follows from a branch's fate, None where the case has gone on or it was acknowledged already.
+
+    `merged` is the commit that brought the work in, empty for a branch that was deleted without it; `reason` is a person's.
+    """
+    if case.state is not State.COMPLETED or case.generation != generation or case.became or not case.tip:
+        return None
+    d = _Drawer(case, case.state, now)
+    d.set(became="merged" if merged else "dropped")
+    if merged:
+        d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=case.branch, commit_sha=merged, how=how)
+    else:
+        d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=case.branch, reason=reason)
+    if case.report_path:
+        d.commands.append(Stamp(case.report_path, {"became": d.case.became, **({"merged_as": merged} if merged else {})}))
+    return d.done()
 
 
 # --- small pieces ---------------------------------------------------------------------------------------------

@@ -63,6 +63,22 @@ class ChangedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """What git says of a success' branch when it is done, beside the branch `into` that work ends up in (empty: there is none).
+
+    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what is peculiar about the
+    repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see.
+    """
+
+    into: str
+    ahead: int
+    behind: int
+    conflicts: tuple[str, ...]
+    notes: tuple[str, ...]
+    unseen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What a mission came to. Files and lines are git's word, never the model's.
 
@@ -93,3 +109,4 @@ class Ended:
     duration_s: float
     repository: str
     pictures: tuple[str, ...] = ()
+    after: After | None = None  # where there is a branch to look after

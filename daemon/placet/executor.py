@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,18 @@ from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
 from placet.core.names import Folder
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.talk import Purpose, ToolUse, text_block, user_turn
-from placet.dialogue import Conversation, Interrupted, Record, call_on_record, converse, target
+from placet.dialogue import (
+    MAX_CRASHES,
+    Conversation,
+    Interrupted,
+    Postponed,
+    Record,
+    call_on_record,
+    converse,
+    decode_reply,
+    may_be_half_done,
+    target,
+)
 from placet.repo import (
     Author,
     GitError,
@@ -32,18 +44,21 @@ from placet.repo import (
     add_worktree,
     changes,
     checkpoint,
+    clear_stale_locks,
     commit,
     commit_message,
+    delete_ref,
     free_branch,
     head,
     identity,
     open_worktree,
     remove_worktree,
     resolve,
+    restore,
     roll_back,
     status,
 )
-from placet.tools import BY_NAME, executing
+from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
 from placet.vault import Vault
@@ -140,6 +155,58 @@ class _Work:
             self.trouble = None
             self.last_success = f"{use.name} {about}".strip()
 
+    # --- states to come back to -----------------------------------------------------------------------------
+
+    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
+        if _may_have_changed(uses):
+            self.keep(f"{_CHECKPOINT}{iteration}")
+
+    def keep(self, key: str) -> None:
+        """Keep what is in the worktree as a commit on the mission's hidden ref, and its name in the record under `key`.
+
+        Nothing is kept, and the record says so, where git would keep a secret with it.
+        """
+        if self.record.outcome(key) is not None or self.record.halt is not None:
+            return
+        case = self.mission.case
+        try:
+            refuse_secrets(self.repo, self.tree, _touched(self.tree))
+        except ToolError:
+            kept = ""
+        else:
+            message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
+                                     case.approved_by)
+            kept = checkpoint(self.tree, _checkpoint_ref(case), message, self.ports.clock.wall())
+        self.record.settle(key, kept.encode())
+
+    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
+        assert self.place is not None
+        kept = known_state(self.record, self.tree.base, iteration, uses)
+        if not kept or resolve(self.repo, kept) is None:
+            return False
+        restore(self.tree, kept)
+        box = Toolbox(BY_NAME, self.place)
+        for i, use in enumerate(uses):
+            if _changes_files(use.name) and self._went_well(iteration, i) and not box.dispatch(use.name, use.input).ok:
+                return False
+        return True
+
+    def _went_well(self, iteration: int, i: int) -> bool:
+        return bool(json.loads(self.record.outcome(f"call:{iteration}:{i}") or b"{}").get("ok"))
+
+    def rebuild(self) -> None:
+        """Fill a worktree that was lost, and made anew from the branch, from the last checkpoint and the record.
+
+        Raises RepositoryChanged where what the record says was done cannot be done again.
+        """
+        iteration, uses = last_round(self.record)
+        if self.record.outcome(f"{_CHECKPOINT}{iteration}") is not None:
+            iteration, uses = iteration + 1, ()
+        done = [use for i, use in enumerate(uses) if self.record.outcome(f"call:{iteration}:{i}") is not None]
+        literals = not iteration and any(key.startswith("literal:") for key in self.record.outcomes)
+        if literals or not self.bring_back(iteration, done):
+            raise RepositoryChanged(f"{self.tree.path} is gone, and what was done in it cannot be done again")
+
     # --- what the control tools do --------------------------------------------------------------------------
 
     def complete_step(self, step: int, summary: str) -> dict[str, Any]:
@@ -193,8 +260,12 @@ class _Work:
             key = f"literal:{number}:{j}"
             use = ToolUse(key, action.tool, action.params)
             known = self.record.outcome(key)
-            outcome = Outcome(**json.loads(known)) if known is not None \
-                else call_on_record(key, use, tools, self.place, self.record)
+            if known is not None:
+                outcome = Outcome(**json.loads(known))
+            else:
+                if may_be_half_done(action.tool):
+                    self.keep(_CHECKPOINT + key)
+                outcome = call_on_record(key, use, tools, self.place, self.record, again=partial(self._put_back, key))
             self.saw(use, outcome)
             if self.trouble is not None:
                 raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}",
@@ -203,6 +274,13 @@ class _Work:
             return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
         except ToolError as error:
             raise Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit") from error
+
+    def _put_back(self, key: str) -> bool:
+        kept = (self.record.outcome(_CHECKPOINT + key) or b"").decode()
+        if not kept or resolve(self.repo, kept) is None:
+            return False
+        restore(self.tree, kept)
+        return True
 
     def _commit_step(self, number: int, summary: str) -> str | None:
         """Commit what a step changed in scope; return the commit, None where nothing had changed."""
@@ -237,6 +315,73 @@ class _Work:
         return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
 
+_CHECKPOINT = "checkpoint:"
+
+
+def _checkpoint_ref(case: Case) -> str:
+    return f"refs/placet/ckpt/{case.trace8}-{case.generation}"
+
+
+def _changes_files(name: str) -> bool:
+    tool = BY_NAME.get(name)
+    return tool is not None and tool.effect in (Effect.WRITE, Effect.EXECUTE)
+
+
+def _may_have_changed(uses: Sequence[ToolUse]) -> bool:
+    """Say whether a turn may have changed the worktree: `complete_step` carries out the literal steps that follow."""
+    return any(_changes_files(use.name) or use.name == "complete_step" for use in uses)
+
+
+def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
+    """Return the number of the last recorded model turn and its calls; 0 and none before the first."""
+    iteration = 0
+    while record.outcome(f"reply:{iteration + 1}") is not None:
+        iteration += 1
+    known = record.outcome(f"reply:{iteration}")
+    return iteration, decode_reply(known)[0].turn.tool_uses if known is not None else ()
+
+
+def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUse]) -> str:
+    """Return the commit from which the worktree can be made what it was after `uses`, the first calls of a turn.
+
+    That is the last checkpoint before the turn, or `base` where nothing had been done. Empty where one of the calls, or
+    something since that checkpoint, cannot be done again from the record.
+    """
+    for i, use in enumerate(uses):
+        outcome = json.loads(record.outcome(f"call:{iteration}:{i}") or b"{}")
+        tool = BY_NAME.get(use.name)
+        if (tool is not None and tool.effect is Effect.EXECUTE) or "carried_out" in outcome.get("content", ""):
+            return ""
+    for earlier in range(iteration - 1, -1, -1):
+        kept = record.outcome(f"{_CHECKPOINT}{earlier}")
+        if kept is not None:
+            return kept.decode()
+        known = record.outcome(f"reply:{earlier}")
+        if known is not None and _may_have_changed(decode_reply(known)[0].turn.tool_uses):
+            return ""
+    return base
+
+
+def resumption(record: Record) -> dict[str, Any]:
+    """Return from where a mission goes on, for the journal: `iteration`, and `from` ("start", "record", "checkpoint …").
+
+    It is a checkpoint where a call was cut off that is repeated from a known state.
+    """
+    iteration, uses = last_round(record)
+    place = record.outcome("place")
+    if place is None or (not iteration and record.outcome("branch") is None):
+        return {"iteration": 0, "from": "start"}
+    base = json.loads(place)[0]
+    for key in record.intents:
+        if key.startswith("literal:") and record.cut_off(key) and (kept := record.outcome(_CHECKPOINT + key)):
+            return {"iteration": iteration, "from": f"checkpoint {kept[:12].decode()}"}
+    for i, use in enumerate(uses):
+        if record.cut_off(f"call:{iteration}:{i}") and may_be_half_done(use.name):
+            state = known_state(record, base, iteration, uses[:i])
+            return {"iteration": iteration, "from": f"checkpoint {state[:12]}" if state else "record"}
+    return {"iteration": iteration, "from": "record"}
+
+
 def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]) -> Ended:
     """Carry a mission out to its end, success or failure.
 
@@ -252,8 +397,14 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         known = record.outcome("ended")
         if known is not None:
             return _clean_up(ports, mission, record, repo, ENDED_JSON.validate_json(known))
+        if record.begin_life() >= MAX_CRASHES:
+            record.halt = Stop(End.CRASH_LOOP, f"the daemon crashed {MAX_CRASHES} times in a row at the same place",
+                               error_type="CrashLoop")
         base, branch = _place(ports, mission, repo, record)
-        tree = add_worktree(repo, _path(ports, case), branch, base)
+        path = _path(ports, case)
+        lost = record.outcome("branch") is not None and not path.exists()
+        tree = add_worktree(repo, path, branch, base)
+        clear_stale_locks(tree, (_checkpoint_ref(case),))
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
@@ -261,11 +412,16 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
             work.place = place
+            if lost:
+                work.rebuild()
             ended = _ended(work, *_work_through(work, place))
         ended = replace(ended, pictures=_publish(ports, case, work.pictures))
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
         return _clean_up(ports, mission, record, repo, ended)
+    except (Interrupted, Postponed):
+        record.leave_life()
+        raise
     except (UserError, GitError, RepositoryChanged) as error:
         return _unable(ports, mission, error, began, End.REPOSITORY)
 
@@ -292,6 +448,8 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
     plan = work.mission.plan
     try:
         done = work.leading_literals()
+        if done:
+            work.keep(f"{_CHECKPOINT}0")
         if len(work.steps) == len(plan.steps):
             return None, "Every step of the plan was literal and was carried out as written."
         _converse(work, place, done)
@@ -386,11 +544,13 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         if tree.path.exists() and ended.left_out:
             left = checkpoint(tree, f"refs/placet/left/{name}", "Changed by commands, outside the approved scope", when)
         remove_worktree(tree, left)
+        delete_ref(repo, _checkpoint_ref(case))
         return replace(ended, kept=f"refs/placet/left/{name}" if ended.left_out else "")
     ref = f"refs/placet/failed/{name}"
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
     roll_back(tree, ref, message, when)
+    delete_ref(repo, _checkpoint_ref(case))
     kept = ref if resolve(repo, ref) is not None else ""
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,

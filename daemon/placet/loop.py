@@ -50,8 +50,8 @@ from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
 from placet.core.settle import Looks, look
-from placet.dialogue import Interrupted, Postponed
-from placet.executor import Mission, broken
+from placet.dialogue import Interrupted, Postponed, Record
+from placet.executor import Mission, broken, resumption
 from placet.journal import (
     AcquireLease,
     AddActivity,
@@ -559,7 +559,8 @@ class Loop:
             committed = self._apply(case, Started(case.generation, facts), acquire)
             assert committed is not None, "an approved case can always be started"
         else:
-            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts)]
+            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
+            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
             committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
         case = self.cases[case.trace_id]
         token = committed.token

@@ -84,6 +84,12 @@ class _Desk:
             raise Stop(End.MODEL_ERROR, f"the model submitted {self.refused} plans that are not valid; the last one's problems:\n"
                        + "\n".join(f"- {p}" for p in error.get("problems", [error["error"]])), error_type="InvalidPlan")
 
+    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
+        """Do nothing: planning changes no files, so there is no state to come back to."""
+
+    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
+        raise AssertionError(f"not needed while planning: {iteration} {uses}")
+
     def submit_plan(self, plan: SubmitPlan) -> dict[str, Any]:
         value, problems = plan_from(plan.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
         for number, step in enumerate(plan.steps, 1):

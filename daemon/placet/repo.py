@@ -938,6 +938,14 @@ def restore(wt: Worktree, kept: str) -> None:
         _git(place, "read-tree", "--reset", wt.ref)
 
 
+def delete_ref(repo: Repo, ref: str) -> None:
+    """Delete one of placet's own references; nothing where it is gone already."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    (repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
+    _git(_at(repo), "update-ref", "-d", ref)
+
+
 def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
     for name in ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "placet-index", "placet-index.lock"):
         (wt.git_dir / name).unlink(missing_ok=True)

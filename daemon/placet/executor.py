@@ -289,9 +289,8 @@ class _Work:
         if known is not None:
             return known.decode() or None
         steps = self.mission.plan.steps
-        self.record.intend(key)
         body = f"Step {number} of {len(steps)}: {steps[number - 1].title}"
-        sha, paths = self.commit(summary or steps[number - 1].title, body)
+        sha, paths = self.commit_once(key, summary or steps[number - 1].title, body)
         rows = [self.record.row(Action.STEP_COMPLETED, Actor.AGENT, step=number, of=len(steps), commit=sha or "",
                                 files=len(paths))]
         if sha is not None:
@@ -299,6 +298,18 @@ class _Work:
                                         branch=self.tree.branch, files=len(paths), step=number))
         self.record.settle(key, (sha or "").encode(), *rows)
         return sha
+
+    def commit_once(self, key: str, subject: str, body: str) -> tuple[str | None, list[str]]:
+        """Do what `commit` does between an intent and the outcome that the caller records.
+
+        An earlier life may have made the commit and been killed before its outcome: then it is found, not missed.
+        """
+        tip = resolve(self.repo, self.tree.ref) or self.tree.base
+        known = {sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")}
+        if self.record.cut_off(key) and tip not in (self.tree.base, *known):
+            return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
+        self.record.intend(key)
+        return self.commit(subject, body)
 
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
@@ -501,14 +512,17 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                     error_type="ToolExecutionError")
     if stop is None:
         left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
+        sha = None
         try:
-            sha, paths = work.commit("Finish: " + work.mission.plan.title, "What was left after the last completed step.")
+            if work.record.outcome("last commit") is None:
+                sha, paths = work.commit_once("last commit", "Finish: " + work.mission.plan.title,
+                                              "What was left after the last completed step.")
         except ToolError as error:
             stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
-            sha, work.trouble = None, ("commit", error.as_result())
+            work.trouble = "commit", error.as_result()
         if sha is not None:
-            work.record.note(work.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
-                                             branch=tree.branch, files=len(paths)))
+            work.record.settle("last commit", sha.encode(), work.record.row(
+                Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha, branch=tree.branch, files=len(paths)))
     last = resolve(repo, tree.ref) or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:

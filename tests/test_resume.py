@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,14 @@ def kill_in_command(vault: TestVault) -> None:
         until(lambda: list(vault.state.glob("*/worktrees/*/began")), "the command began")
         process.kill()
         process.wait()
+
+
+def asked(vault: TestVault) -> int:
+    """Return how often a first reply was asked for."""
+    with sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True) as connection:
+        found = connection.execute("SELECT count(*) FROM records WHERE key = 'reply:1' AND kind = 'intent'").fetchone()[0]
+    connection.close()
+    return int(found)
 
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "one\n"})
@@ -156,3 +166,30 @@ def test_a_stop_is_no_crash(tmp_path: Path) -> None:
     vault.once()
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "one\nmore"
+
+
+def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
+    """The reply that is being waited for is not thrown away, and what it asks for is done; no other is asked for."""
+    vault = vault_with(tmp_path, {"delay_s": 1.5, "calls": [WRITE]}, END)
+    with running(vault) as process:
+        until(lambda: asked(vault) == 2, "the mission's model is asked")
+        process.terminate()
+        process.wait(20)
+    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == ["write_file"]
+    assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan", "execute"]
+    assert "execution.completed" not in vault.actions()
+    vault.once()
+    assert len(vault.rows("execution.completed")) == 1
+
+
+def test_a_stop_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+    vault = vault_with(tmp_path, {"delay_s": 20, "calls": [WRITE]})
+    vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.5\n")
+    with running(vault) as process:
+        until(lambda: asked(vault) == 2, "the mission's model is asked")
+        began = time.monotonic()
+        process.terminate()
+        process.wait(20)
+    assert time.monotonic() - began < 8
+    assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
+    assert vault.rows("daemon.stopped")

@@ -116,6 +116,8 @@ class _Work:
     def before(self, iteration: int, spent: Spent) -> Sequence[str]:
         if why := self.stop():
             raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+        if self.ports.leaving.is_set():
+            raise Interrupted("the daemon stops: the round in flight was the last")
         limits = self.ports.config.limits
         scope = self.mission.plan.scope
         cap = min(scope.max_iterations or ITERATIONS[self.mission.complexity], limits.iterations_ceiling)

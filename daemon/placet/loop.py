@@ -83,6 +83,8 @@ LEASE_TTL_S = 30.0
 HEARTBEAT_S = 5.0
 MAX_BACKOFF_S = 60.0
 RETRIES_OF_A_STAMP = 5
+CANCEL_S = 2.0
+"""How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
 
 
 @dataclass(slots=True)
@@ -197,16 +199,21 @@ class Loop:
         return self._next(verdict.again_in_s, mode)
 
     def stop(self, grace_s: float) -> None:
-        """End cleanly: let workers come to a safe point for `grace_s` seconds, then leave their work to be resumed."""
+        """End cleanly: let the rounds in flight end for `grace_s` seconds, then leave what is left of them to be resumed."""
         self.stopping = True
+        self.ports.leaving.set()
+        self._join(grace_s)
         for job in self.jobs.values():
             job.cancel.set()
-        until = self.ports.clock.monotonic() + grace_s
+        self._join(CANCEL_S)
+        self._take_back()
+        self._perform()
+
+    def _join(self, patience_s: float) -> None:
+        until = self.ports.clock.monotonic() + patience_s
         for job in list(self.jobs.values()):
             if job.thread is not None:
                 job.thread.join(max(0.0, until - self.ports.clock.monotonic()))
-        self._take_back()
-        self._perform()
 
     # --- gathering ------------------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ class Ports:
     """Everything outside that a worker reaches, handed to it by `app`.
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
-    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown.
+    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown. `leaving` is set when the daemon
+    stops: a worker ends the round in flight and begins no other.
     """
 
     vault: Path
@@ -47,6 +48,7 @@ class Ports:
     sandbox: Level
     secrets: tuple[str, ...] = ()
     making: threading.Lock = field(default_factory=threading.Lock)
+    leaving: threading.Event = field(default_factory=threading.Event)
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:

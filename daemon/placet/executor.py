@@ -418,6 +418,7 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         lost = record.outcome("branch") is not None and not path.exists()
         tree = add_worktree(repo, path, branch, base)
         clear_stale_locks(tree, (_checkpoint_ref(case),))
+        _drop_temporaries(tree)
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
@@ -554,6 +555,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
     if tree.path.exists() and (tree.git_dir / "index").exists():
+        _drop_temporaries(tree)
         blank_secrets(repo, tree, _touched(tree))
     if ended.ok:
         left = None
@@ -582,6 +584,15 @@ def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ..
             for name, picture in zip(names, pictures, strict=True):
                 vault.publish(f"{Folder.REPORTS}/{name}", base64.b64decode(picture))
     return names
+
+
+def _drop_temporaries(tree: Worktree) -> None:
+    """Delete what a write that was killed half-way left behind: it is nobody's work, and in the way at the end."""
+    left = [c.path for c in status(tree) if fnmatchcase(c.path.rsplit("/", 1)[-1], TEMPORARY)]
+    if left:
+        with Root(tree.path, writable=True) as files:
+            for path in left:
+                files.delete(path)
 
 
 def _touched(tree: Worktree) -> list[str]:

@@ -468,6 +468,11 @@ def resolve(repo: Repo, rev: str) -> str | None:
     return _text(out) if code == 0 else None
 
 
+def tree_of(repo: Repo, commit: str) -> str:
+    """Return the tree of a commit that is there."""
+    return _text(_git(_at(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[1].splitlines()[-1])
+
+
 def head(repo: Repo) -> str:
     """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
     sha = resolve(repo, "HEAD")
@@ -896,6 +901,13 @@ def _snapshot(wt: Worktree, place: _Place) -> tuple[str, str]:
         return tip, _stage(_with(place, {"GIT_INDEX_FILE": str(index)}), changes)
     finally:
         index.unlink(missing_ok=True)
+
+
+def snapshot(wt: Worktree) -> str:
+    """Return the tree of everything in the worktree (untracked files too, ignored not), on no reference."""
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        return _snapshot(wt, _inside(wt, held))[1]
 
 
 def checkpoint(wt: Worktree, ref: str, message: str, when: datetime) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from placet import __version__
 from placet.clock import Clock
@@ -19,19 +20,23 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case, State
 from placet.core.errors import UserError
 from placet.core.names import QUEUES, Folder
+from placet.core.note import read_note
+from placet.core.plan import parse_plan
 from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.secrets import MIN_LITERAL, environment_secrets
 from placet.core.talk import Model, ModelError
 from placet.executor import carry_out
-from placet.journal import AddActivity, Journal
+from placet.journal import AddActivity, Journal, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
 from placet.planner import draft
+from placet.replay import as_json, replay
 from placet.sandbox import Level, make_undumpable, probe
 from placet.state import State as VaultState
 from placet.state import vault_state
+from placet.tools import PLANNABLE
 from placet.vault import Vault
 from placet.watch import Bell, Mode
 from placet.workshop import Ports
@@ -162,6 +167,39 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             yield Daemon(vault, state, config, journal, bell, loop, say)
         finally:
             _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    vault: Path
+    config: Config
+    sandbox: Level
+    secrets: tuple[str, ...]
+
+
+def replay_mission(vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]) -> dict[str, Any]:
+    """Carry a mission out again from its record and compare; return what it came to as plain data.
+
+    Raises UserError where the case has no mission, or it cannot be replayed.
+    """
+    state = vault_state(vault, env)
+    config = load(vault)
+    with open_reader(state.journal) as reader:
+        # An approval is used up by what it allowed; the journal still names the text that was carried out.
+        ran = [row.details["digest"] for row in reader.activity(case.trace_id, limit=10_000)
+               if row.action_type == Action.EXECUTION_STARTED]
+        text = reader.text(ran[-1]) if ran else None
+        outcomes: dict[str, bytes] = {}
+        for attempt in range(case.generation, -1, -1):
+            rows = reader.records(case.trace_id, attempt)
+            if any(row.key == "place" for row in rows):
+                outcomes = {row.key: row.body for row in rows if row.kind == "outcome"}
+                break
+    if text is None:
+        raise UserError(f"{case.request_id} was never carried out, so there is nothing to replay.", "See: placet status")
+    plan = parse_plan(read_note(text).body, PLANNABLE)
+    bounds = _Bounds(vault, config, sandbox_level(config, say), own_secrets(env))
+    return as_json(replay(bounds, state.worktrees, case, plan, outcomes))
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:

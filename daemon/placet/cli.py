@@ -395,6 +395,24 @@ def portal_remove(name: str, vault: str | None) -> None:
     _say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
 
 
+@main.command()
+@click.argument("ident", metavar="ID")
+@vault_option
+@json_option
+@_boundary
+def replay(ident: str, vault: str | None, as_json: bool) -> None:
+    """Carry a mission out again from its record, without model and network, and compare the result with its branch."""
+    from placet.app import replay_mission
+    from placet.desk import case_of
+    from placet.show import replay_text
+
+    folder = _vault(vault)
+    found = replay_mission(folder, os.environ, case_of(folder, os.environ, ident), _say)
+    _out(replay_text(found), found, as_json=as_json)
+    if not found["equal"]:
+        sys.exit(1)
+
+
 @main.group()
 def notify() -> None:
     """Notices: that a plan waits, a mission ended, something needs you."""

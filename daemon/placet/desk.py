@@ -210,6 +210,12 @@ def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: s
     raise UserError(f"{case.plan_path} keeps changing.", "Close the editor that has it open, then try again.")
 
 
+def case_of(vault: Path, env: Mapping[str, str], ident: str) -> Case:
+    """Return the case that an ID names; raises UserError as `find` does."""
+    with _reader(vault, env) as reader:
+        return find(reader, ident)
+
+
 def find(reader: Reader, ident: str) -> Case:
     """Return the case that an ID names: a request_id, or any unique beginning of a trace_id (at least four characters).
 

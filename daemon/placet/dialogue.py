@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from placet.clock import Clock
@@ -63,12 +64,20 @@ BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
 
 
+_LIFE = "life:"
+"""Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
+
+MAX_CRASHES = 3
+"""The third crash in the same place ends a mission: a fourth attempt would crash as well."""
+
+
 @dataclass(slots=True)
 class Record:
     """The record of one conversation: outcomes of its earlier life, and where new ones are written.
 
     `attempt` tells the case's conversations apart. With a `token` each write is guarded by the case's lease: a holder
-    that lost it writes nothing more. Raises Stop(lease_lost) then.
+    that lost it writes nothing more. Raises Stop(lease_lost) then. `halt` is raised instead of doing anything that is not
+    recorded yet.
     """
 
     journal: Journal
@@ -77,8 +86,9 @@ class Record:
     clock: Clock
     token: int | None = None
     outcomes: dict[str, bytes] = field(default_factory=dict)
-    intents: set[str] = field(default_factory=set)
+    intents: dict[str, bytes] = field(default_factory=dict)
     seq: int = 0
+    halt: Stop | None = None
 
     @classmethod
     def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
@@ -88,7 +98,7 @@ class Record:
             for row in reader.records(case.trace_id, attempt):
                 record.seq = max(record.seq, row.seq)
                 if row.kind == "intent":
-                    record.intents.add(row.key)
+                    record.intents[row.key] = row.body
                 else:
                     record.outcomes[row.key] = row.body
         return record
@@ -101,11 +111,22 @@ class Record:
         """Say whether `key` was begun and its outcome never recorded."""
         return key in self.intents and key not in self.outcomes
 
+    @property
+    def progress(self) -> int:
+        """How far the conversation is: grows with everything that is recorded, and not with its lives."""
+        return sum(not key.startswith(_LIFE) for known in (self.intents, self.outcomes) for key in known)
+
+    def fresh(self) -> None:
+        """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
+        if self.halt is not None:
+            raise self.halt
+
     def intend(self, key: str, body: bytes = b"", *rows: Activity) -> None:
         """Write down that `key` is about to be done."""
+        self.fresh()
         if key not in self.intents:
             self._write(key, "intent", body, rows)
-            self.intents.add(key)
+            self.intents[key] = body
 
     def settle(self, key: str, body: bytes, *rows: Activity) -> None:
         """Write down what came of `key`, with the journal's rows about it, in one transaction."""
@@ -115,6 +136,28 @@ class Record:
     def note(self, *rows: Activity) -> None:
         """Write journal rows alone."""
         self._commit([AddActivity(row) for row in rows])
+
+    def begin_life(self) -> int:
+        """Write down that a daemon takes the conversation up now; return how often in a row it crashed just here.
+
+        A life that was left on purpose (`leave_life`) is no crash.
+        """
+        begun = [(n, int(self.intents[key])) for n in range(1, len(self.intents) + 1) if (key := f"{_LIFE}{n}") in self.intents]
+        here, crashes = self.progress, 0
+        for n, at in reversed(begun):
+            if f"{_LIFE}{n}" in self.outcomes:
+                break
+            crashes += 1
+            if at != here:
+                break
+        key = f"{_LIFE}{len(begun) + 1}"
+        self._write(key, "intent", str(here).encode(), ())
+        self.intents[key] = str(here).encode()
+        return crashes
+
+    def leave_life(self) -> None:
+        """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached."""
+        self.settle(f"{_LIFE}{sum(key.startswith(_LIFE) for key in self.intents)}", b"")
 
     def row(self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any) -> Activity:
         """Return a journal row about this record's case."""
@@ -207,6 +250,14 @@ class Watcher(Protocol):
         """See that a turn of the model, with its calls, is over."""
         ...
 
+    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
+        """See that every call of a turn has its outcome."""
+        ...
+
+    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
+        """Make the place what it was when `uses`, the turn's calls so far, were done; False where that cannot be."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -251,7 +302,8 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
         if uses:
             silent = 0
             cut = reply.stop_reason is StopReason.MAX_TOKENS
-            outcomes = _calls(f"call:{iteration}", uses, talk.tools, place, record, watcher, cut=cut)
+            outcomes = _calls(iteration, uses, talk.tools, place, record, watcher, cut=cut)
+            watcher.round_over(iteration, uses)
             turns.append(user_turn([_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]))
         elif reply.stop_reason is not StopReason.PAUSE_TURN:
             silent += 1
@@ -262,18 +314,33 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
         watcher.turn_over(reply.stop_reason)
 
 
-def _calls(prefix: str, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
+def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
            watcher: Watcher, *, cut: bool) -> list[Outcome]:
     """Carry the calls of one turn out, in order; reads that follow one another are done at the same time.
 
     What they came to is recorded and shown to the watcher in order all the same.
     """
+    prefix = f"call:{iteration}"
     outcomes: list[Outcome] = []
     ahead: dict[int, _Done] = {}
     for i, use in enumerate(uses):
         if i not in ahead and not cut:
             ahead = _reads_at_once(prefix, uses, i, tools, place, record)
-        outcomes.append(_call(f"{prefix}:{i}", use, tools, place, record, watcher, cut=cut, done=ahead.get(i)))
+        known = record.outcome(f"{prefix}:{i}")
+        if known is not None:
+            outcome = Outcome(**json.loads(known))
+        elif cut:
+            outcome = CUT_OFF
+        elif (answer := watcher.instead(use)) is not None:
+            outcome = answer
+            record.settle(f"{prefix}:{i}", json.dumps(asdict(outcome)).encode(), record.row(
+                Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets),
+                error_type=outcome.error_type, ok=False, duration_ms=0.0))
+        else:
+            outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
+                                     again=partial(watcher.bring_back, iteration, uses[:i]))
+        watcher.saw(use, outcome)
+        outcomes.append(outcome)
     return outcomes
 
 
@@ -288,6 +355,8 @@ def _reads_at_once(prefix: str, uses: Sequence[ToolUse], start: int, tools: Mapp
                    record: Record) -> dict[int, _Done]:
     """Do the reads from `start` up to the next call that is none at the same time; nothing for fewer than two."""
     end = start
+    if record.halt is not None:
+        return {}
     while end < len(uses) and record.outcome(f"{prefix}:{end}") is None and _reads(tools, uses[end]):
         end += 1
     if end - start < 2:
@@ -310,33 +379,23 @@ def _timed(use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, clock
     return outcome, (clock.monotonic() - began) * 1000
 
 
-def _call(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record, watcher: Watcher, *,
-          cut: bool, done: _Done | None) -> Outcome:
-    known = record.outcome(key)
-    if known is not None:
-        outcome = Outcome(**json.loads(known))
-    elif cut:
-        outcome = CUT_OFF
-    elif (answer := watcher.instead(use)) is not None:
-        outcome = answer
-        record.settle(key, json.dumps(asdict(outcome)).encode(), record.row(
-            Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets), error_type=outcome.error_type,
-            ok=False, duration_ms=0.0))
-    else:
-        outcome = call_on_record(key, use, tools, place, record, done)
-    watcher.saw(use, outcome)
-    return outcome
+def may_be_half_done(name: str) -> bool:
+    """Say whether a call of this tool that was cut off may have done part of its work, or work that cannot be done twice."""
+    tool = BY_NAME.get(name)
+    return tool is not None and (tool.effect is Effect.EXECUTE or tool.name == "edit_file")
 
 
 def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
-                   done: _Done | None = None) -> Outcome:
+                   done: _Done | None = None, *, again: Callable[[], bool]) -> Outcome:
     """Carry a call out between its intent and its outcome, and journal it. `done` is a read that was carried out already.
 
-    A call that an earlier life began and did not see the end of is repeated where that does no harm (reading, writing
-    a whole file, the mission's own controls) and answered as interrupted where it might: half of it may be done.
+    A call that an earlier life began and did not see the end of is repeated: at once where that does no harm (reading,
+    writing a whole file, the mission's own controls), and where half of it may be done after `again`, which makes the place
+    what it was before it. Where that cannot be done the call is answered as interrupted.
     """
+    record.fresh()
     tool = tools.get(use.name)
-    if record.cut_off(key) and tool is not None and (tool.effect is Effect.EXECUTE or tool.name == "edit_file"):
+    if record.cut_off(key) and tool is not None and may_be_half_done(use.name) and not again():
         outcome, took_ms = INTERRUPTED, 0.0
     elif done is not None:
         outcome, took_ms = done

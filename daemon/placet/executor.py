@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,7 +43,18 @@ from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
 from placet.core.names import Folder
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
-from placet.dialogue import Conversation, Interrupted, Record, call_on_record, converse, target
+from placet.dialogue import (
+    MAX_CRASHES,
+    Conversation,
+    Interrupted,
+    Postponed,
+    Record,
+    call_on_record,
+    converse,
+    decode_reply,
+    may_be_half_done,
+    target,
+)
 from placet.repo import (
     Author,
     GitError,
@@ -54,8 +66,10 @@ from placet.repo import (
     changes,
     check_pins,
     checkpoint,
+    clear_stale_locks,
     commit,
     commit_message,
+    delete_ref,
     free_branch,
     head,
     identity,
@@ -63,10 +77,11 @@ from placet.repo import (
     pins,
     remove_worktree,
     resolve,
+    restore,
     roll_back,
     status,
 )
-from placet.tools import BY_NAME, executing
+from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
 from placet.vault import Vault
@@ -124,6 +139,8 @@ class _Work:
     def before(self, iteration: int) -> Sequence[str]:
         if why := self.stop():
             raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+        if self.ports.leaving.is_set():
+            raise Interrupted("the daemon stops: the round in flight was the last")
         remarks = []
         ledger = self._ledger()
         match check(self.history, self.guards, PlanFacts(writes=bool(self.mission.plan.scope.write)), (ledger,)):
@@ -212,6 +229,58 @@ class _Work:
             self.trouble = None
             self.last_success = f"{use.name} {about}".strip()
 
+    # --- states to come back to -----------------------------------------------------------------------------
+
+    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
+        if _may_have_changed(uses):
+            self.keep(f"{_CHECKPOINT}{iteration}")
+
+    def keep(self, key: str) -> None:
+        """Keep what is in the worktree as a commit on the mission's hidden ref, and its name in the record under `key`.
+
+        Nothing is kept, and the record says so, where git would keep a secret with it.
+        """
+        if self.record.outcome(key) is not None or self.record.halt is not None:
+            return
+        case = self.mission.case
+        try:
+            refuse_secrets(self.repo, self.tree, _touched(self.tree))
+        except ToolError:
+            kept = ""
+        else:
+            message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
+                                     case.approved_by)
+            kept = checkpoint(self.tree, _checkpoint_ref(case), message, self.ports.clock.wall())
+        self.record.settle(key, kept.encode())
+
+    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
+        assert self.place is not None
+        kept = known_state(self.record, self.tree.base, iteration, uses)
+        if not kept or resolve(self.repo, kept) is None:
+            return False
+        restore(self.tree, kept)
+        box = Toolbox(BY_NAME, self.place)
+        for i, use in enumerate(uses):
+            if _changes_files(use.name) and self._went_well(iteration, i) and not box.dispatch(use.name, use.input).ok:
+                return False
+        return True
+
+    def _went_well(self, iteration: int, i: int) -> bool:
+        return bool(json.loads(self.record.outcome(f"call:{iteration}:{i}") or b"{}").get("ok"))
+
+    def rebuild(self) -> None:
+        """Fill a worktree that was lost, and made anew from the branch, from the last checkpoint and the record.
+
+        Raises RepositoryChanged where what the record says was done cannot be done again.
+        """
+        iteration, uses = last_round(self.record)
+        if self.record.outcome(f"{_CHECKPOINT}{iteration}") is not None:
+            iteration, uses = iteration + 1, ()
+        done = [use for i, use in enumerate(uses) if self.record.outcome(f"call:{iteration}:{i}") is not None]
+        literals = not iteration and any(key.startswith("literal:") for key in self.record.outcomes)
+        if literals or not self.bring_back(iteration, done):
+            raise RepositoryChanged(f"{self.tree.path} is gone, and what was done in it cannot be done again")
+
     # --- what the control tools do --------------------------------------------------------------------------
 
     def complete_step(self, step: int, summary: str) -> dict[str, Any]:
@@ -265,8 +334,12 @@ class _Work:
             key = f"literal:{number}:{j}"
             use = ToolUse(key, action.tool, action.params)
             known = self.record.outcome(key)
-            outcome = Outcome(**json.loads(known)) if known is not None \
-                else call_on_record(key, use, tools, self.place, self.record)
+            if known is not None:
+                outcome = Outcome(**json.loads(known))
+            else:
+                if may_be_half_done(action.tool):
+                    self.keep(_CHECKPOINT + key)
+                outcome = call_on_record(key, use, tools, self.place, self.record, again=partial(self._put_back, key))
             self.saw(use, outcome)
             if self.trouble is not None:
                 raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}",
@@ -276,6 +349,13 @@ class _Work:
         except ToolError as error:
             raise Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit") from error
 
+    def _put_back(self, key: str) -> bool:
+        kept = (self.record.outcome(_CHECKPOINT + key) or b"").decode()
+        if not kept or resolve(self.repo, kept) is None:
+            return False
+        restore(self.tree, kept)
+        return True
+
     def _commit_step(self, number: int, summary: str) -> str | None:
         """Commit what a step changed in scope; return the commit, None where nothing had changed."""
         key = f"step:{number}"
@@ -283,9 +363,8 @@ class _Work:
         if known is not None:
             return known.decode() or None
         steps = self.mission.plan.steps
-        self.record.intend(key)
         body = f"Step {number} of {len(steps)}: {steps[number - 1].title}"
-        sha, paths = self.commit(summary or steps[number - 1].title, body)
+        sha, paths = self.commit_once(key, summary or steps[number - 1].title, body)
         rows = [self.record.row(Action.STEP_COMPLETED, Actor.AGENT, step=number, of=len(steps), commit=sha or "",
                                 files=len(paths))]
         if sha is not None:
@@ -293,6 +372,18 @@ class _Work:
                                         branch=self.tree.branch, files=len(paths), step=number))
         self.record.settle(key, (sha or "").encode(), *rows)
         return sha
+
+    def commit_once(self, key: str, subject: str, body: str) -> tuple[str | None, list[str]]:
+        """Do what `commit` does between an intent and the outcome that the caller records.
+
+        An earlier life may have made the commit and been killed before its outcome: then it is found, not missed.
+        """
+        tip = resolve(self.repo, self.tree.ref) or self.tree.base
+        known = {sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")}
+        if self.record.cut_off(key) and tip not in (self.tree.base, *known):
+            return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
+        self.record.intend(key)
+        return self.commit(subject, body)
 
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
@@ -314,6 +405,73 @@ class _Work:
         return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
 
+_CHECKPOINT = "checkpoint:"
+
+
+def _checkpoint_ref(case: Case) -> str:
+    return f"refs/placet/ckpt/{case.trace8}-{case.generation}"
+
+
+def _changes_files(name: str) -> bool:
+    tool = BY_NAME.get(name)
+    return tool is not None and tool.effect in (Effect.WRITE, Effect.EXECUTE)
+
+
+def _may_have_changed(uses: Sequence[ToolUse]) -> bool:
+    """Say whether a turn may have changed the worktree: `complete_step` carries out the literal steps that follow."""
+    return any(_changes_files(use.name) or use.name == "complete_step" for use in uses)
+
+
+def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
+    """Return the number of the last recorded model turn and its calls; 0 and none before the first."""
+    iteration = 0
+    while record.outcome(f"reply:{iteration + 1}") is not None:
+        iteration += 1
+    known = record.outcome(f"reply:{iteration}")
+    return iteration, decode_reply(known)[0].turn.tool_uses if known is not None else ()
+
+
+def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUse]) -> str:
+    """Return the commit from which the worktree can be made what it was after `uses`, the first calls of a turn.
+
+    That is the last checkpoint before the turn, or `base` where nothing had been done. Empty where one of the calls, or
+    something since that checkpoint, cannot be done again from the record.
+    """
+    for i, use in enumerate(uses):
+        outcome = json.loads(record.outcome(f"call:{iteration}:{i}") or b"{}")
+        tool = BY_NAME.get(use.name)
+        if (tool is not None and tool.effect is Effect.EXECUTE) or "carried_out" in outcome.get("content", ""):
+            return ""
+    for earlier in range(iteration - 1, -1, -1):
+        kept = record.outcome(f"{_CHECKPOINT}{earlier}")
+        if kept is not None:
+            return kept.decode()
+        known = record.outcome(f"reply:{earlier}")
+        if known is not None and _may_have_changed(decode_reply(known)[0].turn.tool_uses):
+            return ""
+    return base
+
+
+def resumption(record: Record) -> dict[str, Any]:
+    """Return from where a mission goes on, for the journal: `iteration`, and `from` ("start", "record", "checkpoint …").
+
+    It is a checkpoint where a call was cut off that is repeated from a known state.
+    """
+    iteration, uses = last_round(record)
+    place = record.outcome("place")
+    if place is None or (not iteration and record.outcome("branch") is None):
+        return {"iteration": 0, "from": "start"}
+    base = json.loads(place)[0]
+    for key in record.intents:
+        if key.startswith("literal:") and record.cut_off(key) and (kept := record.outcome(_CHECKPOINT + key)):
+            return {"iteration": iteration, "from": f"checkpoint {kept[:12].decode()}"}
+    for i, use in enumerate(uses):
+        if record.cut_off(f"call:{iteration}:{i}") and may_be_half_done(use.name):
+            state = known_state(record, base, iteration, uses[:i])
+            return {"iteration": iteration, "from": f"checkpoint {state[:12]}" if state else "record"}
+    return {"iteration": iteration, "from": "record"}
+
+
 def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]) -> Ended:
     """Carry a mission out to its end, success or failure.
 
@@ -329,8 +487,15 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         known = record.outcome("ended")
         if known is not None:
             return _clean_up(ports, mission, record, repo, ENDED_JSON.validate_json(known))
+        if record.begin_life() >= MAX_CRASHES:
+            record.halt = Stop(End.CRASH_LOOP, f"the daemon crashed {MAX_CRASHES} times in a row at the same place",
+                               error_type="CrashLoop")
         base, branch = _place(ports, mission, repo, record)
-        tree = add_worktree(repo, _path(ports, case), branch, base)
+        path = _path(ports, case)
+        lost = record.outcome("branch") is not None and not path.exists()
+        tree = add_worktree(repo, path, branch, base)
+        clear_stale_locks(tree, (_checkpoint_ref(case),))
+        _drop_temporaries(tree)
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
@@ -338,12 +503,17 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
             work.place = place
+            if lost:
+                work.rebuild()
             ended = _ended(work, *_work_through(work, place))
         ended = replace(ended, pictures=_publish(ports, case, work.pictures),
                         after=look_after(repo, ended.branch) if ended.commit else None)
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
         return _clean_up(ports, mission, record, repo, ended)
+    except (Interrupted, Postponed):
+        record.leave_life()
+        raise
     except (UserError, GitError, RepositoryChanged) as error:
         return _unable(ports, mission, error, began, End.REPOSITORY)
 
@@ -375,6 +545,8 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
     plan = work.mission.plan
     try:
         done = work.leading_literals()
+        if done:
+            work.keep(f"{_CHECKPOINT}0")
         if len(work.steps) == len(plan.steps):
             return None, "Every step of the plan was literal and was carried out as written."
         _converse(work, place, done)
@@ -426,16 +598,19 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                     error_type="ToolExecutionError")
     if stop is None:
         left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
+        sha = None
         try:
-            sha, paths = work.commit("Finish: " + work.mission.plan.title, "What was left after the last completed step.")
+            if work.record.outcome("last commit") is None:
+                sha, paths = work.commit_once("last commit", "Finish: " + work.mission.plan.title,
+                                              "What was left after the last completed step.")
         except ToolError as error:
             stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
             sha, work.trouble = None, ("commit", error.as_result())
         except Stop as changed:
             sha, stop = None, changed
         if sha is not None:
-            work.record.note(work.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
-                                             branch=tree.branch, files=len(paths)))
+            work.record.settle("last commit", sha.encode(), work.record.row(
+                Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha, branch=tree.branch, files=len(paths)))
     last = resolve(repo, tree.ref) or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:
@@ -465,17 +640,20 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
     if tree.path.exists() and (tree.git_dir / "index").exists():
+        _drop_temporaries(tree)
         blank_secrets(repo, tree, _touched(tree))
     if ended.ok:
         left = None
         if tree.path.exists() and ended.left_out:
             left = checkpoint(tree, f"refs/placet/left/{name}", "Changed by commands, outside the approved scope", when)
         remove_worktree(tree, left)
+        delete_ref(repo, _checkpoint_ref(case))
         return replace(ended, kept=f"refs/placet/left/{name}" if ended.left_out else "")
     ref = f"refs/placet/failed/{name}"
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
     roll_back(tree, ref, message, when)
+    delete_ref(repo, _checkpoint_ref(case))
     kept = ref if resolve(repo, ref) is not None else ""
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
@@ -491,6 +669,15 @@ def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ..
             for name, picture in zip(names, pictures, strict=True):
                 vault.publish(f"{Folder.REPORTS}/{name}", base64.b64decode(picture))
     return names
+
+
+def _drop_temporaries(tree: Worktree) -> None:
+    """Delete what a write that was killed half-way left behind: it is nobody's work, and in the way at the end."""
+    left = [c.path for c in status(tree) if fnmatchcase(c.path.rsplit("/", 1)[-1], TEMPORARY)]
+    if left:
+        with Root(tree.path, writable=True) as files:
+            for path in left:
+                files.delete(path)
 
 
 def _touched(tree: Worktree) -> list[str]:

@@ -55,8 +55,8 @@ from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
 from placet.core.settle import Looks, look
 from placet.core.talk import Usage
-from placet.dialogue import Interrupted, Postponed
-from placet.executor import Mission, broken
+from placet.dialogue import Interrupted, Postponed, Record
+from placet.executor import Mission, broken, resumption
 from placet.journal import (
     AcquireLease,
     AddActivity,
@@ -91,6 +91,8 @@ BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 MAX_BACKOFF_S = 60.0
 RETRIES_OF_A_STAMP = 5
+CANCEL_S = 2.0
+"""How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
 
 
 @dataclass(slots=True)
@@ -214,16 +216,21 @@ class Loop:
         return self._next(verdict.again_in_s, mode)
 
     def stop(self, grace_s: float) -> None:
-        """End cleanly: let workers come to a safe point for `grace_s` seconds, then leave their work to be resumed."""
+        """End cleanly: let the rounds in flight end for `grace_s` seconds, then leave what is left of them to be resumed."""
         self.stopping = True
+        self.ports.leaving.set()
+        self._join(grace_s)
         for job in self.jobs.values():
             job.cancel.set()
-        until = self.ports.clock.monotonic() + grace_s
+        self._join(CANCEL_S)
+        self._take_back()
+        self._perform()
+
+    def _join(self, patience_s: float) -> None:
+        until = self.ports.clock.monotonic() + patience_s
         for job in list(self.jobs.values()):
             if job.thread is not None:
                 job.thread.join(max(0.0, until - self.ports.clock.monotonic()))
-        self._take_back()
-        self._perform()
 
     # --- gathering ------------------------------------------------------------------------------------------
 
@@ -614,7 +621,8 @@ class Loop:
             committed = self._apply(case, Started(case.generation, facts), acquire)
             assert committed is not None, "an approved case can always be started"
         else:
-            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts)]
+            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
+            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
             committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
         case = self.cases[case.trace_id]
         token = committed.token

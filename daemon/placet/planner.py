@@ -29,7 +29,7 @@ from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
-from placet.dialogue import Conversation, Record, converse
+from placet.dialogue import Conversation, Interrupted, Record, converse
 from placet.repo import GitError, RepositoryChanged, add_worktree, head, remove_worktree
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
@@ -65,12 +65,15 @@ class _Accepted(Exception):  # noqa: N818 - leaves the conversation; nothing wen
 class _Desk:
     """Conducts a planning: takes the plan in, counts the refused ones. Only `submit_plan` is offered."""
 
-    def __init__(self, budget_usd: Decimal | None, max_iterations: int) -> None:
+    def __init__(self, budget_usd: Decimal | None, max_iterations: int, leaving: Callable[[], bool]) -> None:
+        self.leaving = leaving
         self.budget_usd = budget_usd
         self.max_iterations = max_iterations
         self.refused = 0
 
     def before(self, iteration: int) -> Sequence[str]:
+        if self.leaving():
+            raise Interrupted("the daemon stops: the round in flight was the last")
         if iteration > self.max_iterations:
             raise Stop(End.ITERATION_CAP, f"planning took more than {self.max_iterations} model turns",
                        error_type="IterationCapError")
@@ -93,6 +96,12 @@ class _Desk:
             error = json.loads(outcome.content)
             raise Stop(End.MODEL_ERROR, f"the model submitted {self.refused} plans that are not valid; the last one's problems:\n"
                        + "\n".join(f"- {p}" for p in error.get("problems", [error["error"]])), error_type="InvalidPlan")
+
+    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
+        """Do nothing: planning changes no files, so there is no state to come back to."""
+
+    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
+        raise AssertionError(f"not needed while planning: {iteration} {uses}")
 
     def submit_plan(self, plan: SubmitPlan) -> dict[str, Any]:
         value, problems = plan_from(plan.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
@@ -141,7 +150,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     repo = repository(ports, case.portal, record)
     base = head(repo)
     tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base)
-    desk = _Desk(case.budget_usd, ports.config.limits.planning_iterations)
+    desk = _Desk(case.budget_usd, ports.config.limits.planning_iterations, ports.leaving.is_set)
     spent = Spent()
     try:
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), Scope(), desk, cancelled,

@@ -468,6 +468,11 @@ def resolve(repo: Repo, rev: str) -> str | None:
     return _text(out) if code == 0 else None
 
 
+def tree_of(repo: Repo, commit: str) -> str:
+    """Return the tree of a commit that is there."""
+    return _text(_git(_at(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[1].splitlines()[-1])
+
+
 def head(repo: Repo) -> str:
     """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
     sha = resolve(repo, "HEAD")
@@ -905,6 +910,13 @@ def _snapshot(wt: Worktree, place: _Place) -> tuple[str, str]:
         index.unlink(missing_ok=True)
 
 
+def snapshot(wt: Worktree) -> str:
+    """Return the tree of everything in the worktree (untracked files too, ignored not), on no reference."""
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        return _snapshot(wt, _inside(wt, held))[1]
+
+
 def checkpoint(wt: Worktree, ref: str, message: str, when: datetime) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`; return it.
 
@@ -943,6 +955,14 @@ def restore(wt: Worktree, kept: str) -> None:
         _git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
         _git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
         _git(place, "read-tree", "--reset", wt.ref)
+
+
+def delete_ref(repo: Repo, ref: str) -> None:
+    """Delete one of placet's own references; nothing where it is gone already."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    (repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
+    _git(_at(repo), "update-ref", "-d", ref)
 
 
 def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:

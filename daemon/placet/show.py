@@ -80,6 +80,17 @@ def portals_text(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def replay_text(found: Mapping[str, Any]) -> str:
+    """Return what a replay came to as a person reads it."""
+    done = f"{found['calls']} calls carried out again, {found['steps']} steps compared"
+    if found["equal"]:
+        return f"equal: {done}; tree {found['tree']} of commit {found['commit'][:12]}"
+    where = found["difference"]
+    step = f"step {where['step']}" if where["step"] else "what was committed after the last step"
+    return "\n".join([f"different from {step} on (commit {where['commit'][:12]}): {done}",
+                      *(f"  {visible(path)}" for path in where["paths"])])
+
+
 def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     """Return `placet plans` for people."""
     if not found:

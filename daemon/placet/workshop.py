@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from placet.clock import Clock
 from placet.config import Config, portal_path
@@ -33,7 +34,8 @@ class Ports:
     """Everything outside that a worker reaches, handed to it by `app`.
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
-    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown.
+    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown. `leaving` is set when the daemon
+    stops: a worker ends the round in flight and begins no other.
     """
 
     vault: Path
@@ -47,6 +49,20 @@ class Ports:
     sandbox: Level
     secrets: tuple[str, ...] = ()
     making: threading.Lock = field(default_factory=threading.Lock)
+    leaving: threading.Event = field(default_factory=threading.Event)
+
+
+class Bounds(Protocol):
+    """What of the ports a place to work in takes its bounds from."""
+
+    @property
+    def vault(self) -> Path: ...  # noqa: D102 - as in Ports
+    @property
+    def config(self) -> Config: ...  # noqa: D102 - as in Ports
+    @property
+    def sandbox(self) -> Level: ...  # noqa: D102 - as in Ports
+    @property
+    def secrets(self) -> tuple[str, ...]: ...  # noqa: D102 - as in Ports
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
@@ -71,7 +87,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
 
 
 @contextmanager
-def workplace(ports: Ports, repo: Repo, worktree: Path, git_files: Sequence[Path], scope: Scope, control: Control,
+def workplace(ports: Bounds, repo: Repo, worktree: Path, git_files: Sequence[Path], scope: Scope, control: Control,
               cancelled: Callable[[], bool], *, writable: bool) -> Iterator[Workplace]:
     """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
 

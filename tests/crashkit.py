@@ -1,0 +1,311 @@
+"""Kills daemons at chosen places, starts them again, and tells what is not as it should be. Run as a process of its own.
+
+Every life of the daemon is a fork of this process, which has placet loaded: a life takes a fraction of a second. A
+failpoint is a place before or after something is written: a system call of Python's, a transaction of the journal, a git
+command, a change of the vault, a model's reply. Before each case the vault, its state and its repository are put back to
+what they were, at the same paths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import placet.repo
+from gitkit import git, make_repo, settle_home
+from placet.app import daemon
+from placet.dialogue import Record
+from placet.journal import Journal
+from placet.loop import Loop
+from placet.models.scripted import ScriptedModel
+from placet.vault import Vault
+from vaultkit import PLAN, make_vault
+
+CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
+PATIENCE_S = 60.0
+APART = ("daemon.", "lease.", "execution.resumed")
+"""Rows that a restart adds; all others must be there exactly as often as without one."""
+
+SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
+STEPS = [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
+         {"title": "Write more", "tools": ["write_file"]}]
+REPLIES = [
+    {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}),
+               ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})]},
+    {"calls": [("run_command", {"command": "python3", "args": ["step.py"]}), ("read_file", {"path": "hello.txt"})]},
+    {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("write_file", {"path": "other.txt", "content": "x\n"})]},
+    {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "other.txt", "content": "y\n"})]},
+    {"calls": [("finish", {"summary": "Done."})]},
+]
+
+
+class Bench:
+    """A folder with a vault, its state and a repository, which can be put back to how they were at a stage."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.here = folder / "here"
+        self.vault = make_vault(self.here)
+        self.repo = make_repo(self.here / "repo", {
+            "step.py": "import pathlib\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + 'more\\n')\n"})
+        self.vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{self.repo}"\n')
+        self.vault.script(("plan", [{"calls": [("read_file", {"path": "step.py"})]},
+                                    {"calls": [("submit_plan", {**PLAN, "scope": SCOPE, "steps": STEPS})]}]), ("execute", REPLIES))
+        self.vault.drop("---\nportal: code\n---\nSay hello.\n")
+        self.keep("plan")
+        assert self.live(None) == 0
+        self.vault.approve()
+        self.keep("mission")
+
+    def keep(self, stage: str) -> None:
+        shutil.copytree(self.here, self.folder / stage, symlinks=True)
+
+    def put_back(self, stage: str) -> None:
+        shutil.rmtree(self.here)
+        shutil.copytree(self.folder / stage, self.here, symlinks=True)
+
+    def live(self, act: Callable[[], None] | None) -> int:
+        """Let one daemon work until nothing is left to do; return what it ended with (-9: killed)."""
+        pid = os.fork()
+        if pid == 0:
+            code = 99
+            try:
+                out = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(out, 1)
+                os.dup2(out, 2)
+                if act is not None:
+                    act()
+                with daemon(self.vault.root, self.vault.env, lambda text: print(text, file=sys.stderr)) as running:
+                    tick = running.run_once()
+                code = 1 if tick.waiting else 0
+            except BaseException as error:  # the fork must end here, whatever happens
+                print(repr(error), file=sys.stderr, flush=True)
+            finally:
+                os._exit(code)
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return 98
+            time.sleep(0.002)
+
+    # --- what is there --------------------------------------------------------------------------------------
+
+    def asked(self) -> int:
+        path = self.here / "asked"
+        return len(path.read_text()) if path.exists() else 0
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that must be the same after a crash and a restart."""
+        rows = self.vault.rows()
+        counted = Counter(row["action_type"] for row in rows if not row["action_type"].startswith(APART))
+        files = {str(p.relative_to(self.vault.root)): _alike(p.read_text()) for p in sorted(self.vault.root.rglob("*"))
+                 if p.is_file() and ".git/" not in str(p)}
+        branches = {ref: git(self.repo, "rev-parse", f"{ref}^{{tree}}") for ref in
+                    git(self.repo, "for-each-ref", "--format=%(refname)").split()}
+        subjects = git(self.repo, "log", "--branches", "--format=%s").splitlines()
+        with sqlite3.connect(self.vault.db) as connection:
+            left = connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0]
+            damage = connection.execute("PRAGMA integrity_check").fetchone()[0]
+        connection.close()
+        stray = sorted(p.name for p in self.vault.db.parent.glob("worktrees/*") if not p.name.endswith(".lock"))
+        locks = sorted(str(p) for p in (self.repo / ".git").rglob("*.lock"))
+        committed = sorted((row["metadata"]["commit"] != "", row["metadata"]["files"]) for row in rows
+                           if row["action_type"] in ("git.committed", "step.completed"))
+        return {"events": dict(counted), "files": files, "refs": branches, "commits": subjects, "outbox": left, "damage": damage,
+                "worktrees": stray, "locks": locks, "committed": committed,
+                "worktree list": len(git(self.repo, "worktree", "list").splitlines())}
+
+
+def _alike(text: str) -> str:
+    """Return a note without what differs from run to run: times, durations, commits."""
+    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
+
+
+# --- failpoints ---------------------------------------------------------------------------------------------------
+
+
+def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | None = None,
+            strace: Sequence[str] = ()) -> None:
+    """Make this fork the daemon that a case needs."""
+    count_models(bench.here / "asked")
+    spoil(variant)
+    if log is not None or at is not None:
+        patch(at, log)
+    if strace:
+        traced(strace)
+
+
+def patch(at: int | None, log: Path | None) -> None:
+    """Count failpoints in this process, writing their names to `log`; kill it at number `at`."""
+    count = 0
+
+    def point(name: str) -> None:
+        nonlocal count
+        if log is not None:
+            with log.open("a") as file:
+                file.write(name + "\n")
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(5)
+        count += 1
+
+    def wrap(owner: Any, name: str, label: str) -> None:
+        real = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            name = f"git {args[1]}" if label == "git" else label
+            point(f"before {name}")
+            result = real(*args, **kwargs)
+            point(f"after {name}")
+            return result
+
+        setattr(owner, name, wrapped)
+
+    for name in ("publish", "replace", "move", "remove"):
+        wrap(Vault, name, f"Vault.{name}")
+    wrap(Journal, "commit", "Journal.commit")
+    wrap(placet.repo, "_git", "git")
+    for name in CALLS:
+        wrap(os, name, f"os.{name}")
+
+
+def count_models(path: Path) -> None:
+    """Write a mark for each call of a model that is really made."""
+    real = ScriptedModel.reply
+
+    def reply(self: ScriptedModel, *args: Any) -> Any:
+        with path.open("a") as file:
+            file.write("x")
+        return real(self, *args)
+
+    ScriptedModel.reply = reply  # type: ignore[method-assign]
+
+
+def spoil(variant: str) -> None:
+    """Make the daemon naive, so that a sweep has something to find."""
+    if variant == "outbox":
+        load = Loop.load
+
+        def forget(self: Loop) -> None:
+            load(self)
+            self.commands = []
+
+        Loop.load = forget  # type: ignore[method-assign]
+    elif variant == "record":
+        Record.load = classmethod(_empty)  # type: ignore[assignment, method-assign]
+
+
+def _empty(cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None) -> Record:
+    with journal.read() as reader:
+        rows = reader.records(case.trace_id, attempt)
+    return Record(journal, case, attempt, clock, token, seq=max((row.seq for row in rows), default=0))
+
+
+def judge(bench: Bench, good: dict[str, Any], good_asked: int, lives: int) -> list[str]:
+    """Return what differs from a run that nothing happened to."""
+    now = bench.state()
+    bad = [f"{key}: {now[key]!r} instead of {good[key]!r}" if key != "files" else
+           f"files: {sorted(set(now[key].items()) ^ set(good[key].items()))!r}" for key in good if now[key] != good[key]]
+    cut = bench.asked() - good_asked
+    if not 0 <= cut <= lives - 1:
+        bad.append(f"models were asked {bench.asked()} times instead of {good_asked}")
+    return bad
+
+
+def sweep(folder: Path, part: int, parts: int, step: int, variant: str, only: str = "") -> dict[str, Any]:
+    """Kill at every `step`-th failpoint of planning and of a mission; return how many there were and what was wrong.
+
+    `only` leaves out the failpoints whose name is another, and planning.
+    """
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for stage in ("plan", "mission")[bool(only):]:
+        bench.put_back(stage)
+        log = folder / f"points-{stage}"
+        assert bench.live(partial(prepare, bench, variant, log)) == 0, (folder / "log").read_text()
+        good, asked = bench.state(), bench.asked()
+        names = log.read_text().splitlines()
+        for at in [n for n, name in enumerate(names) if name == only or not only][part * step::parts * step]:
+            bench.put_back(stage)
+            tally["points"] += 1
+            first = bench.live(partial(prepare, bench, variant, at=at))
+            tally["killed"] += first == -9
+            code = bench.live(partial(prepare, bench, variant))
+            bad = judge(bench, good, asked, 2)
+            tally["cut"] += max(0, bench.asked() - asked)
+            if code != 0:
+                bad.append(f"ended with {code}")
+            if bad:
+                tally["bad"].append([stage, at, names[at], bad])
+    return tally
+
+
+def system_calls(folder: Path, part: int, parts: int, step: int, fault: str) -> dict[str, Any]:
+    """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on."""
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for stage in ("plan", "mission"):
+        bench.put_back(stage)
+        trace = folder / f"trace-{stage}"
+        assert bench.live(partial(prepare, bench, strace=("-o", str(trace), "-e", f"trace={WRITES}"))) == 0
+        good, asked = bench.state(), bench.asked()
+        per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
+        most = {name: max(n for (_, other), n in per.items() if other == name) for _, name in per}
+        points = [(name, k) for name, n in sorted(most.items()) for k in range(1, n + 1)]
+        for name, k in points[part * step::parts * step]:
+            bench.put_back(stage)
+            tally["points"] += 1
+            inject = ("-o", "/dev/null", "-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={k}")
+            first = bench.live(partial(prepare, bench, strace=inject))
+            tally["killed"] += first != 0
+            code = 0
+            for _ in range(3):
+                code = bench.live(partial(prepare, bench))
+                if code == 0:
+                    break
+            bad = judge(bench, good, asked, 3)
+            tally["cut"] += max(0, bench.asked() - asked)
+            if code != 0:
+                bad.append(f"ended with {code}")
+            if bad:
+                tally["bad"].append([stage, k, name, first, bad])
+    return tally
+
+
+WRITES = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,ftruncate"
+
+
+def traced(options: Sequence[str]) -> None:
+    """Let strace follow this process and all its threads and children from now on."""
+    process = subprocess.Popen(["strace", "-f", "-q", "-p", str(os.getpid()), *options], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 20
+    while "TracerPid:\t0" in Path("/proc/self/status").read_text():
+        assert time.monotonic() < until, "strace cannot follow"
+        assert process.poll() is None, "strace ended"
+        time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    kind, where, part, parts, step, *rest = sys.argv[1:]
+    Path(where).mkdir(parents=True)
+    os.environ.update(settle_home(Path(where) / "home"))
+    run = {"failpoints": sweep, "calls": system_calls}[kind]
+    print(json.dumps(run(Path(where), int(part), int(parts), int(step), *rest)))

@@ -1,0 +1,67 @@
+"""The daemon is killed wherever it writes something, and started again: nothing lost, nothing twice, nothing half.
+
+A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls, and shows that the
+same sweep finds what is wrong with a daemon that was made naive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PARTS = 3
+
+
+def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dict[str, Any]:
+    """Run a sweep in so many processes at once; return their tallies as one."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))}
+    started = [subprocess.Popen(
+        [sys.executable, str(HERE / "crashkit.py"), kind, str(tmp_path / str(part)), str(part), str(parts), str(step), *rest],
+        env=env, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for part in range(parts)]
+    total: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for process in started:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        for key, value in json.loads(out).items():
+            total[key] += value
+    print(kind, *rest, {**total, "bad": len(total["bad"])})
+    return total
+
+
+@pytest.mark.parametrize(("place", "step"), [("after git update-ref", 2), ("before os.rename", 2)])
+def test_a_daemon_killed_where_it_hurt_before_goes_on(tmp_path: Path, place: str, step: int) -> None:
+    found = run(tmp_path, "failpoints", step, "", place)
+    assert found["killed"] == found["points"] >= 3
+    assert found["bad"] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_killed_at_every_failpoint(tmp_path: Path) -> None:
+    found = run(tmp_path, "failpoints", 1, parts=PARTS)
+    assert found["bad"] == []
+    assert found["killed"] == found["points"] >= 100
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("variant", ["outbox", "record"])
+def test_the_sweep_finds_what_is_wrong_with_a_naive_daemon(tmp_path: Path, variant: str) -> None:
+    assert run(tmp_path, "failpoints", 5, variant, parts=PARTS)["bad"]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_killed_at_every_write_side_system_call(tmp_path: Path) -> None:
+    found = run(tmp_path, "calls", 1, "signal=SIGKILL", parts=PARTS)
+    assert found["bad"] == []
+    assert found["points"] >= 250

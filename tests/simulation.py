@@ -368,6 +368,8 @@ class Play:
                      (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
                      (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
                      (1, lambda: self.spoil(notes))]
+        if active := [p for p in plans if p.startswith(Folder.ACTIVE)]:
+            ways += [(6, lambda: self.edit(active))]
         if archived := self.files(Folder.ARCHIVE):
             ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived))]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()

@@ -58,8 +58,11 @@ class Killed(BaseException):
     """The daemon is killed at this very point."""
 
 
-class Broken(AssertionError):  # noqa: N818 - named for what happened
-    """The daemon did what it must never do; the seed and all that happened are in the message."""
+class Broken(BaseException):
+    """The daemon did what it must never do; the seed and all that happened are in the message.
+
+    No Exception: the loop takes those of its workers for a mission's mistake.
+    """
 
 
 @cache

@@ -58,8 +58,11 @@ class Killed(BaseException):
     """The daemon is killed at this very point."""
 
 
-class Broken(AssertionError):  # noqa: N818 - named for what happened
-    """The daemon did what it must never do; the seed and all that happened are in the message."""
+class Broken(BaseException):
+    """The daemon did what it must never do; the seed and all that happened are in the message.
+
+    No Exception: the loop takes those of its workers for a mission's mistake.
+    """
 
 
 @cache
@@ -369,6 +372,8 @@ class Play:
                      (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
                      (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
                      (1, lambda: self.spoil(notes))]
+        if active := [p for p in plans if p.startswith(Folder.ACTIVE)]:
+            ways += [(6, lambda: self.edit(active))]
         if archived := self.files(Folder.ARCHIVE):
             ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived))]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()

@@ -7,15 +7,17 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from placet.core.names import Folder
 from placet.core.note import read_note
-from placet.core.plan import parse_plan
+from placet.core.plan import PlanProblems, parse_plan
 from placet.loop import Loop
 from placet.tools import PLANNABLE
+from placet.vault import Gone
 from simulation import Broken, Play, plan_text, play
 
 SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
@@ -38,9 +40,9 @@ class RunsTheFile(Loop):
     __slots__ = ()
 
     def _mission(self, mission, job):
-        note = self.notes.get(self.cases[job.trace_id].plan_path)
-        if note is not None:
-            mission = replace(mission, plan=parse_plan(read_note(note.raw).body, PLANNABLE))
+        with suppress(Gone, PlanProblems):
+            raw, _ = self.vault.read(self.cases[job.trace_id].plan_path)
+            mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
         return Loop._mission(self, mission, job)
 
 
@@ -90,13 +92,13 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("naive", [ForgetsTheOutbox, RunsTheFile, ForgetsWhatWasUsed])
 def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
-    for seed in range(1000):
+    for seed in range(3000):
         try:
             play(seed, naive)
         except Broken as broken:
             print(f"{naive.__name__}: {str(broken).splitlines()[0][:200]}")
             return
-    pytest.fail(f"{naive.__name__} was not caught in 1000 plays")
+    pytest.fail(f"{naive.__name__} was not caught in 3000 plays")
 
 
 # --- what the plays found, one by one ---------------------------------------------------------------------------

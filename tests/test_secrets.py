@@ -20,6 +20,7 @@ from placet.core.secrets import (
     MIN_LITERAL,
     environment_secrets,
     find_secrets,
+    git_config_secrets,
     is_secret_path,
     outside,
     redact,
@@ -158,6 +159,12 @@ def test_the_daemons_own_secrets_come_from_its_environment(tmp_path: Path) -> No
            "GITHUB_TOKEN": "ghx-0123456789", "TOKEN": "no", "HOME": "/home/ann"}
     assert environment_secrets(env) == ("sk-0123456789", "ghx-0123456789")
     assert own_secrets({**env, "CREDENTIALS_DIRECTORY": str(tmp_path)})[-1] == "credential-value"
+
+
+def test_a_repositorys_configuration_keeps_passwords() -> None:
+    config = ('[remote "origin"]\n\turl = https://ann:pa55word@example.org/x.git\n[http]\n\textraheader = AUTHORIZATION: basic '
+              'QWxhZGRpbjpvcGVu\n[remote "b"]\n\turl = git@example.org:x/y.git\n\tfetch = +refs/heads/*:refs/remotes/b/*\n')
+    assert git_config_secrets(config) == ("pa55word", "QWxhZGRpbjpvcGVu")
 
 
 @pytest.mark.parametrize(("path", "data", "found"), [

@@ -474,6 +474,9 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, m
             taken.append(("settle", key))
 
     class Watcher:
+        def instead(self, use: ToolUse) -> None:
+            return None
+
         def saw(self, use: ToolUse, outcome: Any) -> None:
             taken.append(("saw", outcome.content.strip()))
 

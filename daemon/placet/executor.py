@@ -42,6 +42,7 @@ from placet.core.guards import (
 from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
 from placet.core.names import Folder
 from placet.core.plan import Plan, Step, render_plan
+from placet.core.secrets import redact
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.dialogue import (
     MAX_CRASHES,
@@ -216,7 +217,8 @@ class _Work:
             self.commands.append(CommandRun(about, outcome.exit_code))
         if use.name == "complete_step" and outcome.ok:
             done = json.loads(outcome.content)
-            self.steps[done["step"]] = StepDone(done["step"], str(use.input.get("summary", "")), done["commit"] or "")
+            self.steps[done["step"]] = StepDone(done["step"], redact(str(use.input.get("summary", "")), self._secrets())[0],
+                                                 done["commit"] or "")
             for literal in done.get("carried_out", ()):
                 self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
             return

@@ -17,6 +17,7 @@ from placet.core.errors import UserError
 from placet.core.price import Price
 from placet.core.retry import RetryPolicy
 from placet.core.scope import Scope
+from placet.core.secrets import git_config_secrets
 from placet.core.talk import Model
 from placet.dialogue import Record
 from placet.journal import Journal
@@ -101,6 +102,8 @@ def workplace(ports: Bounds, repo: Repo, worktree: Path, git_files: Sequence[Pat
         root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
         notes = ports.vault / "Knowledge"
         knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
-        secrets = (*ports.secrets, *known_secrets(root), *(known_secrets(knowledge) if knowledge is not None else ()))
+        config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
+        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(root),
+                   *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
                         ports.config.commands.sandbox == "none", secrets)

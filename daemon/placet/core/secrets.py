@@ -327,6 +327,12 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_LITERAL))
 
 
+def git_config_secrets(text: str) -> tuple[str, ...]:
+    """Return what a repository's configuration keeps secret: passwords in addresses, and headers for signing in."""
+    headers = re.findall(r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)", text)
+    return tuple(value for value in [*(m["secret"] for m in _USER_INFO.finditer(text)), *headers] if len(value) >= MIN_LITERAL)
+
+
 def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values of a process's environment that no model is to see: of variables that are named like secrets."""
     named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))

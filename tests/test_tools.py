@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import shutil
@@ -14,8 +15,11 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +29,16 @@ from hypothesis import strategies as st
 from benchkit import EVERYTHING, real
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
+from placet.clock import Clock
 from placet.confine import Root
+from placet.core.activity import Action, Actor
 from placet.core.cut import CHARS_KEPT, WORDS_KEPT, cut, cut_middle, fold, lines_of
 from placet.core.errors import ToolError
 from placet.core.scope import Scope
 from placet.core.talk import ToolUse
+from placet.dialogue import Record, call_on_record
+from placet.journal import Journal
+from placet.lease import boot_id, boottime_s
 from placet.sandbox import Level, Limits, probe
 from placet.tools import BY_NAME, PLANNABLE, TOOLS, executing, planning
 from placet.tools.base import Effect
@@ -123,6 +132,7 @@ def test_permissions_are_told_to_an_ordinary_user(tmp_path: Path) -> None:
     (root / "plain").write_text("needle")
     (root / "closed").chmod(0)
     (root / "secret").chmod(0)
+    root.chmod(0o555)
     script = f"""
 import os, sys, json
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -138,6 +148,7 @@ with real(Path({str(root)!r})) as tools:
     print(json.loads(tools.dispatch("search_files", dict(pattern="needle")).content)["lines"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    root.chmod(0o755)
     (root / "closed").chmod(0o755)
     assert (done.stdout, done.stderr) == ("permission_denied\n" * 6 + "['plain:1:needle']\n", "")
 
@@ -453,41 +464,44 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, m
     monkeypatch.setattr(Root, "read", together)
     for name in "abc":
         (tmp_path / name).write_text(f"{name}\n")
-    taken: list[tuple[str, str]] = []
-
-    class Ledger:
-        clock = time
-
-        def outcome(self, key: str) -> bytes | None:
-            return None
-
-        def cut_off(self, key: str) -> bool:
-            return False
-
-        def intend(self, key: str, body: bytes = b"", *rows: Any) -> None:
-            taken.append(("intend", key))
-
-        def row(self, action: Any, actor: Any, **metadata: Any) -> Any:
-            return metadata
-
-        def settle(self, key: str, body: bytes, *rows: Any) -> None:
-            taken.append(("settle", key))
+    seen: list[str] = []
 
     class Watcher:
         def instead(self, use: ToolUse) -> None:
             return None
 
         def saw(self, use: ToolUse, outcome: Any) -> None:
-            taken.append(("saw", outcome.content.strip()))
+            seen.append(use.input["path"])
+
+        def bring_back(self, iteration: int, before: Any) -> bool:
+            return True
 
     uses = [ToolUse("1", "read_file", {"path": name}) for name in "abc"]
     uses += [ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}), ToolUse("3", "list_directory", {"path": "."})]
-    with real(tmp_path) as tools:
-        outcomes = dialogue._calls("call:1", uses, tools.tools, tools.place, Ledger(), Watcher(), cut=False)  # type: ignore[arg-type]
+    with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
+        watcher: Any = Watcher()
+        outcomes = dialogue._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
+        with journal.read() as reader:
+            kept = [(row.kind, row.key) for row in reader.records(TRACE, 1)]
     assert [o.content for o in outcomes[:3]] == ["a\n", "b\n", "c\n"]
-    assert [name for name, _ in taken] == ["settle", "saw"] * 3 + ["intend", "settle", "saw"] + ["settle", "saw"]
-    assert [key for kind, key in taken if kind == "settle"] == [f"call:1:{n}" for n in range(5)]
+    assert seen == ["a", "b", "c", "a", "."]
+    assert kept == [("outcome", "call:1:0"), ("outcome", "call:1:1"), ("outcome", "call:1:2"), ("intent", "call:1:3"),
+                    ("outcome", "call:1:3"), ("outcome", "call:1:4")]  # reading needs no intent
     assert '"size": 8' in outcomes[4].content  # what follows a write sees it
+
+
+TRACE = "550e8400-e29b-41d4-a716-446655440000"
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[tuple[Record, Journal]]:
+    """A record on a journal of its own."""
+    (folder / "state").mkdir()
+    clock = Clock()
+    case: Any = SimpleNamespace(trace_id=TRACE, request_id="figures", agent="default")
+    with Journal(folder / "state" / "journal.db", now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
+                 on_trouble=print) as journal:
+        yield Record(journal, case, 1, clock), journal
 
 
 def test_reads_at_once_in_the_whole_daemon(tmp_path: Path) -> None:
@@ -523,12 +537,18 @@ def test_figures(tmp_path: Path) -> None:
         with open(path, "rb") as file:  # noqa: PTH123 - the least that reading costs
             return file.read()
 
-    with real(tmp_path) as tools:
+    numbers = itertools.count()
+    with recorded(tmp_path) as (record, _), real(tmp_path) as tools:
         root = tools.place.root
+        use = ToolUse("1", "read_file", {"path": "kilobyte.txt"})
+        row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool="read_file", ok=True)
         rows = {
             "open().read()": timed_us(bare), "Path.read_text()": timed_us(lambda: Path(path).read_text()),
             "Root.read": timed_us(lambda: root.read("kilobyte.txt")),
             "read_file through the registry": timed_us(lambda: tools.dispatch("read_file", {"path": "kilobyte.txt"})),
+            "a row in the journal": timed_us(lambda: record.settle(f"r:{next(numbers)}", b"{}", row), 300),
+            "read_file, outcome and row in the journal": timed_us(
+                lambda: call_on_record(f"c:{next(numbers)}", use, tools.tools, tools.place, record, again=lambda: True), 300),
             "a refused traversal (Root)": timed_us(lambda: refused(root)),
             "a refused traversal through the registry": timed_us(lambda: tools.dispatch("read_file", {"path": "../../etc/passwd"})),
         }

@@ -231,7 +231,7 @@ def _next_steps(ended: Ended, case: Case) -> str:
     }.get(ended.end, "Review the error and adjust the request.")
     name = case.request_path or "the request"
     return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, which is told of this failure; or move "
-                      "the plan to `System/Active` again to repeat it as it is.",
+                      "the plan to `Inbox/Plans`, read it, and approve it again to repeat it as it is.",
                       "3. Or leave it: nothing more happens by itself."])
 
 

@@ -22,6 +22,7 @@ from placet.core.case import (
     Case,
     Drafted,
     Event,
+    Gesture,
     Kind,
     MissionEnded,
     Move,
@@ -166,6 +167,7 @@ def events(world: World) -> Iterator[Event]:
         yield PlanningFailed(case.generation, "no", "X")
     if case.state is State.APPROVED:
         yield Started(case.generation)
+        yield from (Gesture(Kind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
         for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
             yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")

@@ -150,8 +150,8 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_p
     """The plan's own command does what a person would: it commits in the person's checkout."""
     write(repo, {"act.py": "import subprocess, pathlib\n"
                            f"pathlib.Path({str(repo / 'read.txt')!r}).write_text('meanwhile')\n"
-                           f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b', 'commit', '-qam',"
-                           " 'Meanwhile'], check=True)\n"})
+                           f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b',"
+                           " 'commit', '-qam', 'Meanwhile'], check=True)\n"})
     commit_all(repo, "Act")
     vault = plan(tmp_path, repo, [WRITE, step("Act", ("run_command", {"command": "python3", "args": ["act.py"]}),
                                               ("write_file", {"path": "mine.txt", "content": "newer\n"}))])

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from placet.app import daemon
+from placet.setup import init
 
 PATIENCE_S = 40.0
 STEP_S = 0.02
@@ -152,8 +153,7 @@ class TestVault:
 def make_vault(folder: Path, **extra: str) -> TestVault:
     vault = TestVault(folder / "vault", folder / "state", dict(extra))
     vault.root.mkdir(parents=True)
-    done = subprocess.run([sys.executable, "-m", "placet", "init", str(vault.root)], env=vault.env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    init(vault.root)
     vault.configure("")
     return vault
 

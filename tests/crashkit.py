@@ -35,7 +35,7 @@ from vaultkit import PLAN, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed")
+APART = ("daemon.", "lease.", "execution.resumed", "git.ran")
 """Rows that a restart adds; all others must be there exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}

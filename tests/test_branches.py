@@ -464,6 +464,33 @@ def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> N
     assert fingerprint(repo) == before
 
 
+# --- on the record --------------------------------------------------------------------------------------------
+
+
+def test_every_git_process_is_in_the_journal_and_not_in_peoples_way(done: tuple[TestVault, Path, str]) -> None:
+    vault, _, _ = done
+    rows = [row for row in vault.rows("git.ran") if row["trace_id"]]
+    told = [row["metadata"] for row in rows]
+    assert {"status", "commit-tree", "update-ref"} <= {data["operation"] for data in told}
+    assert all(data.keys() == {"operation", "exit", "duration_ms"} and data["duration_ms"] > 0 for data in told)
+    assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
+    assert "git.ran" not in vault.cli("journal").stdout
+
+
+def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(vault: TestVault, repo: Path) -> None:
+    blob = git(repo, "rev-parse", "HEAD:a.txt")
+    (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    once(vault)
+    (failed,) = [row["metadata"] for row in vault.rows("git.ran") if "stderr" in row["metadata"]]
+    assert failed["command"][:2] == ["git", "read-tree"]
+    assert blob in failed["stderr"]
+    assert failed["exit"] == 128
+    assert "git.ran" in vault.cli("journal").stdout
+
+
 # --- who did it, and where ------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from placet.core.errors import UserError
 from placet.core.mission import After
 from placet.repo import (
+    GitCall,
     GitError,
     Repo,
     ahead_behind,
@@ -82,7 +83,8 @@ class Fate:
 class Looked:
     """What a look at one repository found.
 
-    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at.
+    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at, `calls` the git
+    processes that it took where a reference had moved.
     """
 
     path: Path
@@ -90,21 +92,23 @@ class Looked:
     fates: tuple[Fate, ...] = ()
     owner: str = ""
     problem: str = ""
+    calls: tuple[GitCall, ...] = ()
 
 
 def look_at_branches(path: Path, branches: Sequence[Open], known: str) -> Looked:
     """Return what became of these branches. One git process where no reference has moved since `known` was returned."""
     if not is_repository(path):
         return Looked(path, "", problem=f"{path} is not there, or no repository any more")
+    calls: list[GitCall] = []
     try:
-        repo = open_repo(path)
+        repo = open_repo(path, on_call=calls.append)
         refs = references(repo)
         if refs == known:
             return Looked(path, refs)
         fates = tuple(fate for one in branches if (fate := fate_of(repo, one)) is not None)
-        return Looked(path, refs, fates, _owner(repo.common_dir))
+        return Looked(path, refs, fates, _owner(repo.common_dir), calls=tuple(calls))
     except (GitError, UserError) as error:
-        return Looked(path, "", problem=str(error))
+        return Looked(path, "", problem=str(error), calls=tuple(calls))
 
 
 def _owner(path: Path) -> str:

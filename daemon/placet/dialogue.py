@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -89,6 +90,7 @@ class Record:
     intents: dict[str, bytes] = field(default_factory=dict)
     seq: int = 0
     halt: Stop | None = None
+    waiting: list[Activity] = field(default_factory=list)
 
     @classmethod
     def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
@@ -137,6 +139,16 @@ class Record:
         """Write journal rows alone."""
         self._commit([AddActivity(row) for row in rows])
 
+    def aside(self, row: Activity) -> None:
+        """Have a journal row written with whatever is written next: one that is not worth a transaction of its own."""
+        self.waiting.append(row)
+
+    def close(self) -> None:
+        """Write what is still waiting; nothing where the lease was lost."""
+        if self.waiting:
+            with suppress(Stop):
+                self.note()
+
     def begin_life(self) -> int:
         """Write down that a daemon takes the conversation up now; return how often in a row it crashed just here.
 
@@ -170,10 +182,10 @@ class Record:
                       *(AddActivity(row) for row in rows)])
 
     def _commit(self, writes: list[Write]) -> None:
-        if self.token is not None:
-            writes.insert(0, Guard(self.case.trace_id, self.token))
+        guard = [] if self.token is None else [Guard(self.case.trace_id, self.token)]
+        waiting, self.waiting = self.waiting, []
         try:
-            self.journal.commit(writes)
+            self.journal.commit([*guard, *(AddActivity(row) for row in waiting), *writes])
         except LeaseLost as error:
             raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error
 

@@ -532,6 +532,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         raise
     except (UserError, GitError, RepositoryChanged) as error:
         return _unable(ports, mission, error, began, End.REPOSITORY)
+    finally:
+        record.close()
 
 
 def _path(ports: Ports, case: Case) -> Path:

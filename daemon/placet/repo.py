@@ -86,11 +86,12 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """One git process, for the journal: sub-command and arguments, exit code, and how long it took."""
+    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
 
     argv: tuple[str, ...]
     returncode: int
     duration_ms: float
+    stderr: str = ""
 
 
 OnCall = Callable[[GitCall], None]
@@ -344,14 +345,17 @@ def _git(
     with process.stdout, process.stderr:
         out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
     code = process.returncode
-    if place.on_call is not None:
-        place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000))
+    wrong = ""
     if late:
-        raise GitError(args, code, f"no answer within {timeout_s:g} s")
-    if cut and max_bytes is None:
-        raise GitError(args, code, f"more than {_MAX_OUTPUT_BYTES} bytes of output")
-    if not cut and code not in ok:
-        raise GitError(args, code, err.decode("utf-8", "backslashreplace").strip()[:2000])
+        wrong = f"no answer within {timeout_s:g} s"
+    elif cut and max_bytes is None:
+        wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
+    elif not cut and code not in ok:
+        wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
+    if place.on_call is not None:
+        place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
+    if wrong:
+        raise GitError(args, code, wrong)
     return code, out
 
 

@@ -60,6 +60,7 @@ class Action(StrEnum):
     MODEL_CALLED = "model.called"
     MODEL_FAILED = "model.failed"
     FAILURE_DETECTED = "failure.detected"
+    GIT_RAN = "git.ran"
     GIT_INITIALIZED = "git.initialized"
     GIT_BRANCH_CREATED = "git.branch_created"
     GIT_COMMITTED = "git.committed"

@@ -12,6 +12,11 @@ OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""
 
 
+IDENTITY = {"GIT_AUTHOR_NAME": "Ann Person", "GIT_AUTHOR_EMAIL": "ann@example.org",
+            "GIT_COMMITTER_NAME": "Ann Person", "GIT_COMMITTER_EMAIL": "ann@example.org"}
+"""Who commits in tests on a machine where nobody has told git who they are."""
+
+
 def settle_home(home: Path) -> dict[str, str]:
     """Make a home folder with a git identity; returns the environment to put in force (HOME and the like)."""
     home.mkdir(exist_ok=True)
@@ -26,7 +31,7 @@ def git(where: Path, *args: str, check: bool = True, stdin: bytes | None = None,
     """Run plain git in a folder, as a person would, and return its output without the last newline."""
     done = subprocess.run(
         ["git", *args], cwd=where, input=stdin, capture_output=True, check=False,
-        env={**os.environ, "GIT_CONFIG_NOSYSTEM": "1", **env},
+        env={**IDENTITY, **os.environ, "GIT_CONFIG_NOSYSTEM": "1", **env},
     )
     if check and done.returncode != 0:
         raise AssertionError(f"git {args} in {where}: {done.returncode}: {done.stderr!r}")

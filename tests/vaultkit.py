@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+from click.testing import CliRunner
 
 from placet.app import daemon
 from placet.setup import init
@@ -62,6 +64,19 @@ class TestVault:
         if check:
             assert done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def click(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command in this process: for what it does, where that it is a process does not matter."""
+        from placet.cli import main
+
+        missing = dict.fromkeys(os.environ.keys() - self.env.keys())
+        with chdir(self.root):
+            done = CliRunner().invoke(main, args, input=stdin, env={**missing, **self.env})
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        if check:
+            assert done.exit_code == 0, f"{args}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+        return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
 
     def once(self, *, code: int = 0) -> str:
         done = self.cli("run", "--once", check=False)

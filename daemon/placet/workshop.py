@@ -84,7 +84,8 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
             return open_repo(path, on_call=ran)
         is_vault = path.samefile(ports.vault)
         repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
-                                 on_call=ran, message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
+                                 on_call=ran,
+                                 message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
     record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
     return repo
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
@@ -78,11 +78,11 @@ def _tree(folder: Path, skip: tuple[Path, ...] = ()) -> dict[str, str]:
     return found
 
 
-def fingerprint(path: Path) -> dict[str, object]:
+def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     """Return all that is the person's in the repository at `path`, as one comparable value.
 
     HEAD, every reference but ours, index, configuration, hooks, stash, what is in progress, and the whole
-    work tree with untracked and ignored files. Objects, our branches and worktrees are left out.
+    work tree with untracked and ignored files. Objects, our branches and worktrees are left out, and the folders `skip`.
     """
     git_dir = path / ".git" if os.path.lexists(path / ".git") else path
     if git_dir.is_file():
@@ -98,5 +98,5 @@ def fingerprint(path: Path) -> dict[str, object]:
         file = git_dir / name
         found[name] = _content(file) if os.path.lexists(file) else None
     if git_dir != path:
-        found["files"] = _tree(path, skip=(path / ".git",))
+        found["files"] = _tree(path, skip=(path / ".git", *(path / name for name in skip)))
     return found

@@ -529,7 +529,8 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
-    vault.here()
+    with pytest.raises(AssertionError, match=r"was touched: \['config'\]"):  # every test would notice
+        vault.here()
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["reason"], failed["error_type"]) == ("repository", "RepositoryChanged")
     assert "configuration" in vault.reports()[0].read_text()

@@ -769,12 +769,12 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     fake = r.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
     assert r.commit(wt, fake, BOB, WHEN) is not None
     base = git(wt.path, "rev-parse", "HEAD")
-    assert r.traced_work(wt.repo) == {}
+    assert list(r.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
     write(wt.path, {"a": "2"})
     first = r.commit(wt, MESSAGE, BOB, WHEN)
-    assert r.traced_work(wt.repo) == {TRACE: (base, first)}
+    assert r.traced_work(wt.repo)[TRACE] == (base, first)
     write(wt.path, {"a": "3"})
-    assert r.traced_work(wt.repo) == {TRACE: (base, r.commit(wt, MESSAGE, BOB, WHEN))}
+    assert r.traced_work(wt.repo)[TRACE] == (base, r.commit(wt, MESSAGE, BOB, WHEN))
     assert r.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
 

@@ -774,7 +774,8 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     first = r.commit(wt, MESSAGE, BOB, WHEN)
     assert r.traced_work(wt.repo)[TRACE] == (base, first)
     write(wt.path, {"a": "3"})
-    assert r.traced_work(wt.repo)[TRACE] == (base, r.commit(wt, MESSAGE, BOB, WHEN))
+    second = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert r.traced_work(wt.repo)[TRACE] == (base, second)
     assert r.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
 

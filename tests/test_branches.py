@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import branches
-from placet.aftermath import look_after
+from placet.aftermath import look_after, tidy
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
 from placet.repo import add_worktree, open_repo
@@ -183,8 +184,8 @@ def done(once_done: tuple[Path, str]) -> tuple[TestVault, Path, str]:
     return TestVault(here / "vault", here / "state"), here / "repo", branch
 
 
-def mission(vault: TestVault, repo: Path) -> str:
-    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+def mission(vault: TestVault, repo: Path, more: str = "") -> str:
+    vault.configure(more + f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     steps = [{"title": f"Step {n}", "actions": [{"tool": "write_file", "params": {"path": f"{n}.txt", "content": f"{n}\n"}}]}
              for n in ("one", "two")]
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}]))
@@ -538,6 +539,35 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     assert git(repo, "branch", "--list", "feat/*") == ""
 
 
+def test_references_go_only_where_a_branch_has_what_they_keep(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    worktrees = vault_state(vault.root, vault.env).worktrees
+    opened = open_repo(repo)
+    base, tip = git(repo, "rev-parse", "main"), git(repo, "rev-parse", branch)
+    alone = git(repo, "commit-tree", "-p", base, "-m", "Nowhere else", f"{base}^{{tree}}")
+    for name, sha in (("ckpt/aaaaaaaa-1", tip), ("failed/x-bbbbbbbb-1", alone), ("ckpt/cccccccc-1", base), ("left/y", base)):
+        git(repo, "update-ref", f"refs/placet/{name}", sha)
+    left = add_worktree(opened, worktrees / "deadbeef-1", "feat/left-deadbeef", base)
+    (left.path / "half.txt").write_text("half\n")
+    before = fingerprint(repo)
+    now = datetime.now(UTC)
+    assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now) == []
+    soon = now + timedelta(minutes=1)
+    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon) == ["refs/placet/ckpt/aaaaaaaa-1", "refs/placet/left/y"]
+    assert tidy(opened, worktrees, {"cccccccc"}, soon, soon) == [str(left.path)]
+    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines() == [
+        "refs/placet/ckpt/cccccccc-1", "refs/placet/failed/x-bbbbbbbb-1", "refs/placet/left/deadbeef-1"]
+    assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
+    assert fingerprint(repo) == before
+
+
+def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path) -> None:
+    git(repo, "update-ref", "refs/placet/ckpt/aaaaaaaa-1", "main")
+    mission(vault, repo, "[daemon]\ntidy_after_days = 0\n")
+    assert vault.rows("git.tidied")[0]["metadata"]["gone"] == ["refs/placet/ckpt/aaaaaaaa-1"]
+    assert git(repo, "for-each-ref", "refs/placet") == ""
+
+
 def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     state = vault_state(vault.root, vault.env)
@@ -549,7 +579,7 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     said = vault.click("doctor", "--fix", check=False).stderr
     assert "its work is kept at refs/placet/left/deadbeef-1" in said
     assert "it had no work in it" in said
-    assert "strange belongs to no repository" in said
+    assert "strange is left as it is: it belongs to no repository" in said
     assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0

@@ -1018,6 +1018,24 @@ def restore(wt: Worktree, kept: str) -> None:
         _git(place, "read-tree", "--reset", wt.ref)
 
 
+def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
+    """Return placet's own references in a repository: name, commit, and when that was made."""
+    _, out = _git(_at(repo), "for-each-ref", "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00", "refs/placet")
+    rows = [item.lstrip("\n") for item in _items(out)]
+    return [(name, sha, datetime.fromtimestamp(int(at), UTC))
+            for name, sha, at in zip(rows[0::3], rows[1::3], rows[2::3], strict=True) if at]
+
+
+def let_go(repo: Repo, ref: str, sha: str) -> bool:
+    """Delete one of placet's own references, which is at `sha`, if a branch has all that it keeps; say whether it did."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    if not contained_in(repo, sha):
+        return False
+    _git(_at(repo), "update-ref", "-d", ref, sha)
+    return True
+
+
 def delete_ref(repo: Repo, ref: str) -> None:
     """Delete one of placet's own references; nothing where it is gone already."""
     if not ref.startswith("refs/placet/"):

@@ -64,6 +64,7 @@ class Action(StrEnum):
     GIT_INITIALIZED = "git.initialized"
     GIT_BRANCH_CREATED = "git.branch_created"
     GIT_COMMITTED = "git.committed"
+    GIT_TIDIED = "git.tidied"
     GIT_ROLLED_BACK = "git.rolled_back"
     MISSION_ADOPTED = "mission.adopted"
     REPORT_WRITTEN = "report.written"

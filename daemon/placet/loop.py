@@ -55,7 +55,7 @@ from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
 from placet.core.settle import Looks, look
 from placet.core.talk import Usage
-from placet.dialogue import Interrupted, Postponed, Record
+from placet.dialogue import Interrupted, Postponed, Record, Why
 from placet.executor import Mission, broken, resumption
 from placet.journal import (
     AcquireLease,
@@ -673,7 +673,8 @@ class Loop:
                 back = _Back(job, None, postponed)
             except Exception as error:
                 back = _Back(job, PlanningFailed(job.generation, f"placet made a mistake: {error!r}", "InternalError")
-                             if job.planning else None, None if job.planning else Postponed(repr(error), 60, blocked=False))
+                             if job.planning else None,
+                             None if job.planning else Postponed(f"placet made a mistake: {error!r}", 60, Why.MISTAKE))
             self.back.put(back)
             self.ring()
 
@@ -832,7 +833,7 @@ _ODD = {
 
 def _waiting(postponed: Postponed) -> str:
     reason = postponed.reason.rstrip(".")
-    if postponed.blocked:
+    if postponed.why is Why.BLOCKED:
         return f"waiting for somebody to mend the model: {reason}. It is tried again every minute."
     return f"waiting for the model: {reason}. It is tried again in {postponed.after_s:.0f} s."
 

@@ -46,7 +46,7 @@ def test_a_daemon_killed_where_it_hurt_before_goes_on(tmp_path: Path, place: str
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 def test_killed_at_every_failpoint(tmp_path: Path) -> None:
-    found = run(tmp_path, "failpoints", 1, parts=PARTS)
+    found = run(tmp_path, "failpoints", 1, "", parts=PARTS)
     assert found["bad"] == []
     assert found["killed"] == found["points"] >= 100
 

@@ -26,6 +26,7 @@ from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.secrets import MIN_LITERAL, environment_secrets
 from placet.core.talk import Model, ModelError
+from placet.events import Broadcast, places
 from placet.executor import carry_out
 from placet.journal import AddActivity, Journal, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
@@ -141,8 +142,9 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         folder.sweep_temporaries()
         if not folder.has_marker():
             folder.create_marker(os.urandom(16).hex())
+        events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                                              on_trouble=say))
+                                              on_trouble=say, on_rows=events.publish))
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun. Cases are taken up again from "
                 "the vault's notes.")

@@ -498,6 +498,42 @@ def journal_path(outer: str | None, vault: str | None) -> None:
     click.echo(vault_state(_vault(vault or outer), os.environ).journal)
 
 
+@main.group(invoke_without_command=True)
+@vault_option
+@click.pass_context
+@_boundary
+def events(context: click.Context, vault: str | None) -> None:
+    """Print what the daemon does as it happens, a line of JSON each, until it stops."""
+    context.obj = vault
+    if context.invoked_subcommand is not None:
+        return
+    from placet.desk import live_events
+
+    for line in live_events(_vault(vault), os.environ):
+        click.echo(line)
+    _say("the daemon has stopped")
+
+
+@events.command("path")
+@vault_option
+@click.pass_obj
+@_boundary
+def events_path(outer: str | None, vault: str | None) -> None:
+    """Print where the socket is that sends these lines to any client of yours."""
+    from placet.desk import events_path as run
+
+    click.echo(run(_vault(vault or outer), os.environ))
+
+
+@events.command("schema")
+@_boundary
+def events_schema() -> None:
+    """Print the JSON Schema of a line."""
+    from placet.events import EVENT
+
+    click.echo(json.dumps(EVENT.json_schema(), indent=2))
+
+
 @main.command()
 @click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")

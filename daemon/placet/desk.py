@@ -23,6 +23,7 @@ from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.core.plan import with_comment
 from placet.core.request import title_of
 from placet.core.talk import ModelError
+from placet.events import listen, places
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
 from placet.models import ModelSettings, open_model
@@ -272,7 +273,8 @@ def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limi
     with open_reader(path) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
         rows: Sequence[CommittedActivity] = reader.activity(trace, limit=limit, newest=True)
-    last = 0
+        newest = reader.activity(limit=1, newest=True)
+    last = newest[0].id if newest else 0
     while True:
         for row in rows:
             last = row.id
@@ -282,6 +284,18 @@ def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limi
         time.sleep(FOLLOW_STEP_S)
         with open_reader(path) as reader:
             rows = reader.activity(trace, after_id=last)
+
+
+def live_events(vault: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """Give what the daemon's socket sends, a line of JSON each, until the daemon stops."""
+    for line in listen(places(vault_state(vault, env).folder, env)):
+        yield line.decode().rstrip("\n")
+
+
+def events_path(vault: Path, env: Mapping[str, str]) -> Path:
+    """Return where a client finds the daemon's socket; where there is none now, where it will be."""
+    found = places(vault_state(vault, env).folder, env)
+    return next((path for path in found if path.exists()), found[0])
 
 
 def journal_sql(vault: Path, env: Mapping[str, str], sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import assert_never
 
 from placet.aftermath import Looked, Open, look_at_branches
 from placet.briefing import agents
@@ -25,7 +24,6 @@ from placet.core.case import (
     CASE_JSON,
     COMMAND_JSON,
     PLAN_STAMPS,
-    REQUEST_STAMPS,
     WORKING,
     Case,
     Complexity,
@@ -35,28 +33,25 @@ from placet.core.case import (
     Gesture,
     Kind,
     MissionEnded,
-    Move,
     NoteSeen,
     PlanningFailed,
-    Publish,
-    Rewrite,
-    Stamp,
     Started,
     State,
 )
 from placet.core.decide import adopt_plan, decide, open_case, settle_branch
 from placet.core.lease import Owner
 from placet.core.mission import Ended
-from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, side_note_name, trace_id
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, trace_id
+from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
 from placet.core.price import cost_usd
-from placet.core.request import MAX_REQUEST_BYTES, RequestProblems, read_request
+from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
 from placet.core.settle import Looks, look
 from placet.core.talk import Usage
 from placet.dialogue import Interrupted, Postponed, Record, Why
 from placet.executor import Mission, broken, resumption
+from placet.explain import put, side_note, side_of, take_away
 from placet.journal import (
     AcquireLease,
     AddActivity,
@@ -75,11 +70,12 @@ from placet.journal import (
     RenewLease,
     Write,
 )
+from placet.perform import Desk, perform
 from placet.planner import Assignment
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
 from placet.tools import PLANNABLE
-from placet.vault import AlreadyThere, Changed, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
+from placet.vault import AlreadyThere, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 from placet.vault import Kind as FileKind
 from placet.watch import Mode
 from placet.workshop import Ports
@@ -90,7 +86,12 @@ HEARTBEAT_S = 5.0
 BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 MAX_BACKOFF_S = 60.0
-RETRIES_OF_A_STAMP = 5
+SLICE_S = 1.0
+"""How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
+TAKE_UP_AT_ONCE = 100
+"""New requests that share one durable commit."""
+DONE_AT_ONCE_S = 0.05
+"""How long commands that were performed wait for others, to be marked as done in one commit."""
 CANCEL_S = 2.0
 """How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
 
@@ -156,6 +157,7 @@ class Loop:
     back: queue.SimpleQueue[_Back] = field(default_factory=queue.SimpleQueue)
     not_before: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
+    to_read: set[str] = field(default_factory=set)
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
     looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
@@ -191,7 +193,7 @@ class Loop:
         verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
                        expected=expected, unlisted=[p.path for p in scan.problems])
         self.looks = verdict.looks
-        self._read(scan.found, verdict.fresh)
+        self._read(scan.found, verdict.fresh, verdict.settled)
         for path in (self.notes.keys() | self.odd.keys()) - scan.found.keys():
             if path in verdict.gone or path not in verdict.looks.missing:
                 self.notes.pop(path, None)
@@ -234,31 +236,40 @@ class Loop:
 
     # --- gathering ------------------------------------------------------------------------------------------
 
-    def _read(self, found: Mapping[str, Found], fresh: frozenset[str]) -> None:
+    def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str]) -> None:
+        """Read the notes that are new or changed, people's decisions before requests, for as long as a slice of the tick."""
         for path in fresh:
-            self.dirty = True
             self.notes.pop(path, None)
             self.odd.pop(path, None)
-            thing = found[path]
-            if thing.kind is not FileKind.FILE:
-                self.odd[path] = _ODD[thing.kind]
-                continue
-            if any("\udc80" <= c <= "\udcff" for c in path):
-                self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
-                continue
-            if (original := conflict_of(PurePosixPath(path).name)) is not None:
-                self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                                  "nothing. Compare the two, put what you want to keep into one, and delete the other.")
-                continue
-            try:
-                raw, _ = self.vault.read(path)
-                self.notes[path] = look_at(path, raw, self.vault.owner(path))
-            except (Gone, NotSettled):
-                continue  # the next look sees what became of it
-            except TooLarge:
-                self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
-            except (NotAFile, VaultTrouble) as error:
-                self.odd[path] = f"This file cannot be read: {error}"
+        self.to_read = (self.to_read | fresh) & settled
+        until = self.ports.clock.monotonic() + SLICE_S
+        for path in sorted(self.to_read, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)):
+            self.dirty = True
+            self.to_read.discard(path)
+            self._read_one(path, found[path])
+            if self.ports.clock.monotonic() > until:
+                break
+
+    def _read_one(self, path: str, thing: Found) -> None:
+        if thing.kind is not FileKind.FILE:
+            self.odd[path] = _ODD[thing.kind]
+            return
+        if any("\udc80" <= c <= "\udcff" for c in path):
+            self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
+            return
+        if (original := conflict_of(PurePosixPath(path).name)) is not None:
+            self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
+                              "nothing. Compare the two, put what you want to keep into one, and delete the other.")
+            return
+        try:
+            raw, _ = self.vault.read(path)
+            self.notes[path] = look_at(path, raw, self.vault.owner(path))
+        except (Gone, NotSettled):
+            pass  # the next look sees what became of it
+        except TooLarge:
+            self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
+        except (NotAFile, VaultTrouble) as error:
+            self.odd[path] = f"This file cannot be read: {error}"
 
     def _difference(self, copy: str) -> str:
         """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
@@ -293,24 +304,28 @@ class Loop:
             if case.state in _EXPECTING and trace not in busy and trace not in found.of_case \
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
+        taken = {case.request_id for case in self.cases.values()}
         for note in (n for n in found.orphans if n.path not in unread):
             if note.trace_id in self.cases:
                 continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
-            if note.meta.get("request_id") and not any(c.request_id == note.meta["request_id"] for c in self.cases.values()):
+            named = str(note.meta.get("request_id") or "")
+            if named and named not in taken:
+                taken.add(named)
                 self._record(adopt_plan(note, self.ports.clock.now()))
             else:
                 notices[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
-        for note in (n for n in found.new if n.path not in unread):
-            problems = self._take_up(note)
-            if problems:
-                notices[note.path] = problems
+        notices |= self._take_up([n for n in found.new if n.path not in unread], taken)
         for path, why in self.odd.items():
             notices[path] = why + self._difference(path)
+        self._add_notices_of_cases(notices)
+        self._explain(notices, side_notes, unread | unsure)
+
+    def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
+        """Add what is to be said beside notes that can be used: a planning that failed, an edit in vain, what work waits for."""
         for case in self.cases.values():
             if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
                                                       "try again.")
-        for case in self.cases.values():
             if case.state is State.RUNNING and case.reported_edit and (plan := self.notes.get(case.plan_path)) is not None \
                     and plan.digest == case.reported_edit:
                 approved = self._text(case.approved_digest).decode(errors="replace")
@@ -319,7 +334,6 @@ class Loop:
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
                 notices.setdefault(path, _waiting(postponed))
-        self._explain(notices, side_notes, unread | unsure)
 
     def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""
@@ -352,24 +366,46 @@ class Loop:
         known = cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted") is not None
         return money_problem(limits, model.name, price_known=known) or ""
 
-    def _take_up(self, note: NoteSeen) -> str:
-        """Open a case for a new request; return its problems, empty if it has none."""
+    def _take_up(self, new: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
+        """Open cases for new requests, as many as a slice of the tick lets; return the problems of those that have some.
+
+        `taken` are the request ids that are in use; the new ones are added.
+        """
+        problems: dict[str, str] = {}
+        opened: dict[str, Decision] = {}
+        until = self.ports.clock.monotonic() + SLICE_S
+        for note in new:
+            request = self._request_of(note)
+            if isinstance(request, str):
+                problems[note.path] = request
+                continue
+            name = PurePosixPath(note.path).name
+            trace, ordinal = note.trace_id, 0
+            while not trace or trace in self.cases or trace in opened:
+                trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
+            named = request_id(name, taken)
+            taken.add(named)
+            opened[trace] = open_case(note, request, trace, named, self.ports.clock.now())
+            if len(opened) == TAKE_UP_AT_ONCE:
+                self._record(*opened.values())
+                opened.clear()
+                if self.ports.clock.monotonic() > until:
+                    break  # recording made the loop dirty: the next tick goes on
+        self._record(*opened.values())
+        return problems
+
+    def _request_of(self, note: NoteSeen) -> Request | str:
+        """Return the request that a note is, or what is wrong with it."""
         config = self.ports.config
-        parsed = read_note(note.raw)
         try:
-            request = read_request(note.path, parsed, agents(self.ports.vault), config.portals, config.vault.default_agent)
+            request = read_request(note.path, read_note(note.raw), agents(self.ports.vault), config.portals,
+                                   config.vault.default_agent)
             stamp(note.raw, {"status": "planning", "trace_id": "0" * 8}, kind_if_none=Frontmatter(config.vault.frontmatter))
         except RequestProblems as found:
             return "\n".join(found.problems)
         except UnsafeEdit as error:
             return str(error)
-        taken = {case.request_id for case in self.cases.values()}
-        name = PurePosixPath(note.path).name
-        trace, ordinal = note.trace_id, 0
-        while not trace or trace in self.cases:
-            trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
-        self._record(open_case(note, request, trace, request_id(name, taken), self.ports.clock.now()))
-        return ""
+        return request
 
     def _acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
@@ -384,7 +420,7 @@ class Loop:
         if decision is None:
             return None
         job = self.jobs.get(case.trace_id)
-        committed = self._record(decision, *writes)
+        committed = self._record(decision, writes=writes)
         if job is not None:
             if decision.case.generation != job.generation:
                 job.cancel.set()
@@ -393,25 +429,30 @@ class Loop:
                 job.cancel.set()
         return committed
 
-    def _record(self, decision: Decision, *writes: Write) -> Committed:
-        """Write a decision down in one transaction; only then does it exist."""
-        case = decision.case
-        batch: list[Write] = [
-            *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
-            PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
-            *(AddActivity(row) for row in decision.rows),
-            *(Enqueue(case.trace_id, COMMAND_JSON.dump_json(command).decode()) for command in decision.commands),
-            *writes,
-        ]
-        committed = self.ports.journal.commit(batch, durable=bool(decision.commands))
-        before = self.cases.get(case.trace_id)
-        self.cases[case.trace_id] = replace(case, version=case.version + 1)
-        self.commands += [PendingCommand(number, case.trace_id, COMMAND_JSON.dump_json(command).decode(), 0, "", "")
-                          for number, command in zip(committed.outbox, decision.commands, strict=True)]
-        self.not_before.pop(case.trace_id, None)
-        self.dirty = True
-        if before is not None and before.state is not case.state:
-            self.tell(case)
+    def _record(self, *decisions: Decision, writes: Iterable[Write] = ()) -> Committed:
+        """Write decisions down in one transaction; only then do they exist."""
+        batch = list(writes)
+        commands = [(decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
+                    for decision in decisions for command in decision.commands]
+        for decision in decisions:
+            case = decision.case
+            batch += [
+                *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
+                PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
+                *(AddActivity(row) for row in decision.rows),
+            ]
+        batch += [Enqueue(trace, command) for trace, command in commands]
+        committed = self.ports.journal.commit(batch, durable=bool(commands))
+        self.commands += [PendingCommand(number, trace, command, 0, "", "")
+                          for number, (trace, command) in zip(committed.outbox, commands, strict=True)]
+        for decision in decisions:
+            case = decision.case
+            before = self.cases.get(case.trace_id)
+            self.cases[case.trace_id] = replace(case, version=case.version + 1)
+            self.not_before.pop(case.trace_id, None)
+            self.dirty = True
+            if before is not None and before.state is not case.state:
+                self.tell(self.cases[case.trace_id])
         return committed
 
     # --- explaining -----------------------------------------------------------------------------------------
@@ -421,13 +462,19 @@ class Loop:
 
         What was said of the notes `unsure`, which cannot be judged yet, stays as it is.
         """
-        wanted = {_side_of(path): (path, why) for path, why in notices.items()}
-        for side in sorted(side_notes.keys() - wanted.keys() - {_side_of(path) for path in unsure}):
-            self._remove_side_note(side)
-        for side, (path, why) in wanted.items():
-            text = _side_note(path, why)
+        wanted = {side_of(path): (path, why) for path, why in notices.items()}
+        known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
+        for side in sorted(side_notes.keys() - wanted.keys() - {side_of(path) for path in unsure}):
             try:
-                self._put_side_note(side, text)
+                take_away(self.vault, side)
+            except Stale:
+                self.dirty = True  # somebody is at it: the next look decides again
+            except (NotAFile, TooLarge, VaultTrouble) as error:
+                self.say(f"cannot take {side} away: {error}")
+        for side, (path, why) in wanted.items():
+            text = side_note(path, why)
+            try:
+                put(self.vault, side, text)
             except Stale:
                 self.dirty = True  # somebody is at it: the next look decides again
                 continue
@@ -436,29 +483,12 @@ class Loop:
                 continue
             mark = sha256(text).hexdigest()
             if self.seen.get(show(path)) != mark:
-                self._journal_notice(path, why, mark)
+                self._journal_notice(path, why, mark, known=path in known)
         for path in sorted(self.seen.keys() - {show(path) for path in notices.keys() | unsure}):
             self.ports.journal.commit([DropSeen(path)])
             del self.seen[path]
 
-    def _put_side_note(self, side: str, text: bytes) -> None:
-        try:
-            self.vault.publish(side, text)
-        except AlreadyThere:
-            raw, _ = self.vault.read(side)
-            self.vault.replace(side, sha256(raw).hexdigest(), text)
-
-    def _remove_side_note(self, side: str) -> None:
-        try:
-            raw, _ = self.vault.read(side)
-            self.vault.remove(side, sha256(raw).hexdigest())
-        except (Gone, NotSettled, Changed):
-            self.dirty = True  # somebody is at it: the next look decides again
-        except (NotAFile, TooLarge, VaultTrouble) as error:
-            self.say(f"cannot take {side} away: {error}")
-
-    def _journal_notice(self, path: str, why: str, mark: str) -> None:
-        known = any(path in (case.request_path, case.plan_path) for case in self.cases.values())
+    def _journal_notice(self, path: str, why: str, mark: str, *, known: bool) -> None:
         action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
         note = self.notes.get(path)
         row = Activity(self.ports.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
@@ -469,24 +499,39 @@ class Loop:
     # --- performing -----------------------------------------------------------------------------------------
 
     def _perform(self) -> None:
-        """Perform the commands that are due, in order; one that fails holds back the later ones of its case."""
-        now = self.ports.clock.monotonic()
+        """Perform the commands that are due, in order, for as long as a slice of the tick.
+
+        One that fails holds back the later ones of its case.
+        """
+        clock = self.ports.clock
+        now = clock.monotonic()
+        desk = Desk(self.vault, self._text, Frontmatter(self.ports.config.vault.frontmatter))
         held: set[str] = set()
         left: list[PendingCommand] = []
-        for pending in self.commands:
+        done: list[Write] = []
+        marked_at = now
+        for number, pending in enumerate(self.commands):
+            if clock.monotonic() > now + SLICE_S:
+                left += self.commands[number:]
+                break
             if pending.trace_id in held or self.retry_at.get(pending.id, now) > now:
                 held.add(pending.trace_id)
                 left.append(pending)
                 continue
             try:
-                self._do(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id])
+                perform(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id], desk)
             except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
                 held.add(pending.trace_id)
                 left.append(self._put_off(pending, error))
                 continue
-            self.ports.journal.commit([MarkDone(pending.id)])
+            done.append(MarkDone(pending.id))
             self.retry_at.pop(pending.id, None)
             self.dirty = True
+            if clock.monotonic() > marked_at + DONE_AT_ONCE_S:
+                self.ports.journal.commit(done)
+                done, marked_at = [], clock.monotonic()
+        if done:
+            self.ports.journal.commit(done)
         self.commands = left
 
     def _put_off(self, pending: PendingCommand, error: Exception) -> PendingCommand:
@@ -497,78 +542,6 @@ class Loop:
             self.say(text)
         self.ports.journal.commit([MarkFailed(pending.id, text)])
         return replace(pending, attempts=pending.attempts + 1, error=text)
-
-    def _do(self, command: Stamp | Publish | Rewrite | Move, case: Case) -> None:
-        """Perform one command; doing it again changes nothing."""
-        match command:
-            case Stamp():
-                self._stamp(command)
-            case Publish():
-                self._publish(command.path, self._text(command.text), case)
-            case Rewrite():
-                self._rewrite(command, case)
-            case Move():
-                self._move(command, case)
-            case _:
-                assert_never(command)
-
-    def _stamp(self, command: Stamp) -> None:
-        for _ in range(RETRIES_OF_A_STAMP):
-            try:
-                raw, _ = self.vault.read(command.path)
-                after = stamp(raw, command.changes, kind_if_none=Frontmatter(self.ports.config.vault.frontmatter))
-                if after != raw:
-                    self.vault.replace(command.path, sha256(raw).hexdigest(), after)
-            except Gone:
-                return  # taken away meanwhile: the next look sees it
-            except UnsafeEdit:
-                return  # made unreadable meanwhile: the next look explains it beside the note
-            except (Changed, NotSettled):
-                continue
-            return
-        raise Changed(command.path)
-
-    def _publish(self, path: str, text: bytes, case: Case) -> None:
-        for place in _places(path, case):
-            try:
-                self.vault.publish(place, text)
-            except AlreadyThere:
-                continue
-            return
-        raise Changed(path)
-
-    def _rewrite(self, command: Rewrite, case: Case) -> None:
-        text = self._text(command.text)
-        try:
-            raw, _ = self.vault.read(command.path)
-        except Gone:
-            if command.keep:
-                self.vault.publish(command.path, text)
-            return
-        if raw == text:
-            return
-        if digest(raw, PLAN_STAMPS) == command.expected:
-            self.vault.replace(command.path, sha256(raw).hexdigest(), text)
-        elif command.keep:
-            self._move(Move(command.path, command.keep), case)
-            self.vault.publish(command.path, text)
-
-    def _move(self, command: Move, case: Case) -> None:
-        try:
-            raw, _ = self.vault.read(command.src)
-        except Gone:
-            return
-        if command.digest and digest(raw, REQUEST_STAMPS) != command.digest:
-            return  # edited meanwhile: it stays, and the next look takes the edit up
-        for place in _places(command.dst, case):
-            try:
-                self.vault.move(command.src, place, sha256(raw).hexdigest())
-            except AlreadyThere:
-                continue
-            except Gone:
-                return
-            return
-        raise Changed(command.dst)
 
     def _text(self, name: str) -> bytes:
         with self.ports.journal.read() as reader:
@@ -836,25 +809,3 @@ def _waiting(postponed: Postponed) -> str:
     if postponed.why is Why.BLOCKED:
         return f"waiting for somebody to mend the model: {reason}. It is tried again every minute."
     return f"waiting for the model: {reason}. It is tried again in {postponed.after_s:.0f} s."
-
-
-def _places(path: str, case: Case) -> Iterable[str]:
-    """Give the place for a note, and others where that one is taken by something else."""
-    stem, suffix = path.removesuffix(".md"), ".md"
-    yield path
-    yield f"{stem}-{case.trace8}{suffix}"
-    for number in range(2, 1000):
-        yield f"{stem}-{case.trace8}-{number}{suffix}"
-
-
-def _side_of(path: str) -> str:
-    place = PurePosixPath(path)
-    return f"{place.parent}/{side_note_name(place.name)}"
-
-
-def _side_note(path: str, why: str) -> bytes:
-    name = show(PurePosixPath(path).name)
-    words, callout, rest = why.partition("\n> [!")
-    parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
-             f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
-    return "\n\n".join(part for part in parts if part).encode()

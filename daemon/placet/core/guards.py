@@ -105,6 +105,7 @@ class Pattern(StrEnum):
     REPETITION = "repetition"
     ALTERNATION = "alternation"
     FAILING = "failing"
+    REFUSED = "refused"
     TALK = "talk"
     STALL = "stall"
 
@@ -325,6 +326,7 @@ _ADVICE = {
     Pattern.REPETITION: "Use what you were given, do something else, or {out}.",
     Pattern.ALTERNATION: "Do something else, or {out}.",
     Pattern.FAILING: "Read what the error says, and do it another way, or {out}.",
+    Pattern.REFUSED: "Keep to what the approved scope allows, or {out}.",
     Pattern.TALK: "Text reaches nobody. Call a tool and go on, or {out}.",
     Pattern.STALL: "Go on with the plan in your next turn, or call `finish` if it is done, or `give_up` if it cannot be done.",
 }
@@ -373,7 +375,8 @@ def _call_sights(history: History, newest: StepRecord, settings: GuardSettings) 
                      f"two calls alternated for {alternating} calls: {before.call}, {last.call}")
     count, worst = max(((_failures(history, seen), seen) for seen in newest.calls), key=lambda pair: pair[0])
     if count >= settings.same_call_failing:
-        yield _Sight(Pattern.FAILING, count, settings.same_call_failing, f"{worst.call} failed {count} times")
+        pattern, what = (Pattern.REFUSED, "was refused") if worst.refused else (Pattern.FAILING, "failed")
+        yield _Sight(pattern, count, settings.same_call_failing, f"{worst.call} {what} {count} times")
 
 
 def _in_a_row(steps: Sequence[StepRecord], reason: StopReason) -> int:
@@ -463,6 +466,8 @@ def _stop(pattern: Pattern, detail: str) -> Stop:
             return RepetitionError(detail)
         case Pattern.FAILING:
             return Stop(End.TOOL_ERROR, detail, error_type="ToolExecutionError")
+        case Pattern.REFUSED:
+            return Stop(End.SCOPE, detail, error_type="ScopeError")
         case Pattern.STALL:
             return Stop(End.STALL, detail, error_type="StallError")
         case Pattern.TALK:

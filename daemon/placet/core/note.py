@@ -20,7 +20,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, assert_never
 
 import yaml
 
@@ -224,21 +226,38 @@ def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> _Parts:
                if closed is None else f"The frontmatter is longer than {MAX_BLOCK} characters.")
         return replace(bare, problem=why)
     block = rest[block_start : closed.start()]
-    parts = _Parts(kind, rest[closed.end() :], bom + rest[:block_start], block, closed.group())
+    read = _read_block(kind, block)
+    if read is None:
+        return bare
+    return _Parts(kind, rest[closed.end() :], bom + rest[:block_start], block, closed.group(), read.meta, read.layout,
+                  read.problem)
+
+
+class _Block(NamedTuple):
+    """What a block says; `layout` is empty where `problem` is not."""
+
+    meta: Mapping[str, Any]
+    layout: _Layout
+    problem: str
+
+
+@lru_cache(maxsize=32)
+def _read_block(kind: Frontmatter, block: str) -> _Block | None:
+    """Read a block; None where it is no frontmatter at all. Kept, because one look at a note reads it several times."""
     try:
         meta = _yaml_meta(block) if kind is Frontmatter.YAML else _toml_meta(block)
     except _BlockError as error:
         if error.broken and not any(_LOOKS_LIKE_A_KEY[kind].match(line) for line in _lines(block)):
-            return bare
-        return replace(parts, problem=str(error))
+            return None
+        return _Block({}, _Layout(), str(error))
     if meta is None:
-        return bare
-    parts = replace(parts, meta=meta)
+        return None
+    kept = MappingProxyType(meta)  # it is shared
     try:
         layout = _yaml_layout(block) if kind is Frontmatter.YAML else _toml_layout(block)
     except _BlockError as error:
-        return replace(parts, problem=str(error))
-    return replace(parts, layout=layout)
+        return _Block(kept, _Layout(), str(error))
+    return _Block(kept, layout, "")
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -1,0 +1,39 @@
+"""The notes beside people's notes, which say why placet cannot use them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from placet.core.names import show, side_note_name
+from placet.vault import AlreadyThere, Vault
+
+
+def side_of(path: str) -> str:
+    """Return where the explanation of the note at `path` lies."""
+    place = PurePosixPath(path)
+    return f"{place.parent}/{side_note_name(place.name)}"
+
+
+def side_note(path: str, why: str) -> bytes:
+    """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own."""
+    name = show(PurePosixPath(path).name)
+    words, callout, rest = why.partition("\n> [!")
+    parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
+             f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
+    return "\n\n".join(part for part in parts if part).encode()
+
+
+def put(vault: Vault, side: str, text: bytes) -> None:
+    """Make the explanation at `side` say `text`. Raises what the vault raises."""
+    try:
+        vault.publish(side, text)
+    except AlreadyThere:
+        raw, _ = vault.read(side)
+        vault.replace(side, sha256(raw).hexdigest(), text)
+
+
+def take_away(vault: Vault, side: str) -> None:
+    """Delete the explanation at `side`. Raises what the vault raises."""
+    raw, _ = vault.read(side)
+    vault.remove(side, sha256(raw).hexdigest())

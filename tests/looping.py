@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from placet.app import _model_opener, _reloader, own_secrets, prices
 from placet.clock import Clock
@@ -15,7 +16,8 @@ from placet.config import load
 from placet.core.case import Case
 from placet.core.lease import Owner
 from placet.core.retry import RetryPolicy
-from placet.core.talk import Ask, Model, Reply
+from placet.core.talk import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
+from placet.core.waiting import Hold
 from placet.executor import carry_out
 from placet.journal import Journal
 from placet.loop import Loop, Tick
@@ -25,7 +27,7 @@ from placet.state import vault_state
 from placet.vault import Vault
 from placet.watch import Mode
 from placet.workshop import Ports
-from vaultkit import TestVault
+from vaultkit import PLAN, TestVault
 
 TICKS = 400
 
@@ -73,6 +75,22 @@ class Fake:
         return self.answer(ask)
 
 
+def says(*calls: tuple[str, Mapping[str, Any]], text: str = "", usage: Usage | None = None) -> Reply:
+    """A reply with these calls."""
+    blocks: list[Any] = [text_block(text)] if text else []
+    blocks += [{"type": "tool_use", "id": f"call_{n}", "name": name, "input": dict(given)} for n, (name, given) in enumerate(calls)]
+    return Reply(Turn("assistant", tuple(blocks)), StopReason.TOOL_USE if calls else StopReason.END_TURN, usage or Usage(), "test")
+
+
+def greeter(ask: Ask) -> Reply:
+    """Plan PLAN, and carry it out in two turns."""
+    if ask.purpose is not Purpose.EXECUTE:
+        return says(("submit_plan", PLAN))
+    if sum(turn.role == "assistant" for turn in ask.turns) == 0:
+        return says(("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}))
+    return says(("finish", {"summary": "Done."}))
+
+
 @dataclass
 class Running:
     """A loop with its vault, and what it said and told."""
@@ -80,7 +98,7 @@ class Running:
     vault: TestVault
     loop: Loop
     said: list[str]
-    told: list[Case]
+    told: list[Case | Hold]
     step_s: float
 
     def settle(self, ticks: int = TICKS) -> Tick:
@@ -91,7 +109,8 @@ class Running:
             for job in list(self.loop.jobs.values()):
                 if job.thread is not None:
                     job.thread.join(30)
-            if tick.idle or (tick.waiting and not self.loop.jobs and not self.loop.dirty and self.loop.back.empty()):
+            at_rest = not self.loop.jobs and not self.loop.dirty and self.loop.back.empty() and tick.again_in_s >= 1
+            if tick.idle or (tick.waiting and at_rest):
                 return tick
             clock.sleep(self.step_s)
         raise AssertionError(f"it did not come to rest: {self.vault.actions()[-20:]}")
@@ -102,7 +121,7 @@ def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time:
             env: Mapping[str, str] | None = None, retry: RetryPolicy | None = None) -> Iterator[Running]:
     """A loop on a vault, as `app.daemon` builds it."""
     said: list[str] = []
-    told: list[Case] = []
+    told: list[Case | Hold] = []
     environ = env or {}
     config = load(vault.root)
     clock = time.clock if time is not None else Clock()

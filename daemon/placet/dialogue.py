@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from enum import StrEnum
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -41,6 +40,7 @@ from placet.core.talk import (
     text_block,
     user_turn,
 )
+from placet.core.waiting import Why
 from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Outcome, Tool, Workplace
@@ -49,16 +49,6 @@ from placet.tools.present import Results, redacted
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """The daemon is stopping: the work stays as it is recorded and goes on at the next start."""
-
-
-class Why(StrEnum):
-    """Why work that asks a model has to wait; the journal names it."""
-
-    UNREACHABLE = "unreachable"  # the network, an overload: this work tries again later
-    ASKED_TO_WAIT = "asked_to_wait"  # the server said how long: not even a restart tries earlier
-    BLOCKED = "blocked"  # a person has to mend something (a key, credit, a model's name): no work asks the model
-    DAY = "day"  # what the vault may use today is used up: no work asks the model
-    MISTAKE = "mistake"  # placet's own
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is

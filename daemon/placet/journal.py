@@ -1065,6 +1065,15 @@ class Reader:
             f"WHERE action_type IN ({marks}) AND trace_id = ? ORDER BY id DESC LIMIT 1", (*actions, trace_id)).fetchone()
         return CommittedActivity(*row) if row else None
 
+    def answered_since(self, event_id: int) -> bool:
+        """Whether a model answered after an event."""
+        return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
+            "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1", (event_id,)).fetchone() is not None
+
+    def last_id(self) -> int:
+        """The newest event's id, 0 before the first."""
+        return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM activity").fetchone()[0])
+
     def meta(self, key: str) -> str | None:
         """One stored value, None if there is none."""
         row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

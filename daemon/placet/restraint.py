@@ -28,9 +28,10 @@ from placet.core.guards import (
 )
 from placet.core.mission import Spent
 from placet.core.talk import Ask, StopReason, ToolUse
+from placet.core.waiting import Why
 from placet.daybook import NAME as TODAY
 from placet.daybook import next_day_in_s
-from placet.dialogue import BLOCKED_RETRY_S, Interrupted, Postponed, Record, Why, target
+from placet.dialogue import BLOCKED_RETRY_S, Interrupted, Postponed, Record, target
 from placet.tools import BY_NAME
 from placet.tools.base import Effect, Outcome
 from placet.workshop import Ports

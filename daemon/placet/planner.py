@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from posixpath import normpath
 from typing import Any
 
 from placet.briefing import guidance, system_prompt
@@ -33,7 +34,7 @@ from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
 from placet.dialogue import Conversation, Interrupted, Record, converse
-from placet.repo import GitError, RepositoryChanged, add_worktree, head, remove_worktree
+from placet.repo import GitError, RepositoryChanged, add_worktree, current_branch, digests_at, head, remove_worktree
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
@@ -76,6 +77,7 @@ class _Desk:
         self.budget_usd = budget_usd
         self.restraint = restraint
         self.refused = 0
+        self.read: set[str] = set()  # files whose text the plan may rest on
 
     def before(self, iteration: int) -> Sequence[str]:
         if self.leaving():
@@ -94,6 +96,8 @@ class _Desk:
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         self.restraint.saw(use, outcome)
+        if use.name == "read_file" and outcome.ok and isinstance(path := use.input.get("path"), str):
+            self.read.add(normpath(path))
         if use.name != "submit_plan" or outcome.ok:
             return
         self.refused += 1
@@ -163,7 +167,10 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
             accepted = _talk(ports, job, record, desk, place)
     finally:
         remove_worktree(tree)
-    return _note(ports, job, accepted, base, desk.restraint.spent)
+    # A revision rests on what the plan before it had read, too.
+    read = desk.read | {path for path, _ in case.based_on}
+    note = _note(ports, job, accepted, base, desk.restraint.spent)
+    return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
 
 def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:

@@ -1196,6 +1196,29 @@ def paths_at(repo: Repo, rev: str) -> list[str]:
     return _items(out)
 
 
+def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return git's digests of these files in a commit, by path; what is no file there is left out."""
+    if not paths:
+        return {}
+    wanted = frozenset(paths)
+    _, out = _git(_at(repo), "ls-tree", "-z", "--full-tree", "--end-of-options", rev, "--", *wanted)
+    rows = (item.split("\t", 1) for item in _items(out))
+    return {path: what.split(" ")[2] for what, path in rows if path in wanted and what.split(" ")[1] == "blob"}
+
+
+def tip_now(repo: Repo, branch: str) -> str:
+    """Return the commit that a branch of the person's is at; HEAD's where it is gone, or none is named.
+
+    Starts no process where git keeps the branch in a file of its own, as it does after each commit.
+    """
+    if branch:
+        with suppress(OSError):
+            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
+            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
+                return line
+    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(
@@ -1228,18 +1251,21 @@ def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     return [] if code == 0 else sorted({path for path in _items(out)[1:] if path})
 
 
-def find_by_trailer(repo: Repo, key: str, value: str, refs: str = "refs/heads/feat*") -> list[str]:
-    """Return the commits below the references `refs` (a glob) whose trailer `key` is `value`, newest first.
+def traced_work(repo: Repo, refs: str = "refs/heads/feat*") -> dict[str, tuple[str, str]]:
+    """Return the work of each trace below the references `refs` (a glob): the commit it starts from ("" for none), its last.
 
     Only the trailer block counts, not a line of the text that looks like one.
     """
     _, out = _git(
-        _at(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)",
-        "--no-notes", "--fixed-strings", f"--grep={key}: {value}", f"--glob={refs}",
-        timeout_s=BULK_TIMEOUT_S,
+        _at(repo), "log", "-z", "--format=%H%x00%P%x00%(trailers:key=Placet-Trace,valueonly,separator=%x01)",
+        "--no-notes", "--fixed-strings", "--grep=Placet-Trace: ", f"--glob={refs}", timeout_s=BULK_TIMEOUT_S,
     )
     rows = out.decode("utf-8", "replace").split("\0")
-    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+    found: dict[str, tuple[str, str]] = {}
+    for sha, parents, values in zip(rows[0::3], rows[1::3], rows[2::3], strict=False):
+        for trace in filter(None, values.split("\x01")):
+            found[trace] = (parents.partition(" ")[0], found[trace][1] if trace in found else sha)
+    return found
 
 
 def references(repo: Repo) -> str:

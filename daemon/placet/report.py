@@ -55,7 +55,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         return MissionEnded(case.generation, Kind.MISSION_COMPLETED, _mission(ended, at), path, facts, branch=ended.branch)
     facts |= {"error_type": ended.error_type, "kept": ended.kept}
     reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
-    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at), path, facts, reason, ended.branch)
+    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at), path, facts, reason, ended.branch, ended.drift)
 
 
 def _mission(ended: Ended, at: Circumstances) -> bytes:
@@ -227,6 +227,7 @@ def _next_steps(ended: Ended, case: Case) -> str:
         End.BUDGET: "Raise `budget_usd` in the request, or ask for less at once.",
         End.MODEL_ERROR: "Look at the model's error above; if it was an outage, nothing has to be changed.",
         End.REPOSITORY: "Put the repository right as the error says.",
+        End.DRIFT: "Look at what changed under the plan, as the error says.",
         End.STOPPED_BY_PERSON: "The mission was stopped on purpose; nothing has to be mended.",
     }.get(ended.end, "Review the error and adjust the request.")
     name = case.request_path or "the request"

@@ -95,6 +95,19 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
+class Drifted:
+    """What changed under a plan while it waited or ran: sentences on it, and what the plan is to be based on from now on.
+
+    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the planning read.
+    """
+
+    why: str
+    paths: tuple[str, ...]
+    tip: str
+    based_on: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What a mission came to. Files and lines are git's word, never the model's.
 
@@ -126,3 +139,26 @@ class Ended:
     repository: str
     pictures: tuple[str, ...] = ()
     after: After | None = None  # where there is a branch to look after
+    drift: Drifted | None = None  # where files changed under the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is left of a mission outside the journal: its report, the commits with its trace, or both.
+
+    `report_path` is empty where there is none: the mission did not end, or its report was deleted. `base` and `tip` are the
+    commits between which its work lies, empty where no branch has any.
+    """
+
+    trace_id: str
+    request_id: str = ""
+    report_path: str = ""
+    ended_at: str = ""
+    completed: bool = False
+    agent: str = ""
+    branch: str = ""
+    portal: str = ""
+    base: str = ""
+    tip: str = ""
+    became: str = ""
+    title: str = ""

@@ -85,6 +85,8 @@ class LimitsTable(_Table):
     tool_calls: int = Field(default=200, ge=1, le=10_000)
     command_timeout_s: float = Field(default=120, gt=0, le=3600)
     output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
+    command_disk_bytes: int = Field(default=4_294_967_296, ge=1_048_576)
+    free_disk_bytes: int = Field(default=268_435_456, ge=1_048_576)
 
 
 class GuardsTable(_Table):

@@ -104,7 +104,8 @@ def workplace(ports: Bounds, repo: Repo, worktree: Path, git_files: Sequence[Pat
     in_vault = repo.path.samefile(ports.vault)
     limits = ports.config.limits
     box = Box(worktree, read_only=tuple(git_files), network=scope.network,
-              limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes))
+              limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
+                            disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
     with ExitStack() as stack:
         root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
         notes = ports.vault / "Knowledge"

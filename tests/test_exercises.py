@@ -47,9 +47,10 @@ def ident(exercise: Exercise) -> str:
 def conversation(exercise: Exercise) -> list[tuple[str, list[dict[str, object]]]]:
     path = f"{exercise.name}/work.py"
     tools = ["read_file", "edit_file", "run_command"]
-    command = {"command": "python3", "args": ["-m", "unittest", "discover", "-q", "-s", exercise.name]}
+    # Without -B a mended file of the same size, in the same second, would be taken for the one that was compiled.
+    command = {"command": "python3", "args": ["-B", "-m", "unittest", "discover", "-q", "-s", exercise.name]}
     plan = {**PLAN, "title": f"Mend {exercise.name}", "steps": [{"title": "Mend it", "tools": tools, "done_when": ["tests pass"]}],
-            "scope": {"write": [path], "run": ["python3 -m unittest"]}}
+            "scope": {"write": [path], "run": ["python3 -B -m unittest"]}}
     edits = [("edit_file", {"path": path, "old": old, "new": new}) for old, new in exercise.edits]
     return [("plan", [{"calls": [("read_file", {"path": path})]}, {"calls": [("submit_plan", plan)]}]),
             ("execute", [

@@ -1074,7 +1074,7 @@ def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) 
     def mission(n: int) -> str:
         wt = r.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
         for step in range(2):
-            write(wt.path, {f"f{n}": f"{step}\n", f"new{n}-{step}": "1\n"})
+            write(wt.path, {f"f{n}": f"step {step}\n", f"new{n}-{step}": "1\n"})
             assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
         r.remove_worktree(wt)
         return wt.branch

@@ -45,6 +45,7 @@ from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, tra
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
+from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
 from placet.core.settle import Looks, look
@@ -86,6 +87,10 @@ HEARTBEAT_S = 5.0
 BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 MAX_BACKOFF_S = 60.0
+MAX_ROWS = 10_000
+"""How many rows of a case a report is made from, the last ones."""
+MAX_REPORT_CHARS = 40_000
+"""How much of a Failure Report the next planning reads."""
 SLICE_S = 1.0
 """How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
 TAKE_UP_AT_ONCE = 100
@@ -573,8 +578,17 @@ class Loop:
         request = read_note(self._text(case.request_digest)).body
         current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
-        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, case.failure)
+        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case))
         self._run(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
+
+    def _what_failed(self, case: Case) -> str:
+        """Return what the next plan is told of a failure: the report as it stands in the vault, with what people wrote into it."""
+        if not case.failure or not case.report_path:
+            return case.failure
+        try:
+            return read_note(self.vault.read(case.report_path)[0]).body[:MAX_REPORT_CHARS]
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return case.failure
 
     def _start_mission(self, case: Case) -> None:
         raw = self._text(case.approved_digest)
@@ -631,10 +645,13 @@ class Loop:
     def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
         ports = self.ports
         moment = ports.clock.wall()
+        with ports.journal.read() as reader:
+            rows = of_last_mission(reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True))
+            costs = reader.costs(mission.complexity.value)
         return outcome_of(ended, Circumstances(
             mission.case, mission.plan, mission.complexity, ports.config.model.name, ports.config.model.provider,
             ports.sandbox.title, moment,
-            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter)))
+            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs)))
 
     def _run(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
         def run() -> None:

@@ -162,6 +162,9 @@ def _pending(d: _Drawer, g: Gesture) -> None:
         d.set(request_path=request.path, request_digest=request.digest)
         d.text(without_keys(request.raw, REQUEST_STAMPS))
     _set_basis(d, g.plan)
+    if note.is_plan:  # the plan itself was put back: what comes is a revision of it, with what the person wrote in it
+        d.set(basis_digest=note.digest)
+        d.text(without_keys(note.raw, PLAN_STAMPS))
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=d.case.request_digest, again=True)
     d.stamp_request(request, "planning")
     if d.case.plan_path and d.case.state is State.PLANNING:

@@ -110,3 +110,4 @@ class Ended:
     repository: str
     pictures: tuple[str, ...] = ()
     after: After | None = None  # where there is a branch to look after
+    kept_commit: str = ""  # what `kept` names

@@ -259,7 +259,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tm
         until(lambda: vault.plan().exists() and "revision: 2" in vault.plan().read_text(), "the revision")
         base = re.search("base_commit: .*", vault.plan().read_text())
         assert base is not None
-        edit(vault.plan(), base[0], f"base_commit: {facts['kept_commit']}")  # as the ready request says
+        edit(vault.plan(), base[0], f"base_commit: {facts['kept_commit']}\nif_changed: proceed")  # as the ready request says
         assert failed(vault, 2)["metadata"]["base"] == facts["kept_commit"]
 
         path = vault.cli("submit", "--file", "-", stdin=request).stdout.strip()

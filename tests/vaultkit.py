@@ -15,6 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from placet.app import daemon
+from placet.setup import init
 
 PATIENCE_S = 40.0
 STEP_S = 0.02
@@ -63,6 +67,16 @@ class TestVault:
         done = self.cli("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
+
+    def here(self) -> list[str]:
+        """Run the daemon in this process until nothing is left to do; return what it said.
+
+        Nobody writes notes meanwhile, so none needs time to settle.
+        """
+        said: list[str] = []
+        with patch("placet.core.settle.SETTLE_S", STEP_S), daemon(self.root, self.env, said.append) as running:
+            running.run_once()
+        return said
 
     def configure(self, text: str) -> None:
         (self.root / "System" / "placet.toml").write_text(text)
@@ -139,8 +153,7 @@ class TestVault:
 def make_vault(folder: Path, **extra: str) -> TestVault:
     vault = TestVault(folder / "vault", folder / "state", dict(extra))
     vault.root.mkdir(parents=True)
-    done = subprocess.run([sys.executable, "-m", "placet", "init", str(vault.root)], env=vault.env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    init(vault.root)
     vault.configure("")
     return vault
 

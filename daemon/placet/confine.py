@@ -31,7 +31,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -170,6 +170,11 @@ def _disguises(names: tuple[str, ...]) -> str:
     return rf"(?:{'|'.join(spellings)})[ .]*(?=[:/\\]|\Z)" if spellings else r"(?!)"
 
 
+@lru_cache
+def _anywhere(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(r"(?:\A|[/\\])" + _disguises(names))
+
+
 @dataclass(frozen=True, slots=True)
 class Denied:
     """Names that no scope can open.
@@ -189,7 +194,7 @@ class Denied:
 
     def hides(self, path: str) -> bool:
         """Return whether `path` (relative, canonical) may be neither read nor written."""
-        return bool(re.search(r"(?:\A|[/\\])" + _disguises(self.anywhere), _fold(path)))
+        return _anywhere(self.anywhere).search(_fold(path)) is not None
 
     def protects(self, path: str) -> bool:
         """Return whether `path` (relative, canonical) may not be written."""
@@ -336,6 +341,50 @@ def _entry(path: str, info: os.stat_result) -> Entry:
     return Entry(path, kind, info.st_size if kind is Kind.FILE else 0)
 
 
+def _canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -> str:
+    """Return what `Root.relative` does, for a root that is spelt so; nothing but the text of `path` counts."""
+    if not path:
+        raise _fault(Fault.BAD_PATH, path, "is empty; '.' is the root folder")
+    if "\0" in path:
+        raise _fault(Fault.BAD_PATH, path, "has a NUL character in it")
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise _fault(Fault.BAD_PATH, path, "has characters that a file name cannot hold") from None
+    if len(raw) > MAX_PATH_BYTES:
+        raise _fault(Fault.BAD_PATH, path, f"is longer than {MAX_PATH_BYTES} bytes")
+    # Escaped bytes that are UTF-8 after all become what they spell, or would slip past the denied names.
+    parts = tuple(p for p in os.fsdecode(raw).split("/") if p not in ("", "."))
+    if ".." in parts:
+        raise _climbing(path, parts)
+    if path.startswith("/"):
+        below = [parts[len(s):] for s in spellings if parts[:len(s)] == s]
+        if not below:
+            raise _fault(Fault.PATH_OUTSIDE, path, "is outside of the root folder; use a relative path")
+        parts = below[0]
+    if parts and parts[0] == "~":
+        raise _fault(Fault.PATH_OUTSIDE, path, "is in a home folder; use a relative path")
+    if len(parts) > MAX_DEPTH:
+        raise _fault(Fault.TOO_DEEP, path, f"has more than {MAX_DEPTH} parts")
+    canonical = "/".join(parts) or "."
+    if denied.hides(canonical):
+        raise _fault(Fault.PATH_DENIED, path, "is protected and can be neither read nor written")
+    return canonical
+
+
+def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
+    """Return the error for a path with `..` in it."""
+    clean: list[str] = []
+    for part in parts:
+        if part != "..":
+            clean.append(part)
+        elif clean and not path.startswith("/"):
+            clean.pop()
+        else:
+            return _fault(Fault.PATH_OUTSIDE, path, "leads out of the root folder")
+    return _fault(Fault.BAD_PATH, path, f"has '..' in it; write {_shown('/'.join(clean) or '.')}")
+
+
 class Root:
     """One folder and the file operations below it. A context manager: it holds a handle of the folder.
 
@@ -361,7 +410,9 @@ class Root:
         self.method = best_method() if method is None else method
         self.max_read_bytes = max_read_bytes
         self.max_write_bytes = max_write_bytes
-        self._spellings = tuple({self.path.parts[1:], self.path.resolve().parts[1:]})
+        spellings = tuple({self.path.parts[1:], self.path.resolve().parts[1:]})
+        # Most paths come twice, to be matched on a scope and to be opened; what a text means never changes.
+        self._canonical = lru_cache(maxsize=64)(partial(_canonical, spellings, denied))
 
     def __enter__(self) -> Self:
         return self
@@ -384,33 +435,7 @@ class Root:
         `..` is refused, even where it would stay inside: what `a/../b` names depends on whether `a` is a
         link. Raises ToolError: bad_path, too_deep, path_outside, path_denied.
         """
-        if not path:
-            raise _fault(Fault.BAD_PATH, path, "is empty; '.' is the root folder")
-        if "\0" in path:
-            raise _fault(Fault.BAD_PATH, path, "has a NUL character in it")
-        try:
-            raw = os.fsencode(path)
-        except UnicodeEncodeError:
-            raise _fault(Fault.BAD_PATH, path, "has characters that a file name cannot hold") from None
-        if len(raw) > MAX_PATH_BYTES:
-            raise _fault(Fault.BAD_PATH, path, f"is longer than {MAX_PATH_BYTES} bytes")
-        # Escaped bytes that are UTF-8 after all become what they spell, or would slip past the denied names.
-        parts = tuple(p for p in os.fsdecode(raw).split("/") if p not in ("", "."))
-        if ".." in parts:
-            raise self._climbing(path, parts)
-        if path.startswith("/"):
-            below = [parts[len(s):] for s in self._spellings if parts[:len(s)] == s]
-            if not below:
-                raise _fault(Fault.PATH_OUTSIDE, path, "is outside of the root folder; use a relative path")
-            parts = below[0]
-        if parts and parts[0] == "~":
-            raise _fault(Fault.PATH_OUTSIDE, path, "is in a home folder; use a relative path")
-        if len(parts) > MAX_DEPTH:
-            raise _fault(Fault.TOO_DEEP, path, f"has more than {MAX_DEPTH} parts")
-        canonical = "/".join(parts) or "."
-        if self.denied.hides(canonical):
-            raise _fault(Fault.PATH_DENIED, path, "is protected and can be neither read nor written")
-        return canonical
+        return self._canonical(path)
 
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
         """Return the whole content of a regular file.
@@ -572,18 +597,6 @@ class Root:
         except OSError as error:
             raise _translated(error, path) from error
 
-    def _climbing(self, path: str, parts: tuple[str, ...]) -> ToolError:
-        """Return the error for a path with `..` in it."""
-        clean: list[str] = []
-        for part in parts:
-            if part != "..":
-                clean.append(part)
-            elif clean and not path.startswith("/"):
-                clean.pop()
-            else:
-                return _fault(Fault.PATH_OUTSIDE, path, "leads out of the root folder")
-        return _fault(Fault.BAD_PATH, path, f"has '..' in it; write {_shown('/'.join(clean) or '.')}")
-
     def _parts(self, path: str) -> tuple[bytes, ...]:
         """Return the components of `path` for reading; none for the root. Raises as `relative`."""
         canonical = self.relative(path)
@@ -739,10 +752,12 @@ def _content(handle: int, path: str, cap: int) -> bytes:
     size = 0
     larger = info.st_size > cap
     # That size is a guess: the file may grow meanwhile. One byte more than allowed tells.
-    while not larger and (piece := os.read(handle, min(max(info.st_size, 4096), cap - size) + 1)):
+    while not larger and (piece := os.read(handle, wanted := min(max(info.st_size, 4096), cap - size) + 1)):
         pieces.append(piece)
         size += len(piece)
         larger = size > cap
+        if size == info.st_size and len(piece) < wanted:
+            break  # all of it, and the end was seen
     if larger:
         raise _fault(Fault.TOO_LARGE, path, f"has more than {cap} bytes")
     return b"".join(pieces)

@@ -2,7 +2,8 @@
 
 The record is what makes a conversation resumable. Each thing that is done has a key (`reply:3`, `call:3:0`); an
 intent is recorded before it is done and an outcome after. A conversation that is begun again finds the outcomes of
-its earlier life and does not ask or do those things twice. Reading needs no intent: it may be done twice.
+its earlier life and does not ask or do those things twice. Reading needs no intent: it may be done twice. So the outcomes
+of reads wait for whatever is recorded next, at the latest the end of the turn, and go into the journal together.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, Protocol
+
+from pydantic import TypeAdapter
 
 from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -64,6 +67,9 @@ BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
 
 
+OUTCOME_JSON = TypeAdapter(Outcome)
+"""How the record keeps what a call came to."""
+
 _LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
 
@@ -89,6 +95,7 @@ class Record:
     intents: dict[str, bytes] = field(default_factory=dict)
     seq: int = 0
     halt: Stop | None = None
+    held: list[Write] = field(default_factory=list)
 
     @classmethod
     def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
@@ -128,10 +135,19 @@ class Record:
             self._write(key, "intent", body, rows)
             self.intents[key] = body
 
-    def settle(self, key: str, body: bytes, *rows: Activity) -> None:
-        """Write down what came of `key`, with the journal's rows about it, in one transaction."""
-        self._write(key, "outcome", body, rows)
+    def settle(self, key: str, body: bytes, *rows: Activity, hold: bool = False) -> None:
+        """Write down what came of `key`, with the journal's rows about it, in one transaction.
+
+        With `hold` that is together with what is written down next: only for what may be done twice, and has to be
+        followed by a `flush`.
+        """
+        self._write(key, "outcome", body, rows, hold=hold)
         self.outcomes[key] = body
+
+    def flush(self) -> None:
+        """Write down what was held back."""
+        if self.held:
+            self._commit([])
 
     def note(self, *rows: Activity) -> None:
         """Write journal rows alone."""
@@ -164,16 +180,18 @@ class Record:
         return Activity(self.clock.now(), self.case.trace_id, actor, action, entity, self.case.request_id,
                         self.case.agent, metadata)
 
-    def _write(self, key: str, kind: str, body: bytes, rows: Sequence[Activity]) -> None:
+    def _write(self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False) -> None:
         self.seq += 1
-        self._commit([AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body),
-                      *(AddActivity(row) for row in rows)])
+        self.held.append(AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body))
+        self.held += [AddActivity(row) for row in rows]
+        if not hold:
+            self._commit([])
 
     def _commit(self, writes: list[Write]) -> None:
-        if self.token is not None:
-            writes.insert(0, Guard(self.case.trace_id, self.token))
+        guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
+        batch, self.held = [*guard, *self.held, *writes], []
         try:
-            self.journal.commit(writes)
+            self.journal.commit(batch)
         except LeaseLost as error:
             raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error
 
@@ -323,24 +341,27 @@ def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any
     prefix = f"call:{iteration}"
     outcomes: list[Outcome] = []
     ahead: dict[int, _Done] = {}
-    for i, use in enumerate(uses):
-        if i not in ahead and not cut:
-            ahead = _reads_at_once(prefix, uses, i, tools, place, record)
-        known = record.outcome(f"{prefix}:{i}")
-        if known is not None:
-            outcome = Outcome(**json.loads(known))
-        elif cut:
-            outcome = CUT_OFF
-        elif (answer := watcher.instead(use)) is not None:
-            outcome = answer
-            record.settle(f"{prefix}:{i}", json.dumps(asdict(outcome)).encode(), record.row(
-                Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets),
-                error_type=outcome.error_type, ok=False, duration_ms=0.0))
-        else:
-            outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
-                                     again=partial(watcher.bring_back, iteration, uses[:i]))
-        watcher.saw(use, outcome)
-        outcomes.append(outcome)
+    try:
+        for i, use in enumerate(uses):
+            if i not in ahead and not cut:
+                ahead = _reads_at_once(prefix, uses, i, tools, place, record)
+            known = record.outcome(f"{prefix}:{i}")
+            if known is not None:
+                outcome = OUTCOME_JSON.validate_json(known)
+            elif cut:
+                outcome = CUT_OFF
+            elif (answer := watcher.instead(use)) is not None:
+                outcome = answer
+                record.settle(f"{prefix}:{i}", OUTCOME_JSON.dump_json(outcome), record.row(
+                    Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets),
+                    error_type=outcome.error_type, ok=False, duration_ms=0.0))
+            else:
+                outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
+                                         again=partial(watcher.bring_back, iteration, uses[:i]), hold=_reads(tools, use))
+            watcher.saw(use, outcome)
+            outcomes.append(outcome)
+    finally:
+        record.flush()
     return outcomes
 
 
@@ -386,8 +407,10 @@ def may_be_half_done(name: str) -> bool:
 
 
 def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
-                   done: _Done | None = None, *, again: Callable[[], bool]) -> Outcome:
+                   done: _Done | None = None, *, again: Callable[[], bool], hold: bool = False) -> Outcome:
     """Carry a call out between its intent and its outcome, and journal it. `done` is a read that was carried out already.
+
+    `hold` is as for `Record.settle`.
 
     A call that an earlier life began and did not see the end of is repeated: at once where that does no harm (reading,
     writing a whole file, the mission's own controls), and where half of it may be done after `again`, which makes the place
@@ -413,7 +436,7 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
         row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=about, ok=outcome.ok,
                          error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
                          duration_ms=round(took_ms, 1))
-    record.settle(key, json.dumps(asdict(outcome)).encode(), row)
+    record.settle(key, OUTCOME_JSON.dump_json(outcome), row, hold=hold)
     return outcome
 
 

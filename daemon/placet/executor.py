@@ -21,6 +21,7 @@ from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Amount, Exceeded, Ledger, Limits, Reserved, prompt_at_most, reserve, tell, worst_case
 from placet.core.case import Case, Complexity
+from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
 from placet.core.failures import detected
 from placet.core.guards import (
@@ -39,8 +40,8 @@ from placet.core.guards import (
     check_call,
     iteration_cap,
 )
-from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
-from placet.core.names import Folder
+from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, Spent, StepDone
+from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.secrets import redact
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
@@ -71,6 +72,7 @@ from placet.repo import (
     commit,
     commit_message,
     delete_ref,
+    digests_at,
     free_branch,
     head,
     identity,
@@ -81,6 +83,7 @@ from placet.repo import (
     restore,
     roll_back,
     status,
+    tip_now,
 )
 from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
@@ -101,6 +104,7 @@ class Mission:
     complexity: Complexity
     token: int
     base_commit: str
+    if_changed: IfChanged = IfChanged.ASK
 
 
 ENDED_JSON: TypeAdapter[Ended] = TypeAdapter(Ended)
@@ -133,6 +137,7 @@ class _Work:
     calls: Counter[str] = field(default_factory=Counter)
     last_success: str = ""
     pictures: list[str] = field(default_factory=list)  # PNGs in base64, for the report
+    drift: Drifted | None = None  # what changed under the plan, once something did
     trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
 
     # --- limits ---------------------------------------------------------------------------------------------
@@ -404,6 +409,9 @@ class _Work:
             check_pins(self.tree, self.pinned)
         except RepositoryChanged as error:
             raise Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged") from error
+        self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
+        if self.drift is not None:
+            raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
         return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
 
@@ -488,11 +496,17 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         repo = repository(ports, case.portal, record)
         known = record.outcome("ended")
         if known is not None:
-            return _clean_up(ports, mission, record, repo, ENDED_JSON.validate_json(known))
+            ended = ENDED_JSON.validate_json(known)
+            return _clean_up(ports, mission, record, repo, ended) if ended.branch else ended
         if record.begin_life() >= MAX_CRASHES:
             record.halt = Stop(End.CRASH_LOOP, f"the daemon crashed {MAX_CRASHES} times in a row at the same place",
                                error_type="CrashLoop")
         base, branch = _place(ports, mission, repo, record)
+        if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:
+            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT), error_type="ChangedUnderPlan",
+                            base=base, drift=drift)
+            record.settle("ended", ENDED_JSON.dump_json(ended))
+            return ended
         path = _path(ports, case)
         lost = record.outcome("branch") is not None and not path.exists()
         tree = add_worktree(repo, path, branch, base)
@@ -625,7 +639,39 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         commands=tuple(work.commands), calls=dict(work.calls),
         failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
         iterations=work.spent.replies, spent=work.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
-        repository=str(repo.path))
+        repository=str(repo.path), drift=work.drift)
+
+
+def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Drifted | None:
+    """Return what changed under the plan since `base`, its base commit; None where nothing did, or the plan says to go on.
+
+    What changed elsewhere, or was to be gone on over, is journalled once for each new commit.
+    """
+    case = mission.case
+    tip = tip_now(repo, case.base_branch)
+    based_on = dict(case.based_on)
+    lost = bool(mission.base_commit) and base != mission.base_commit and resolve(repo, mission.base_commit) is None
+    if (tip == base and not lost) or record.outcome(f"drift:{tip}") is not None:
+        return None
+    files = None if lost else changes(repo, base, tip)
+    now = digests_at(repo, tip, sorted(based_on))
+    drift = judge(Facts(mission.base_commit or base, tip, None if files is None else [f.path for f in files], now), based_on,
+                  mission.plan.scope.allows_write)
+    if drift.verdict is Verdict.UNDER and mission.if_changed is IfChanged.ASK:
+        return Drifted(_what_changed(drift, repo, base, tip, lost=lost), drift.paths, tip, tuple(sorted(now.items())))
+    record.settle(f"drift:{tip}", b"", record.row(Action.PLAN_DRIFTED, Actor.SYSTEM, Entity.PLAN, verdict=drift.verdict.value,
+                                                  base=mission.base_commit, tip=tip, files=[show(p) for p in drift.paths[:20]]))
+    return None
+
+
+def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:
+    named = ", ".join(f"`{show(path)}`" for path in drift.paths[:10])
+    more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
+    if lost:
+        return "The plan's base commit is gone from the repository" + (f", and these files are others now: {named}{more}." if named
+                                                                       else ", so nobody can say what changed since.")
+    return (f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
+            f"Look at it: `git -C '{repo.path}' diff {base[:12]}..{tip[:12]}`")
 
 
 def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
@@ -661,7 +707,10 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
                                                                branch=ended.branch, kept=kept))
-    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, ref) if kept else ())
+    drift = ended.drift
+    if drift is not None and kept:
+        drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
+    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
 
 
 def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ...]:

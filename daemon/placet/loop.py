@@ -39,6 +39,7 @@ from placet.core.case import (
     State,
 )
 from placet.core.decide import adopt_plan, decide, open_case, settle_branch
+from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended
 from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, trace_id
@@ -616,7 +617,7 @@ class Loop:
         self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])
         mission = Mission(case, plan,
                           Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)), token,
-                          str(note.meta.get("base_commit") or ""))
+                          str(note.meta.get("base_commit") or ""), IfChanged(note.meta.get(KEY, IfChanged.ASK)))
         job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
         if case.stop:
             job.cancel.set()
@@ -698,8 +699,12 @@ class Loop:
             self._apply(case, event)
             return
         row = self._row(case, Action.LEASE_RELEASED, token=token)
+        note = self.notes.get(case.plan_path)
+        here = note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
+        drift = event.drift if isinstance(event, MissionEnded) and here else None
+        what = event if drift is None else Gesture(Kind.FILES_CHANGED, note, drift=drift)
         try:
-            self._apply(case, event, Guard(case.trace_id, token), ReleaseLease(case.trace_id, token), AddActivity(row))
+            self._apply(case, what, Guard(case.trace_id, token), ReleaseLease(case.trace_id, token), AddActivity(row))
         except LeaseLost:
             self.say(f"{case.request_id}: another daemon has taken this mission over; what was done here counts for nothing")
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from posixpath import normpath
 from typing import Any
 
 from placet.briefing import guidance, system_prompt
@@ -30,7 +31,7 @@ from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
 from placet.dialogue import Conversation, Interrupted, Record, converse
-from placet.repo import GitError, RepositoryChanged, add_worktree, head, remove_worktree
+from placet.repo import GitError, RepositoryChanged, add_worktree, current_branch, digests_at, head, remove_worktree
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
 from placet.tools.submit_plan import SubmitPlan
@@ -70,6 +71,7 @@ class _Desk:
         self.budget_usd = budget_usd
         self.max_iterations = max_iterations
         self.refused = 0
+        self.read: set[str] = set()  # files whose text the plan may rest on
 
     def before(self, iteration: int) -> Sequence[str]:
         if self.leaving():
@@ -89,6 +91,8 @@ class _Desk:
         """Nothing is counted but turns."""
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        if use.name == "read_file" and outcome.ok and isinstance(path := use.input.get("path"), str):
+            self.read.add(normpath(path))
         if use.name != "submit_plan" or outcome.ok:
             return
         self.refused += 1
@@ -158,7 +162,10 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
             accepted = _talk(ports, job, record, desk, spent, place)
     finally:
         remove_worktree(tree)
-    return _note(ports, job, accepted, base, spent)
+    # A revision rests on what the plan before it had read, too.
+    read = desk.read | {path for path, _ in case.based_on}
+    note = _note(ports, job, accepted, base, spent)
+    return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
 
 def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, spent: Spent, place: Workplace) -> _Accepted:

@@ -1196,6 +1196,29 @@ def paths_at(repo: Repo, rev: str) -> list[str]:
     return _items(out)
 
 
+def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return git's digests of these files in a commit, by path; what is no file there is left out."""
+    if not paths:
+        return {}
+    wanted = frozenset(paths)
+    _, out = _git(_at(repo), "ls-tree", "-z", "--full-tree", "--end-of-options", rev, "--", *wanted)
+    rows = (item.split("\t", 1) for item in _items(out))
+    return {path: what.split(" ")[2] for what, path in rows if path in wanted and what.split(" ")[1] == "blob"}
+
+
+def tip_now(repo: Repo, branch: str) -> str:
+    """Return the commit that a branch of the person's is at; HEAD's where it is gone, or none is named.
+
+    Starts no process where git keeps the branch in a file of its own, as it does after each commit.
+    """
+    if branch:
+        with suppress(OSError):
+            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
+            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
+                return line
+    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
+
+
 def log(repo: Repo, base: str, head: str) -> list[Commit]:
     """Return the commits of `head` that `base` does not have, newest first."""
     _, out = _git(

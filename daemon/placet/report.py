@@ -73,7 +73,8 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     facts |= {"error_type": ended.error_type, "kept": ended.kept, "kept_commit": ended.kept_commit,
               "typical_cost_usd": at.typical_usd}
     reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
-    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch)
+    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch,
+                        ended.drift)
 
 
 def _mission(ended: Ended, at: Circumstances) -> bytes:

@@ -6,6 +6,7 @@ Machines are shared and noisy: look at the ratios. Nothing here passes or fails.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -18,7 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchkit import reading_us
 from placet.core.names import QUEUES
+from placet.sandbox import Box, probe, run
 from placet.vault import Vault
 from vaultkit import make_vault, running, until
 
@@ -125,8 +128,27 @@ def start_up() -> None:
         told("start to daemon.started (sandbox probe included)", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
 
 
+def reading() -> None:
+    with scratch() as folder:
+        found = reading_us(folder)
+    bare = found.pop("Path.read_text")
+    told("Path.read_text of 1 KiB of code", f"{bare:.0f} µs")
+    for name, us in found.items():
+        what = name if name.startswith("refused") else f"read_file of the same, {name}"
+        told(what, f"{us:.0f} µs", f"ratio {us / bare:.2f}")
+
+
+def the_box() -> None:
+    level = probe().level
+    true = shutil.which("true") or "/bin/true"
+    with scratch() as folder:
+        boxed = median_ms(lambda: run([true], Box(folder), level), 40)
+        bare = median_ms(lambda: subprocess.run([true], check=True), 40)
+    told(f"one command in the box (level {level.value})", f"{boxed:.1f} ms", f"subprocess.run: {bare:.1f} ms")
+
+
 def main() -> None:
-    for bench in (command_line, idle, drop_to_detected, scan_cost, start_up):
+    for bench in (command_line, reading, the_box, idle, drop_to_detected, scan_cost, start_up):
         bench()
 
 

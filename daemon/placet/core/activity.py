@@ -41,6 +41,7 @@ class Action(StrEnum):
     PLAN_REVISED = "plan.revised"
     PLAN_CHANGED_AFTER_APPROVAL = "plan.changed_after_approval"
     PLAN_REFUSED = "plan.refused"
+    PLAN_DRIFTED = "plan.drifted"
     PLAN_EDITED = "plan.edited"
     PLAN_ADOPTED = "plan.adopted"
     PLAN_TAKEN_BACK = "plan.taken_back"

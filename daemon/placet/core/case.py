@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from placet.core.activity import Activity
+from placet.core.mission import Drifted
 from placet.core.names import Folder
 
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
@@ -68,6 +69,7 @@ class Kind(StrEnum):
     PLAN_DRAFTED = "plan drafted"
     PLANNING_FAILED = "planning failed"
     WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
+    FILES_CHANGED = "files changed under the plan"
     MISSION_STARTED = "mission started"
     MISSION_COMPLETED = "mission completed"
     MISSION_FAILED = "mission failed"
@@ -110,6 +112,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
     (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
     (S.RUNNING, K.STOP_ASKED): S.RUNNING,
+    (S.RUNNING, K.FILES_CHANGED): S.REVIEW,
     (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
     (S.RUNNING, K.MISSION_FAILED): S.FAILED,
     (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
@@ -181,6 +184,8 @@ class Case:
     revision: int = 0
     plan_path: str = ""
     plan_digest: str = ""
+    base_branch: str = ""  # whose tip the plan's base commit was; empty for a detached HEAD
+    based_on: tuple[tuple[str, str], ...] = ()  # digests of the files that its planning read, by path
     basis_digest: str = ""  # while revising: the plan's text that the revision starts from
     approved_digest: str = ""
     approved_by: str = ""
@@ -240,11 +245,15 @@ class Gesture:
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
     level: int = 0  # for an approval: how strong the box for commands is
     written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
+    drift: Drifted | None = None  # for files that changed under the plan
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A planner's outcome: the whole plan note, ready to be written. `facts` go into the journal."""
+    """A planner's outcome: the whole plan note, ready to be written. `facts` go into the journal.
+
+    `base_branch` and `based_on` say what it was based on, as in `Case`.
+    """
 
     generation: int
     text: bytes
@@ -252,6 +261,8 @@ class Drafted:
     revision: int
     kind: Literal[Kind.PLAN_DRAFTED] = Kind.PLAN_DRAFTED
     facts: Mapping[str, Any] = field(default_factory=dict)
+    base_branch: str = ""
+    based_on: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +286,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class MissionEnded:
-    """A mission's outcome. `report` is the whole report note, `facts` what queries rely on."""
+    """A mission's outcome. `report` is the whole report note, `facts` what queries rely on.
+
+    With `drift` the plan goes back to review instead, where its note still lies in System/Active.
+    """
 
     generation: int
     kind: Literal[Kind.MISSION_COMPLETED, Kind.MISSION_FAILED]
@@ -284,6 +298,7 @@ class MissionEnded:
     facts: Mapping[str, Any]
     reason: str = ""
     branch: str = ""
+    drift: Drifted | None = None
 
 
 Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded

@@ -28,6 +28,7 @@ from placet.core.case import (
     Started,
     State,
 )
+from placet.core.drift import KEY, IfChanged, Verdict
 from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
 from placet.core.plan import changed_lines, comments, diff_callout, rejection_reason
@@ -267,6 +268,19 @@ def _wall_weakened(d: _Drawer, g: Gesture) -> None:
     _put_back(d, plan, stamp(text, {"status": "review", "approved_by": None, "approved_at": None}), _plan_path(d.case))
 
 
+def _files_changed(d: _Drawer, g: Gesture) -> None:
+    plan, drift = _note(g), g.drift
+    assert drift is not None, "a gesture of this kind says what changed"
+    d.void_work()
+    _spend_approval(d)
+    d.set(based_on=drift.based_on)
+    d.row(Action.PLAN_DRIFTED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, verdict=Verdict.UNDER.value, tip=drift.tip,
+          files=drift.paths[:MAX_PATHS], reason=drift.why)
+    text = _with_callout(plan.raw, f"[!warning] Files changed under this plan ({d.now})", f"{drift.why}\n{HOW_AFTER_DRIFT}")
+    _put_back(d, plan, stamp(text, {"status": "review", "approved_by": None, "approved_at": None, "base_commit": drift.tip}),
+              _plan_path(d.case))
+
+
 def _misplaced(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     _spend_approval(d)
@@ -333,6 +347,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
     Kind.ACTIVE_EDITED: _active_edited,
     Kind.STOP_ASKED: _stop_asked,
     Kind.WALL_WEAKENED: _wall_weakened,
+    Kind.FILES_CHANGED: _files_changed,
 }
 
 
@@ -347,7 +362,8 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     path = case.plan_path if in_place else _plan_path(case)
     name = d.text(e.text)
     d.text(without_keys(e.text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
-    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="")
+    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="",
+          base_branch=e.base_branch, based_on=e.based_on)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(e.text), **e.facts)
     if case.basis_digest and in_place:
@@ -413,6 +429,10 @@ def settle_branch(case: Case, generation: int, merged: str, how: str, reason: st
 
 EDITED_MEANWHILE = ("> [!warning] The plan was changed during the run\n> What was carried out is the text that had been "
                     "approved. The changed text stands in the plan's note and had no effect.\n")
+HOW_AFTER_DRIFT = (f"`base_commit` names the new state now. Move the plan to System/Active again if it still fits, or ask for "
+                   f"changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on without asking.")
+MAX_PATHS = 20
+"""How many files a journal row names."""
 HOW_TO_REVIEW = ("To approve it, move it to System/Active; to reject it, to Inbox/Rejected; to ask for changes, write under "
                  "“Review Comments” and set `status: needs_revision`.")
 

@@ -68,6 +68,7 @@ class End(StrEnum):
     CONTEXT_FULL = "context_full"
     LEASE_LOST = "lease_lost"
     REPOSITORY = "repository"
+    DRIFT = "changed_under_plan"
     CRASH_LOOP = "crash_loop"
     INTERNAL_ERROR = "internal_error"
 

@@ -79,6 +79,19 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
+class Drifted:
+    """What changed under a plan while it waited or ran: sentences on it, and what the plan is to be based on from now on.
+
+    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the planning read.
+    """
+
+    why: str
+    paths: tuple[str, ...]
+    tip: str
+    based_on: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What a mission came to. Files and lines are git's word, never the model's.
 
@@ -111,3 +124,4 @@ class Ended:
     pictures: tuple[str, ...] = ()
     after: After | None = None  # where there is a branch to look after
     kept_commit: str = ""  # what `kept` names
+    drift: Drifted | None = None  # where files changed under the plan

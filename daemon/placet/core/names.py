@@ -169,6 +169,8 @@ def show(name: str) -> str:
     `\u202e`; a byte that is not UTF-8 becomes `\xff`; a backslash is doubled, so that no two names look the
     same.
     """
+    if name.isascii() and name.isprintable() and "\\" not in name:
+        return name
     return "".join(_shown(c) for c in name)
 
 

@@ -10,6 +10,7 @@ from hashlib import sha256
 from uuid import UUID
 
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
+from placet.core.drift import KEY, IfChanged
 from placet.core.names import QUEUES, Folder
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.plan import PlanProblems, diff_callout, parse_plan
@@ -219,6 +220,9 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
                 "and move it to System/Active from there.")
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
+    said = plan.meta.get(KEY, IfChanged.ASK)
+    if said not in list(IfChanged):
+        return f"It says `{KEY}: {said}`, which is neither `{IfChanged.ASK}` nor `{IfChanged.PROCEED}`."
     return "\n".join(plan_problems(plan, tools))
 
 

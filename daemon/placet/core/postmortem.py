@@ -99,6 +99,9 @@ def verdict(end: End) -> Verdict:
                            "Ask for less at once, or name the files that matter.")
         case End.REPOSITORY:
             return Verdict(of.REPOSITORY, "git could not do what the mission needs.", "Put the repository right as the error says.")
+        case End.DRIFT:
+            return Verdict(of.REPOSITORY, "Files changed under the plan.",
+                           "Look at what changed under the plan, as the error says.")
         case End.STOPPED_BY_PERSON:
             return Verdict(of.PERSON, "A person moved its plan out of System/Active.",
                            "The mission was stopped on purpose; nothing has to be mended.")
@@ -336,7 +339,8 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
         names = ", ".join(f"`{one_line(name)}`" for name in left.files[:10])
         lines += ["", f"Its work is kept at `{left.kept}` (commit `{left.kept_commit}`)"
                   + (f", with changes in: {names}." if names else "."),
-                  f"To build on it, set `base_commit: {left.kept_commit}` in the plan before it is approved; else it is done anew."]
+                  f"To build on it, set `base_commit: {left.kept_commit}` and `if_changed: proceed` in the plan before it is "
+                  "approved; else it is done anew."]
     lines += ["", f"Do not do again what failed there: {verdict(left.end).meaning}"]
     return "\n".join(lines) + "\n"
 

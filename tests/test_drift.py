@@ -1,0 +1,165 @@
+"""A plan knows what it was based on: what changed elsewhere is noted, what changed under it asks the person again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from placet.core.drift import Facts, Verdict, judge
+from placet.core.scope import Scope
+from vaultkit import PLAN, TestVault, make_vault
+
+OLD, NEW = "a" * 40, "b" * 40
+
+
+@pytest.mark.parametrize(("tip", "changed", "now", "verdict", "paths"), [
+    (OLD, [], {}, Verdict.UNCHANGED, ()),
+    (NEW, [], {"read.txt": "1"}, Verdict.ELSEWHERE, ()),
+    (NEW, ["x.txt"], {"read.txt": "1"}, Verdict.ELSEWHERE, ("x.txt",)),
+    (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, Verdict.UNDER, ("read.txt",)),
+    (NEW, ["read.txt"], {}, Verdict.UNDER, ("read.txt",)),
+    (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, Verdict.UNDER, ("src/a.py",)),
+    (NEW, None, {"read.txt": "1"}, Verdict.ELSEWHERE, ()),
+    (NEW, None, {"read.txt": "2"}, Verdict.UNDER, ("read.txt",)),
+])
+def test_the_verdict(tip: str, changed: list[str] | None, now: dict[str, str], verdict: Verdict, paths: tuple[str, ...]) -> None:
+    found = judge(Facts(OLD, tip, changed, now), {"read.txt": "1"}, Scope(write=("src/**",)).allows_write)
+    assert (found.verdict, found.paths) == (verdict, paths)
+
+
+def test_where_nothing_is_known_it_counts_as_changed() -> None:
+    assert judge(Facts(OLD, NEW, None, {}), {}, Scope().allows_write).verdict is Verdict.UNDER
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "repo", {"read.txt": "read\n", "mine.txt": "old\n", "other.txt": "other\n"})
+
+
+def step(title: str, *actions: tuple[str, dict[str, object]]) -> dict[str, object]:
+    return {"title": title, "actions": [{"tool": tool, "params": params} for tool, params in actions]}
+
+
+WRITE = step("Write it", ("write_file", {"path": "mine.txt", "content": "new\n"}))
+
+
+@pytest.fixture
+def planned(tmp_path: Path, repo: Path) -> TestVault:
+    return plan(tmp_path, repo, [WRITE])
+
+
+def plan(tmp_path: Path, repo: Path, steps: list[dict[str, object]]) -> TestVault:
+    """A vault with a plan that read read.txt and may write mine.txt, awaiting its person."""
+    vault = make_vault(tmp_path)
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    plan = {**PLAN, "scope": {"write": ["mine.txt"], "run": ["python3 act.py"]}, "steps": steps}
+    vault.script(("plan", [{"calls": [("read_file", {"path": "./read.txt"})]}, {"calls": [("submit_plan", plan)]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    return vault
+
+
+def change(repo: Path, name: str, text: str = "changed\n") -> None:
+    write(repo, {name: text})
+    commit_all(repo, f"Change {name}")
+
+
+def run(vault: TestVault) -> list[dict[str, object]]:
+    vault.approve()
+    vault.here()
+    return [row["metadata"] for row in vault.rows("plan.drifted")]
+
+
+def test_what_changed_elsewhere_is_noted_and_stops_nothing(planned: TestVault, repo: Path) -> None:
+    change(repo, "other.txt")
+    (drift,) = run(planned)
+    assert (drift["verdict"], drift["files"]) == ("changed elsewhere", ["other.txt"])
+    assert len(planned.rows("execution.completed")) == 1
+
+
+@pytest.mark.parametrize("name", ["read.txt", "mine.txt"])
+def test_what_changed_under_the_plan_asks_again_before_anything_is_done(planned: TestVault, repo: Path, name: str) -> None:
+    change(repo, name)
+    before = fingerprint(repo)
+    (drift,) = run(planned)
+    assert (drift["verdict"], drift["files"]) == ("changed under the plan", [name])
+    assert git(repo, "for-each-ref", "refs/heads/feat", "refs/placet") == ""
+    assert planned.notes("System/Active") == []
+    assert planned.reports() == []
+    text = planned.plan().read_text()
+    assert "status: review" in text
+    assert f"`{name}`" in text
+    assert f"base_commit: {git(repo, 'rev-parse', 'HEAD')}" in text
+    run(planned)  # a person has read it and approves it as it is: it begins at the new state, and is not asked again
+    done = planned.rows("execution.completed")[0]["metadata"]
+    assert git(repo, "rev-parse", f"{done['branch']}^") == git(repo, "rev-parse", "HEAD")
+    assert len(planned.rows("plan.drifted")) == 1
+    assert fingerprint(repo) == before
+
+
+def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: Path) -> None:
+    change(repo, "mine.txt")
+    path = planned.plan()
+    path.write_text(path.read_text().replace("status: review\n", "status: review\nif_changed: proceed\n", 1))
+    (drift,) = run(planned)
+    assert drift["verdict"] == "changed under the plan"
+    done = planned.rows("execution.completed")[0]["metadata"]
+    assert git(repo, "rev-parse", f"{done['branch']}^") == drift["base"]
+    assert "it would conflict in: `mine.txt`" in planned.reports()[0].read_text()
+
+
+def test_a_word_that_means_nothing_approves_nothing(planned: TestVault) -> None:
+    path = planned.plan()
+    path.write_text(path.read_text().replace("status: review\n", "status: review\nif_changed: whatever\n", 1))
+    run(planned)
+    assert planned.rows("plan.approved") == []
+    assert "neither `ask` nor `proceed`" in path.read_text()
+
+
+def test_a_person_on_another_branch_has_changed_nothing(planned: TestVault, repo: Path) -> None:
+    git(repo, "checkout", "-q", "-b", "other")
+    change(repo, "mine.txt")
+    assert run(planned) == []
+    assert len(planned.rows("execution.completed")) == 1
+
+
+@pytest.mark.parametrize("name", ["other.txt", "read.txt"])
+def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(planned: TestVault, repo: Path, name: str) -> None:
+    write(repo, {name: "amended\n"})
+    git(repo, "commit", "-q", "-a", "--amend", "-m", "Begin anew")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "-q", "--prune=now")
+    (drift,) = run(planned)
+    if name == "read.txt":
+        assert (drift["verdict"], drift["files"]) == ("changed under the plan", ["read.txt"])
+        assert "base commit is gone" in planned.plan().read_text()
+    else:
+        assert drift["verdict"] == "changed elsewhere"
+        assert len(planned.rows("execution.completed")) == 1
+
+
+def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_path: Path, repo: Path) -> None:
+    """The plan's own command does what a person would: it commits in the person's checkout."""
+    write(repo, {"act.py": "import subprocess, pathlib\n"
+                           f"pathlib.Path({str(repo / 'read.txt')!r}).write_text('meanwhile')\n"
+                           f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b',"
+                           " 'commit', '-qam', 'Meanwhile'], check=True)\n"})
+    commit_all(repo, "Act")
+    vault = plan(tmp_path, repo, [WRITE, step("Act", ("run_command", {"command": "python3", "args": ["act.py"]}),
+                                              ("write_file", {"path": "mine.txt", "content": "newer\n"}))])
+    (drift,) = run(vault)
+    assert drift["files"] == ["read.txt"]
+    text = vault.plan().read_text()
+    kept = next(word.strip("`.") for word in text.split() if "refs/placet/failed/" in word)
+    assert git(repo, "show", f"{kept}:mine.txt") == "newer"
+    assert git(repo, "show", f"{kept}^:mine.txt") == "new"
+    assert git(repo, "branch", "--list", "feat/*") == ""
+    assert len(vault.rows("lease.released")) == 1

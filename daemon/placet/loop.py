@@ -42,7 +42,7 @@ from placet.core.decide import adopt_plan, decide, open_case, settle_branch
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended
-from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, trace_id
+from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import diff_callout, parse_plan
@@ -260,9 +260,6 @@ class Loop:
         if thing.kind is not FileKind.FILE:
             self.odd[path] = _ODD[thing.kind]
             return
-        if any("\udc80" <= c <= "\udcff" for c in path):
-            self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
-            return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
                               "nothing. Compare the two, put what you want to keep into one, and delete the other.")
@@ -353,8 +350,7 @@ class Loop:
             assert gesture.note is not None
             # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
             known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
-            return replace(gesture, level=int(self.ports.sandbox),
-                           written_text=read_note(self._text(known)).body if known else "")
+            return replace(gesture, level=int(self.ports.sandbox), written_text=self._body_if_known(known))
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -363,6 +359,12 @@ class Loop:
             if path not in self.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
+
+    def _body_if_known(self, name: str) -> str:
+        """Return the body of a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
+        with self.ports.journal.read() as reader:
+            text = reader.text(name) if name else None
+        return "" if text is None else read_note(text).body
 
     def _unpayable(self, gesture: Gesture) -> str:
         """Say why a plan's money limit cannot be kept to, empty if it can: an unknown price is not guessed."""
@@ -415,8 +417,8 @@ class Loop:
 
     def _acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
-        request_path = notes.request.path if notes.request is not None else case.request_path
-        plan_path = notes.plans[0].path if len(notes.plans) == 1 else case.plan_path
+        request_path = notes.request.path if notes.request is not None and is_utf8(notes.request.path) else case.request_path
+        plan_path = notes.plans[0].path if len(notes.plans) == 1 and is_utf8(notes.plans[0].path) else case.plan_path
         if (request_path, plan_path) != (case.request_path, case.plan_path) and case.request_path:
             self._record(Decision(replace(case, request_path=request_path, plan_path=plan_path), ()))
 

@@ -191,6 +191,8 @@ class Case:
     approved_by: str = ""
     approved_at: str = ""
     approved_level: int = 0  # how strong the box for commands was then; a weaker one asks again
+    reviewed_by: str = ""  # who asked for changes last, and when: the revision says so
+    reviewed_at: str = ""
     spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not

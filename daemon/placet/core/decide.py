@@ -234,7 +234,7 @@ def _revision_asked(d: _Drawer, g: Gesture) -> None:
     who = _who(plan, "reviewed_by")
     d.void_work()
     _spend_approval(d)
-    d.set(plan_path=plan.path)
+    d.set(plan_path=plan.path, reviewed_by=who, reviewed_at=d.now)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
     d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, who, comment_count=len(open_comments), digest=plan.digest,
@@ -360,12 +360,14 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     # Only ever into Inbox/Plans: put in the place of an unusable plan in System/Active, a new text would be approved unread.
     in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
     path = case.plan_path if in_place else _plan_path(case)
-    name = d.text(e.text)
-    d.text(without_keys(e.text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
+    asked = {"reviewed_by": case.reviewed_by, "reviewed_at": case.reviewed_at} if case.reviewed_at else {}
+    text = stamp(e.text, asked)
+    name = d.text(text)
+    d.text(without_keys(text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="",
           base_branch=e.base_branch, based_on=e.based_on)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
-          revision=e.revision, size=len(e.text), **e.facts)
+          revision=e.revision, size=len(text), **e.facts)
     if case.basis_digest and in_place:
         keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
         d.commands.append(Rewrite(path, case.basis_digest, name, keep))
@@ -396,7 +398,8 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
         else ("error", _returned_path(case))
-    if case.plan_path and not case.stop:
+    # A plan that was taken back stays where the person put it; among the requests lie those that failed, so there it becomes one.
+    if case.plan_path and (not case.stop or case.plan_path.startswith(f"{Folder.REQUESTS}/")):
         d.commands += [Stamp(case.plan_path, {"status": plan_status}), Move(case.plan_path, plan_home)]
         d.set(plan_path=plan_home)
     if case.request_path:

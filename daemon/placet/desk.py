@@ -21,7 +21,8 @@ from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
-from placet.core.plan import parse_plan, with_comment
+from placet.core.plan import parse_plan
+from placet.core.plan_comments import with_comment
 from placet.core.postmortem import (
     against_estimate,
     of_last_mission,

@@ -45,7 +45,8 @@ from placet.core.mission import Ended
 from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan import diff_callout, parse_plan
+from placet.core.plan import parse_plan
+from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request

@@ -16,16 +16,8 @@ from placet.core.case import Case, Complexity, Drafted, PlanningFailed
 from placet.core.errors import End, Stop, ToolError, UserError
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
-from placet.core.plan import (
-    Plan,
-    PlanProblems,
-    comments,
-    comments_section,
-    diff_callout,
-    parse_plan,
-    render_plan,
-    with_answers,
-)
+from placet.core.plan import Plan, PlanProblems, parse_plan, render_plan
+from placet.core.plan_comments import comments, comments_section, diff_callout, with_answers
 from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from

@@ -31,7 +31,7 @@ from placet.core.case import (
 from placet.core.drift import KEY, IfChanged, Verdict
 from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
-from placet.core.plan import changed_lines, comments, diff_callout, rejection_reason
+from placet.core.plan_comments import changed_lines, comments, diff_callout, rejection_reason
 from placet.core.request import Request
 
 

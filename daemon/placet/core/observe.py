@@ -13,7 +13,8 @@ from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, 
 from placet.core.drift import KEY, IfChanged
 from placet.core.names import QUEUES, Folder, is_utf8, show
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
-from placet.core.plan import PlanProblems, diff_callout, parse_plan
+from placet.core.plan import PlanProblems, parse_plan
+from placet.core.plan_comments import diff_callout
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""

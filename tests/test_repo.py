@@ -768,12 +768,15 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     write(wt.path, {"a": "1"})
     fake = r.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
     assert r.commit(wt, fake, BOB, WHEN) is not None
-    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE) == []
+    base = git(wt.path, "rev-parse", "HEAD")
+    assert list(r.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
     write(wt.path, {"a": "2"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
-    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE) == [sha]
-    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE[:8]) == []
-    assert r.find_by_trailer(wt.repo, "Placet-Trace", TRACE, "refs/heads/nowhere/*") == []
+    first = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert r.traced_work(wt.repo)[TRACE] == (base, first)
+    write(wt.path, {"a": "3"})
+    second = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert r.traced_work(wt.repo)[TRACE] == (base, second)
+    assert r.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
 
 # ------------------------------------------------------------------------------------------- commit messages
@@ -1328,7 +1331,7 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     r.changes(repo, base, sha)
     assert "+mission" in r.diff_text(repo, base, sha)
     r.log(repo, base, sha)
-    assert r.find_by_trailer(repo, "Placet-Trace", TRACE) == [sha]
+    assert r.traced_work(repo)[TRACE][1] == sha
     r.ahead_behind(repo, branch, branch)
     r.remove_worktree(wt)
     wt = r.add_worktree(repo, wt.path, branch, base)

@@ -8,14 +8,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from placet import __version__
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, Config, load, write_setting
+from placet.config import CONFIG_PATH, Config, load, portal_path, write_setting
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case, State
 from placet.core.errors import UserError
@@ -33,6 +33,7 @@ from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
 from placet.planner import draft
+from placet.rebuild import look_back
 from placet.replay import as_json, replay
 from placet.sandbox import Level, make_undumpable, probe
 from placet.state import State as VaultState
@@ -146,8 +147,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
                                               on_trouble=say, on_rows=events.publish))
         if journal.set_aside is not None:
-            say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun. Cases are taken up again from "
-                "the vault's notes.")
+            say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
         level = sandbox_level(config, say)
         bell = stack.enter_context(Bell(vault, [f for f in QUEUES if f is not Folder.REQUESTS], [Folder.REQUESTS],
                                         Mode(config.daemon.watch)))
@@ -163,12 +163,34 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         teller = stack.enter_context(_teller(config, vault, say))
         loop = Loop(ports, folder, owner, bell.ring, say, teller, _reloader(vault, env, say), draft, carry_out)
         loop.load()
+        if journal.set_aside is not None or not _knows_its_mark(journal, state.mark):
+            loop.reconcile(*look_back(folder, {"": vault} | {name: portal_path(vault, config, name) for name in config.portals}))
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
               sandbox=level.title, provider=config.model.provider, model=config.model.name)
+        _mark(journal, state.mark)
         try:
             yield Daemon(vault, state, config, journal, bell, loop, say)
         finally:
             _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
+            _mark(journal, state.mark)
+
+
+def _knows_its_mark(journal: Journal, mark: Path) -> bool:
+    """Return whether the journal is the one that the last daemon left, and not an older one or none at all."""
+    try:
+        row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
+    except FileNotFoundError:
+        return True  # the first start
+    with journal.read() as reader:
+        return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
+
+
+def _mark(journal: Journal, mark: Path) -> None:
+    """Remember the journal's last event. A mark that is lost or torn only makes the next start look again."""
+    with journal.read() as reader:
+        row_id, row_hash = reader.last()
+    with suppress(OSError):
+        mark.write_text(f"{row_id} {row_hash}\n", "ascii")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ class DaemonTable(_Table):
     stop_grace_s: float = Field(default=5.0, ge=0, le=120)
 
 
+class JournalTable(_Table):
+    """How long events stay in journal.db. Older ones are moved, once a day, into a database of their own beside it; 0: never."""
+
+    archive_after_days: int = Field(default=0, ge=0, le=36_500)
+
+
 class PriceRow(_Table):
     """What a model costs, in dollars a million tokens, from a day on."""
 
@@ -98,6 +104,7 @@ class Config(_Table):
 
     vault: VaultTable = VaultTable()
     daemon: DaemonTable = DaemonTable()
+    journal: JournalTable = JournalTable()
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
     commands: SandboxTable = SandboxTable()

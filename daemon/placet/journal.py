@@ -970,6 +970,18 @@ class Reader:
         self._connection = connection
         self._blobs = blobs
 
+    def last(self) -> tuple[int, str]:
+        """The last event's id and hash; 0 and 64 zeros for a journal that never had one."""
+        return _ends(self._connection)[2:]
+
+    def knows(self, row_id: int, row_hash: str) -> bool:
+        """Whether the event with this id and hash is in this journal, or was in it and is archived."""
+        start_id, start_hash, last_id, last_hash = _ends(self._connection)
+        if row_id <= start_id or row_id >= last_id:
+            return row_id < start_id or (row_id, row_hash) in ((start_id, start_hash), (last_id, last_hash))
+        (found,) = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
+        return bool(found == row_hash)
+
     def cases(self) -> tuple[CaseRow, ...]:
         """All cases, by trace_id."""
         rows = self._connection.execute(

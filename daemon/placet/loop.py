@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -38,10 +39,10 @@ from placet.core.case import (
     Started,
     State,
 )
-from placet.core.decide import adopt_plan, decide, open_case, settle_branch
+from placet.core.decide import adopt_outcome, adopt_plan, decide, open_case, settle_branch
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
-from placet.core.mission import Ended
+from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
@@ -88,6 +89,7 @@ LEASE_TTL_S = 30.0
 HEARTBEAT_S = 5.0
 BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
+ARCHIVE_EVERY_S = 86_400.0
 MAX_BACKOFF_S = 60.0
 MAX_ROWS = 10_000
 """How many rows of a case a report is made from, the last ones."""
@@ -170,6 +172,7 @@ class Loop:
     looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
     refs: dict[Path, str] = field(default_factory=dict)
     looked_at: float = float("-inf")
+    archived_at: float = float("-inf")
     looking: threading.Thread | None = None
     dirty: bool = True
     stopping: bool = False
@@ -220,6 +223,7 @@ class Loop:
             self._perform()
         self._heartbeat()
         self._look_at_branches()
+        self._archive()
         if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
         return self._next(verdict.again_in_s, mode)
@@ -309,16 +313,9 @@ class Loop:
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
         taken = {case.request_id for case in self.cases.values()}
-        for note in (n for n in found.orphans if n.path not in unread):
-            if note.trace_id in self.cases:
-                continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
-            named = str(note.meta.get("request_id") or "")
-            if named and named not in taken:
-                taken.add(named)
-                self._record(adopt_plan(note, self.ports.clock.now()))
-            else:
-                notices[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
-        notices |= self._take_up([n for n in found.new if n.path not in unread], taken)
+        if not unread:  # else the request of a plan may be among them
+            notices |= self._adopt(found.orphans, taken)
+        notices |= self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
         for path, why in self.odd.items():
             notices[path] = why + self._difference(path)
         self._add_notices_of_cases(notices)
@@ -374,6 +371,46 @@ class Loop:
         limits = Limits(usd=parse_plan(read_note(gesture.note.raw).body, PLANNABLE).scope.budget_usd)
         known = cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted") is not None
         return money_problem(limits, model.name, price_known=known) or ""
+
+    def _adopt(self, orphans: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
+        """Take up plans whose cases the journal does not know; return what is wrong with those that cannot be.
+
+        `taken` are the request ids that are in use; the new ones are added.
+        """
+        problems: dict[str, str] = {}
+        asked = {n.trace_id: n for n in self.notes.values() if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS} \
+            if orphans else {}
+        for note in orphans:
+            named = str(note.meta.get("request_id") or "")
+            if note.trace_id in self.cases:
+                continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
+            if named and named not in taken:
+                taken.add(named)
+                self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
+            else:
+                problems[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
+        return problems
+
+    def reconcile(self, outcomes: Iterable[Outcome], problems: Sequence[str]) -> None:
+        """Bring a journal that was lost or put back up to what reports and branches tell, and say what was found."""
+        adopted: list[str] = []
+        begun: list[str] = []
+        for outcome in outcomes:
+            case = self.cases.get(outcome.trace_id)
+            decision = adopt_outcome(case, outcome, self.ports.clock.now())
+            if decision is not None:
+                self._record(decision)
+                adopted.append(decision.case.request_id)
+            elif not outcome.report_path and (case is None or not case.report_path):
+                begun.append(case.request_id if case is not None else outcome.trace_id)
+        row = Activity(self.ports.clock.now(), "", Actor.SYSTEM, Action.JOURNAL_RECONCILED, Entity.DAEMON, "placet", "",
+                       {"adopted": adopted, "begun": begun, "problems": list(problems)})
+        self.ports.journal.commit([AddActivity(row)])
+        left = f" {len(begun)} branches have commits of missions without a report." if begun else ""
+        self.say(f"The journal is older than the vault: it was lost, or put back from a backup. {len(adopted)} missions were taken "
+                 f"up again from their reports.{left} Plans that the journal does not know await review where they lie.")
+        for problem in problems:
+            self.say(problem)
 
     def _take_up(self, new: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
         """Open cases for new requests, as many as a slice of the tick lets; return the problems of those that have some.
@@ -787,6 +824,20 @@ class Loop:
                 self.ports.journal.commit([RenewLease(job.trace_id, job.token, LEASE_TTL_S)])
             except LeaseLost:
                 job.cancel.set()
+
+    def _archive(self) -> None:
+        """Once a day, move old events out of the journal if the configuration says after how long."""
+        days, now = self.ports.config.journal.archive_after_days, self.ports.clock.monotonic()
+        if not days or now - self.archived_at < ARCHIVE_EVERY_S:
+            return
+        self.archived_at = now
+        before = rfc3339(self.ports.clock.wall() - timedelta(days=days))
+        is_open = {c.trace_id for c in self.cases.values() if c.state in _EXPECTING or (c.tip and not c.became)}
+        path = self.ports.journal.archive(before, keep=is_open)
+        if path is not None:
+            self.say(f"Events before {before[:10]} were moved to {path}.")
+            self.ports.journal.commit([AddActivity(Activity(self.ports.clock.now(), "", Actor.SYSTEM, Action.JOURNAL_ARCHIVED,
+                                                            Entity.DAEMON, "placet", "", {"path": path.name, "before": before}))])
 
     def _row(self, case: Case, action: Action, **metadata: object) -> Activity:
         return Activity(self.ports.clock.now(), case.trace_id, Actor.SYSTEM, action, Entity.MISSION, case.request_id, case.agent,

@@ -1251,18 +1251,21 @@ def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     return [] if code == 0 else sorted({path for path in _items(out)[1:] if path})
 
 
-def find_by_trailer(repo: Repo, key: str, value: str, refs: str = "refs/heads/feat*") -> list[str]:
-    """Return the commits below the references `refs` (a glob) whose trailer `key` is `value`, newest first.
+def traced_work(repo: Repo, refs: str = "refs/heads/feat*") -> dict[str, tuple[str, str]]:
+    """Return the work of each trace below the references `refs` (a glob): the commit it starts from ("" for none), its last.
 
     Only the trailer block counts, not a line of the text that looks like one.
     """
     _, out = _git(
-        _at(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)",
-        "--no-notes", "--fixed-strings", f"--grep={key}: {value}", f"--glob={refs}",
-        timeout_s=BULK_TIMEOUT_S,
+        _at(repo), "log", "-z", "--format=%H%x00%P%x00%(trailers:key=Placet-Trace,valueonly,separator=%x01)",
+        "--no-notes", "--fixed-strings", "--grep=Placet-Trace: ", f"--glob={refs}", timeout_s=BULK_TIMEOUT_S,
     )
     rows = out.decode("utf-8", "replace").split("\0")
-    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+    found: dict[str, tuple[str, str]] = {}
+    for sha, parents, values in zip(rows[0::3], rows[1::3], rows[2::3], strict=False):
+        for trace in filter(None, values.split("\x01")):
+            found[trace] = (parents.partition(" ")[0], found[trace][1] if trace in found else sha)
+    return found
 
 
 def references(repo: Repo) -> str:

@@ -63,6 +63,11 @@ class State:
         return self.folder / "journal.db"
 
     @property
+    def mark(self) -> Path:
+        """The last event of the journal as the daemon left it: a journal that does not know it was lost or put back."""
+        return self.folder / "journal.mark"
+
+    @property
     def blobs(self) -> Path:
         """The journal's content-addressed files."""
         return self.folder / "blobs"

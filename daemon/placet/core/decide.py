@@ -29,6 +29,7 @@ from placet.core.case import (
     State,
 )
 from placet.core.drift import KEY, IfChanged, Verdict
+from placet.core.mission import Outcome
 from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
 from placet.core.plan_comments import changed_lines, comments, diff_callout, rejection_reason
@@ -95,9 +96,10 @@ def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, 
     return drawer.done()
 
 
-def adopt_plan(note: NoteSeen, now: str) -> Decision:
+def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     """Take up a plan whose case the journal does not know (it was lost or is another's): it awaits review.
 
+    `request` is the note with the same trace_id, if there is one: as it stands now, it is what the plan was written for.
     Whatever the note says, nothing is approved by this; a plan that lies in System/Active shows there on the next
     look, as any move does.
     """
@@ -106,13 +108,42 @@ def adopt_plan(note: NoteSeen, now: str) -> Decision:
         note.trace_id, str(meta.get("request_id") or ""), State.REVIEW, plan_path=note.path, plan_digest=note.digest,
         title=_title(note.raw), agent=str(meta.get("agent") or ""), portal=str(meta.get("portal") or ""),
         revision=_int(meta.get("revision")), detected_at=now, since=now,
-        requested_by=note.owner,
-        request_digest=sha256(note.raw),  # what was asked for is not known: a new revision is planned from the plan's own text
+        requested_by=(request or note).owner, request_path=request.path if request is not None else "",
+        # Where it is not known what was asked for, a new revision is planned from the plan's own text.
+        request_digest=request.digest if request is not None else sha256(note.raw),
     )
     drawer = _Drawer(case, State.REVIEW, now)
+    if request is not None:
+        drawer.text(without_keys(request.raw, REQUEST_STAMPS))
     drawer.text(note.raw)
     drawer.text(without_keys(note.raw, PLAN_STAMPS))
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
+    return drawer.done()
+
+
+def adopt_outcome(case: Case | None, outcome: Outcome, now: str) -> Decision | None:
+    """Take up that a mission ended, as its report says, where the journal does not know it; None where it does.
+
+    `case` is what the journal has on its trace. A report that is older than the case's last change tells nothing new: the
+    case went on after it.
+    """
+    known_already = case is not None and (case.report_path == outcome.report_path or outcome.ended_at <= case.since)
+    if not outcome.report_path or known_already:
+        return None
+    to = State.COMPLETED if outcome.completed else State.FAILED
+    known = case or Case(outcome.trace_id, outcome.request_id, to, title=outcome.title, agent=outcome.agent,
+                         portal=outcome.portal, detected_at=outcome.ended_at, since=outcome.ended_at, revision=1)
+    drawer = _Drawer(known, to, now)
+    drawer.void_work()
+    _spend_approval(drawer)
+    drawer.set(report_path=outcome.report_path, branch=outcome.branch, base=outcome.base, tip=outcome.tip, became=outcome.became,
+               portal=outcome.portal or known.portal, stop="", failure="" if outcome.completed else f"see {outcome.report_path}",
+               since=outcome.ended_at)
+    if outcome.completed:
+        # Both were archived at the end.
+        drawer.set(request_path="", plan_path="")
+    drawer.row(Action.MISSION_ADOPTED, Entity.MISSION, Actor.SYSTEM, report=outcome.report_path, branch=outcome.branch,
+               commit=outcome.tip, completed=outcome.completed)
     return drawer.done()
 
 

@@ -125,3 +125,25 @@ class Ended:
     after: After | None = None  # where there is a branch to look after
     kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is left of a mission outside the journal: its report, the commits with its trace, or both.
+
+    `report_path` is empty where there is none: the mission did not end, or its report was deleted. `base` and `tip` are the
+    commits between which its work lies, empty where no branch has any.
+    """
+
+    trace_id: str
+    request_id: str = ""
+    report_path: str = ""
+    ended_at: str = ""
+    completed: bool = False
+    agent: str = ""
+    branch: str = ""
+    portal: str = ""
+    base: str = ""
+    tip: str = ""
+    became: str = ""
+    title: str = ""

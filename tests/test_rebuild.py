@@ -1,0 +1,123 @@
+"""A journal that was lost, damaged or put back from a backup: what vault and branches tell is taken up, nothing runs again."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gitkit import git
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.journal import AddActivity, Journal
+from vaultkit import PLAN, TestVault, make_vault
+
+DONE = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}),
+                   ("finish", {"summary": "Done."})]}]
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", DONE))
+    return vault
+
+
+def lose(vault: TestVault) -> Path:
+    """Delete the journal; return where it was."""
+    db = vault.db
+    for path in db.parent.glob("journal.db*"):
+        path.unlink()
+    return db
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how: str) -> None:
+    vault.drop("Say hello.\n")
+    vault.drop("Say more.\n", "Say more.md")
+    vault.once()
+    vault.approve()
+    vault.once()
+    waiting = vault.plan("say-more")
+    before = waiting.read_bytes(), git(vault.root, "for-each-ref")
+    if how == "lost":
+        lose(vault)
+    else:
+        vault.db.write_bytes(b"x" * 8192)
+    said = vault.once()
+    assert "1 missions were taken up again from their reports" in said
+    assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
+    assert {"model.called", "execution.started", "plan.revised"} & set(vault.actions()) == set()
+    assert (waiting.read_bytes(), git(vault.root, "for-each-ref")) == before
+    (row,) = vault.rows("mission.adopted")
+    assert row["metadata"]["commit"] == git(vault.root, "rev-parse", row["metadata"]["branch"])
+    vault.approve("say-more")
+    vault.once()
+    assert [r["entity_id"] for r in vault.rows("execution.completed")] == ["say-more"]
+    assert "journal.reconciled" in vault.actions()
+    vault.once()
+    assert len(vault.rows("journal.reconciled")) == 1, "once is enough"
+
+
+def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("journal", "backup", str(vault.root.parent / "kept.db"))
+    vault.approve()
+    vault.once()
+    archived = {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()}
+    assert len(archived) == 2
+    shutil.copy(vault.root.parent / "kept.db", lose(vault))
+    vault.once()
+    assert {"plan.withdrawn", "execution.started"} & set(vault.actions()) == set()
+    assert {p.name: p.read_bytes() for p in (vault.root / "Inbox/Archive").iterdir()} == archived
+    (row,) = vault.rows("mission.adopted")
+    git(vault.root, "merge", "-q", "--no-edit", row["metadata"]["branch"])
+    vault.once()
+    assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [git(vault.root, "rev-parse", "HEAD")]
+
+
+def test_a_plan_whose_journal_is_gone_is_not_written_anew(vault: TestVault) -> None:
+    """Also where the request says that it is being planned: the plan that is there is the plan."""
+    request = vault.drop("Say hello.\n")
+    vault.once()
+    request.write_text(request.read_text().replace("status: planned", "status: planning"))
+    lose(vault)
+    vault.once()
+    assert vault.actions().count("plan.adopted") == 1
+    assert {"model.called", "request.detected"} & set(vault.actions()) == set()
+
+
+def test_a_mission_that_left_commits_and_no_report_is_told(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    (report,) = vault.reports()
+    report.unlink()
+    lose(vault)
+    assert "1 branches have commits of missions without a report" in vault.once()
+
+
+def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault) -> None:
+    vault.once()
+    with Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="b", on_trouble=print) as journal:
+        rows = [Activity(f"2020-01-01T00:00:0{n}.000Z", "t", Actor.SYSTEM, Action.TOOL_CALLED, Entity.MISSION, "old", "", {})
+                for n in range(3)]
+        journal.commit([AddActivity(row) for row in rows])
+    vault.once()
+    assert len(vault.rows("tool.called")) == 3, "never, unless it is asked for"
+    first = vault.rows()[0]["timestamp"]
+    vault.configure((vault.root / "System/placet.toml").read_text() + "[journal]\narchive_after_days = 30\n")
+    vault.once()
+    assert vault.rows("journal.archived") == [], f"the first row ({first}) is young, and only whole beginnings go"
+    with Journal(lose(vault), now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="b", on_trouble=print) as journal:
+        journal.commit([AddActivity(row) for row in rows])
+    vault.once()
+    (archived,) = vault.rows("journal.archived")
+    assert archived["metadata"]["path"] == "journal.1-3.db"
+    assert vault.rows("tool.called") == []
+    vault.once()
+    assert len(vault.rows("journal.reconciled")) == 1, "an archive is no loss"
+    vault.cli("journal", "verify")

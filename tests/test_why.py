@@ -160,6 +160,7 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
     (CASE, [], "Revision 2 of its plan waits for you", "placet approve say-hello"),
     (CASE, [Row(1, "plan.refused", {"reason": "No scope."})], "put back: No scope.", "placet approve"),
     (CASE, [Row(1, "plan.refused", {"reason": "No scope."}), Row(2, "plan.revised")], "waits for you", "placet approve"),
+    (CASE, [Row(1, "plan.drifted", {"reason": "`a.py` changed."})], "put back: `a.py` changed.", "placet approve"),
     (CASE, [Row(1, "plan.changed_after_approval")], "changed after it had been approved", "placet show"),
     (replace(CASE, state=State.REJECTED), [Row(1, "plan.rejected", {"reviewed_by": "cleo", "reason": "Too dear."})],
      "cleo rejected its plan at 2026-01-02T03:04:05.000Z: Too dear.", "status: pending"),
@@ -270,7 +271,12 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tm
 def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.drop("---\nportal: nowhere\n---\nDo it.\n", "Do it.md")
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "title": ""})]}] * 3))
+    vault.drop("Say hello.\n")
     vault.once()
+    failed_plan, = vault.rows("plan.failed")
+    assert (failed_plan["metadata"]["end"], failed_plan["metadata"]["iterations"]) == ("model_error", 3)
+    assert "3 plans that are not valid" in vault.cli("why", "say-hello").stdout
     told = json.loads(vault.cli("why", "do-it", "--json").stdout)
     assert told["state"] == "unusable"
     assert "nowhere" in told["why"][0]

@@ -134,11 +134,13 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
     try:
         return _draft(ports, job, record, cancelled)
     except Stop as stop:
-        return PlanningFailed(case.generation, stop.detail, stop.error_type)
+        reason, error_type, end = stop.detail, stop.error_type, stop.end
     except (UserError, GitError, RepositoryChanged) as error:
-        return PlanningFailed(case.generation, str(error), type(error).__name__)
+        reason, error_type, end = str(error), type(error).__name__, End.REPOSITORY
     except ToolError as error:
-        return PlanningFailed(case.generation, error.message, error.error_type)
+        reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR
+    turns = sum(key.startswith("reply:") for key in record.outcomes)
+    return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 
 
 def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from placet.core.activity import Activity
+from placet.core.errors import End
 from placet.core.mission import Drifted
 from placet.core.names import Folder
 
@@ -269,12 +270,14 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class PlanningFailed:
-    """A planner's failure: `reason` is a sentence for a person."""
+    """A planner's failure: `reason` is a sentence for a person, `end` its name, `iterations` the model's turns until then."""
 
     generation: int
     reason: str
     error_type: str
     kind: Literal[Kind.PLANNING_FAILED] = Kind.PLANNING_FAILED
+    end: End = End.INTERNAL_ERROR
+    iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,7 +409,8 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
 
 def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
     d.set(failure=e.reason, report_path="")
-    d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type)
+    d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type, end=e.end.value,
+          iterations=e.iterations)
     d.stamp_request(None, "error")
     if d.case.plan_path:
         d.commands.append(Stamp(d.case.plan_path, {"status": "error"}))

@@ -29,10 +29,10 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
             return f"It is carried out since {case.since}.{seen}", (f"Follow it: placet status. Stop it: placet stop {ident}",)
         case State.REVIEW:
             refused = _last(rows, {Action.PLAN_REFUSED, Action.PLAN_CHANGED_AFTER_APPROVAL, Action.PLAN_APPROVED,
-                                   Action.PLAN_REVISED})
+                                   Action.PLAN_REVISED, Action.PLAN_DRIFTED})
             why = f"Revision {case.revision} of its plan waits for you since {case.since}: {case.plan_path}"
-            if refused is not None and refused.action_type == Action.PLAN_REFUSED:
-                why += f"\nIt was put back: {refused.details['reason']}"
+            if refused is not None and refused.action_type in (Action.PLAN_REFUSED, Action.PLAN_DRIFTED):
+                why += f"\nIt was put back: {refused.details.get('reason', 'files changed under it')}"
             elif refused is not None and refused.action_type == Action.PLAN_CHANGED_AFTER_APPROVAL:
                 why += "\nIt was changed after it had been approved, so that approval is void."
             return why, (f"Read it: placet show {ident}", f"placet approve {ident}, or: placet reject {ident} --reason R, or: "

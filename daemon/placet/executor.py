@@ -343,8 +343,8 @@ class _Work:
         Raises ToolError, with file and line, for a secret that the commit would add.
         """
         case = self.mission.case
-        scope = self.mission.plan.scope
-        paths = [path for path in _touched(self.tree) if scope.allows_write(path)]
+        assert self.place is not None
+        paths = [path for path in _touched(self.tree) if self.place.may_commit(path)]
         if not paths:
             return None, paths
         refuse_secrets(self.repo, self.tree, paths)
@@ -563,7 +563,8 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}",
                     error_type="ToolExecutionError")
     if stop is None:
-        left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
+        assert work.place is not None
+        left_out = tuple(path for path in _touched(tree) if not work.place.may_commit(path))
         sha = None
         try:
             if work.record.outcome("last commit") is None:

@@ -77,7 +77,8 @@ MISSION = [
     Row(9, "model.failed", {"kind": "overloaded", "reason": "529", "attempt": 1}), model(10),
     called(11, "run_command", "make", exit_code=2),
     Row(12, "failure.detected", {"pattern": "no-progress", "description": "Nothing new."}), called(13), model(14), called(15),
-    Row(16, "execution.resumed", {}), refused(17, "y"), Row(18, "step.completed", {"step": 1, "of": 2}), model(19), called(20),
+    Row(16, "execution.resumed", {}), Row(30, "git.ran", {"command": "status"}),
+    refused(17, "y"), Row(18, "step.completed", {"step": 1, "of": 2}), model(19), called(20),
     Row(21, "plan.taken_back", {"reviewed_by": "cleo"}, actor="human"), Row(22, "git.rolled_back"),
 ]
 
@@ -100,7 +101,7 @@ def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_
     assert found.meaning.endswith(".")
     assert found.advice.endswith(".")
     for count in range(len(MISSION)):
-        rows = proof(end, MISSION[:count])
+        rows = proof(end, [row for row in MISSION[:count] if row.action_type != "git.ran"])
         assert [r.id for r in rows] == sorted({r.id for r in rows})
         assert len(rows) == min(PROOF, count)  # of these rows only the last one is no cause of anything
 

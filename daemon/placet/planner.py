@@ -144,6 +144,8 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
         reason, error_type, end = str(error), type(error).__name__, End.REPOSITORY
     except ToolError as error:
         reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR
+    finally:
+        record.close()
     turns = sum(key.startswith("reply:") for key in record.outcomes)
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 

@@ -130,7 +130,8 @@ def of_last_mission(rows: Rows) -> Rows:
 
 def proof(end: End, rows: Rows) -> Rows:
     """Return the three rows of a mission that show its end best, in order: the last ones that fit, else the last of all."""
-    rows = [row for row in rows if row.action_type not in _AFTERWARDS]
+    rows = [row for row in rows if row.action_type not in _AFTERWARDS
+            and (row.action_type != Action.GIT_RAN or "stderr" in row.details)]  # a git process that went well shows nothing
     fitting = [row for row in rows if _shows(end, row, rows)][-PROOF:]
     others = [row for row in rows if row not in fitting]
     missing = PROOF - len(fitting)

@@ -240,7 +240,7 @@ class Play:
         if luck < 0.08:
             return PlanningFailed(case.generation, "the request cannot be understood", "Unclear")
         if luck < 0.12 and not self.quiet:
-            raise Postponed("busy", 3.0, blocked=False)
+            raise Postponed("busy", 3.0)
         if luck < 0.14:
             raise RuntimeError("a mistake")
         text = plan_text(case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}")
@@ -257,7 +257,7 @@ class Play:
             raise Interrupted("stopped")
         luck = self.dice.random()
         if luck < 0.1 and not self.quiet:
-            raise Postponed("busy", 3.0, blocked=False)
+            raise Postponed("busy", 3.0)
         if luck < 0.15:
             raise RuntimeError("a mistake")
         ok = luck < 0.7 and not cancelled()

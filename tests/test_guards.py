@@ -453,6 +453,10 @@ def test_results_are_cut_after_a_thousand_words(words, cut):
     assert ("narrow it down" in given_to_model) == (cut > 0)
 
 
+def KEPT(text):  # noqa: N802 - a constant answer
+    return "@result/0123456789ab"
+
+
 # --- compaction -----------------------------------------------------------------------------------------------
 
 
@@ -476,17 +480,17 @@ def chars(turns):
 @pytest.mark.parametrize(("spare", "compacts"), [(-1, True), (0, False), (1, False)])
 def test_a_conversation_is_compacted_once_it_is_longer_than_its_budget(spare, compacts):
     turns = conversation(5000, 5000, 5000)
-    assert (stub_old_results(turns, 2, chars(turns) + spare) != turns) == compacts
+    assert (stub_old_results(turns, 2, chars(turns) + spare, KEPT) != turns) == compacts
 
 
 def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
     turns = conversation(5000, 5000)
-    after = stub_old_results(turns, 2, 10_000)
+    after = stub_old_results(turns, 2, 10_000, KEPT)
     stub = after[2].blocks[0]
     assert "\n" not in stub["content"]
     assert stub["content"].startswith("[5,000 characters left out")
     assert 'read_file {"path": "f0.py"}' in stub["content"]
-    assert "read" in stub["content"].partition("to see a result again")[2]
+    assert "read" in stub["content"].partition("to see the result again")[2]
     assert {k: v for k, v in stub.items() if k != "content"} == {
         "type": "tool_result", "tool_use_id": "t0", "is_error": False}
     assert after[2].blocks[1] == text_block("You have left: …")
@@ -495,20 +499,20 @@ def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
 
 def test_what_would_free_little_is_left_until_it_is_worth_the_cache():
     turns = conversation(600, 5000)
-    assert stub_old_results(turns, 2, 10_000) == turns
-    assert stub_old_results(turns, 2, 1_000) != turns
+    assert stub_old_results(turns, 2, 10_000, KEPT) == turns
+    assert stub_old_results(turns, 2, 1_000, KEPT) != turns
 
 
 @pytest.mark.parametrize("size", [WORTH_STUBBING - 1, WORTH_STUBBING])
 def test_only_results_longer_than_a_stub_are_replaced(size):
     turns = conversation(size, *[2000] * 10, 10)
-    after = stub_old_results(turns, 2, 5_000)
+    after = stub_old_results(turns, 2, 5_000, KEPT)
     assert (after[2] != turns[2]) == (size >= WORTH_STUBBING)
 
 
 def test_the_newest_turn_cannot_be_dropped():
     with pytest.raises(ValueError, match="newest"):
-        stub_old_results(conversation(10), 0, 10)
+        stub_old_results(conversation(10), 0, 10, KEPT)
 
 
 @settings(max_examples=60, deadline=None)
@@ -518,8 +522,8 @@ def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
     sent, compactions, freed = whole[:1], 0, 0
     for end in range(3, len(whole) + 1, 2):
         before = (*sent, *whole[end - 2:end])
-        sent = stub_old_results(before, keep_last, budget)
-        assert stub_old_results(sent, keep_last, budget) == sent
+        sent = stub_old_results(before, keep_last, budget, KEPT)
+        assert stub_old_results(sent, keep_last, budget, KEPT) == sent
         assert len(sent) == end
         if sent != before:
             compactions += 1

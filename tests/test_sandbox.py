@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from placet.core.errors import ToolError, UserError
 from placet.sandbox import Box, Level, Limits, Probe, exec_in_box, probe, run, seatbelt, seccomp, view
 from placet.sandbox.drain import Kept
-from placet.sandbox.probe import GAPS, NAMES, ROOT_GAPS
+from placet.sandbox.probe import GAPS, NAMES
 
 DAEMON = Path(__file__).parent.parent / "daemon"
 LINUX = sys.platform == "linux"
@@ -97,13 +97,13 @@ def test_attack_works_without_a_wall_and_is_blocked_by_the_best(attack: str) -> 
     needs(Level.BUBBLEWRAP)
     control = {f.attack: f.blocked for f in probed(Level.NONE).findings}
     walled = {f.attack: f.blocked for f in probed(Level.BUBBLEWRAP).findings if f.level is Level.BUBBLEWRAP}
-    if attack in SCRUBBED | (set() if os.geteuid() == 0 else {"fork_many", "change_kernel"}):
+    if attack in SCRUBBED | {"fork_many"} | (set() if os.geteuid() == 0 else {"change_kernel"}):
         assert control[attack]
     elif attack == "io_uring" and control[attack]:
         pytest.skip("this kernel has no io_uring to attack")
     else:
         assert not control[attack]
-    assert walled[attack] or (attack in ROOT_GAPS and os.geteuid() == 0)
+    assert walled[attack]
 
 
 def test_without_a_wall_at_least_18_attacks_work() -> None:
@@ -117,7 +117,7 @@ def test_landlock_leaves_exactly_the_gaps_it_documents() -> None:
     found = probed(Level.LANDLOCK)
     assert found.level is Level.LANDLOCK
     gaps = {f.attack for f in found.findings if not f.blocked}
-    assert gaps == GAPS[Level.LANDLOCK] | (ROOT_GAPS if os.geteuid() == 0 else set())
+    assert gaps == GAPS[Level.LANDLOCK]
 
 
 def test_level_is_3_where_bubblewrap_works() -> None:
@@ -331,6 +331,77 @@ print(peak() - before)
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 20 * 1024
+
+
+FILL = """
+import os, sys, time
+how, count = sys.argv[1], int(sys.argv[2])
+held = open("held", "wb", buffering=0)
+if how == "deleted":
+    os.unlink("held")
+for number in range(count):
+    if how == "deleted":
+        held.write(bytes(1 << 20))
+    else:
+        with open(f"file-{number}", "wb", buffering=0) as file:
+            file.write(bytes(1 << 20 if how == "many" else 0))
+    if how != "empty" or number % 20 == 0:
+        time.sleep(0.003)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["many", "deleted", "empty"])
+def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: str) -> None:
+    """No file is larger than its limit, but there are many, or one that no folder shows; each loop ends by itself."""
+    count = 20_000 if how == "empty" else 600
+    try:
+        ran = run(["python3", "-c", FILL, how, str(count)], limited(box, disk_bytes=32 << 20, files=1000), level)
+        assert ran.exit_code is None, ran
+        assert ran.stderr.endswith("bytes left]")
+        assert (ran.stdout, ran.timed_out, ran.cancelled, ran.truncated) == ("", False, False, False)
+        assert run(["python3", "-c", FILL, how, "8"], box, level).stdout == "done\n"
+    finally:
+        for file in box.worktree.glob("*"):
+            file.unlink()
+
+
+def test_where_the_disk_is_full_no_command_starts(wall: Level, box: Box) -> None:
+    with pytest.raises(ToolError, match=r"limits\.free_disk_bytes") as caught:
+        run(["touch", "made"], limited(box, free_bytes=2**60), wall)
+    assert caught.value.error_type == "disk_full"
+    assert not (box.worktree / "made").exists()
+
+
+CROWD = """
+import os, signal, sys, time
+marker, count = sys.argv[1], 0
+for _ in range(1500):
+    try:
+        child = os.fork()
+    except BlockingIOError:
+        print("no more", flush=True)
+        os.killpg(0, signal.SIGKILL)
+    if child == 0:
+        os.setsid()
+        signal.pause()
+    count += 1
+time.sleep(20)
+print("all", flush=True)
+"""
+
+
+def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> None:
+    """A bounded one; they leave their session at once."""
+    marker = f"crowd-{os.getpid()}-{wall}"
+    ran = run(["python3", "-c", CROWD, marker], limited(box, processes=64), wall)
+    assert wait_for(lambda: alive(marker) == 0, 1.5)
+    assert "all" not in ran.stdout
+    assert ran.duration_s < 15
+    if os.geteuid() == 0:  # the kernel lets root go on
+        assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (None, "[killed: more than 64 processes]")
+    else:
+        assert ran.stdout == "no more\n"
 
 
 def test_a_runaway_printer_is_killed(level: Level, box: Box) -> None:

@@ -205,6 +205,22 @@ def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path
         assert time.monotonic() - began < 10
 
 
+@boxed
+def test_a_disk_without_room_is_told_to_the_model(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.configure("[limits]\nfree_disk_bytes = 1_000_000_000_000_000_000\n")
+    plan = {**PLAN, "scope": {"run": ["touch made"]}, "steps": [{"title": "Touch", "tools": ["run_command"]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]),
+                 ("execute", [{"calls": [("run_command", {"command": "touch", "args": ["made"]})]},
+                              {"calls": [("give_up", {"reason": "The disk is full."})]}]))
+    vault.drop("Touch it.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    called = [row["metadata"] for row in vault.rows("tool.called")]
+    assert [row["error_type"] for row in called if row["tool"] == "run_command"] == ["disk_full"]
+
+
 def test_commands_need_a_sandbox_or_a_word_of_the_person(tmp_path: Path) -> None:
     scope = Scope(run=(("echo",),))
     with real(tmp_path, scope=scope, level=Level.NONE) as tools:

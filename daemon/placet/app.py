@@ -26,8 +26,10 @@ from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.secrets import MIN_LITERAL, environment_secrets
 from placet.core.talk import Model, ModelError
+from placet.core.waiting import Hold
 from placet.events import Broadcast, places
 from placet.executor import carry_out
+from placet.explain import MODEL, side_of
 from placet.journal import AddActivity, Conflict, Journal, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
@@ -283,8 +285,8 @@ def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *
 
 
 @contextmanager
-def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case], None]]:
-    """Give a function that tells of a case, in a thread of its own: a slow webhook must not slow the loop.
+def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case | Hold], None]]:
+    """Give a function that tells of a case or a hold, in a thread of its own: a slow webhook must not slow the loop.
 
     Raises UserError (exit code 2) for a way of telling that cannot be used.
     """
@@ -305,7 +307,10 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
             say(problem)
 
     with ThreadPoolExecutor(1, "notify") as pool:
-        def tell(case: Case) -> None:
+        def tell(case: Case | Hold) -> None:
+            if isinstance(case, Hold):
+                pool.submit(told, Notice(Event.NEEDS_YOU, "", "", vault.name, side_of(MODEL)))
+                return
             event = events.get(case.state)
             if event is None:
                 return

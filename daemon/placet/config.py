@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from placet.core.errors import UserError
 
@@ -64,19 +64,47 @@ class ModelTable(_Table):
     base_url: str = ""
     script: str = ""
     max_tokens: int = Field(default=16_000, ge=256, le=128_000)
+    context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
     timeout_s: float = Field(default=120, gt=0, le=3600)
     price: tuple[PriceRow, ...] = ()
 
 
 class LimitsTable(_Table):
-    """How far a planning or a mission may go."""
+    """How far a planning, a mission, a day may go. Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit."""
 
+    day_usd: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    day_tokens: int = Field(default=0, ge=0)
     planning_iterations: int = Field(default=30, ge=1, le=500)
+    planning_tokens: int = Field(default=2_000_000, ge=1)
+    planning_usd: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    planning_time_s: float = Field(default=1800, gt=0, allow_inf_nan=False)
     iterations_ceiling: int = Field(default=100, ge=1, le=1000)
+    mission_tokens: int = Field(default=5_000_000, ge=1)
+    mission_time_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    mission_wall_time_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     tool_calls: int = Field(default=200, ge=1, le=10_000)
-    mission_time_s: float = Field(default=3600, gt=0)
     command_timeout_s: float = Field(default=120, gt=0, le=3600)
     output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
+    command_disk_bytes: int = Field(default=4_294_967_296, ge=1_048_576)
+    free_disk_bytes: int = Field(default=268_435_456, ge=1_048_576)
+
+
+class GuardsTable(_Table):
+    """When a planning or mission that goes in circles is told so, and ended."""
+
+    repeats: int = Field(default=3, ge=2, le=100)
+    window: int = Field(default=10, ge=2, le=1000)
+    identical_rounds: int = Field(default=3, ge=3, le=100)
+    stall_turns: int = Field(default=5, ge=1, le=1000)
+    same_call_failing: int = Field(default=3, ge=1, le=100)
+    alternating_calls: int = Field(default=6, ge=4, le=100)
+    talk_turns: int = Field(default=3, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> GuardsTable:
+        if self.repeats > self.window:
+            raise ValueError(f"repeats ({self.repeats}) must fit into window ({self.window})")
+        return self
 
 
 class SandboxTable(_Table):
@@ -107,6 +135,7 @@ class Config(_Table):
     journal: JournalTable = JournalTable()
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
+    guards: GuardsTable = GuardsTable()
     commands: SandboxTable = SandboxTable()
     notify: NotifyTable = NotifyTable()
     portals: dict[str, PortalTable] = Field(default_factory=dict)

@@ -10,19 +10,24 @@ import getpass
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from placet.clock import Clock
 from placet.config import load, portal_path
+from placet.core.activity import Action
+from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import Folder, active_name, plan_name, rejected_name
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
-from placet.core.plan import with_comment
+from placet.core.plan import parse_plan, with_comment
 from placet.core.request import title_of
 from placet.core.talk import ModelError
+from placet.core.waiting import Hold, Why
+from placet.daybook import used_today
 from placet.events import listen, places
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
@@ -238,14 +243,33 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     state = vault_state(vault, env)
     config = load(vault)
     cases: list[dict[str, Any]] = []
+    today, waits = Amount(), None
     if state.journal.exists():
         with open_reader(state.journal) as reader:
             cases = [_line(reader, CASE_JSON.validate_json(row.body)) for row in reader.cases()]
+            today = used_today(reader, Clock().wall())
+            waits = _waits(reader)
     cases.sort(key=lambda c: c["since"])
+    limits = config.limits
     return {
         "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
-        "model": config.model.name, "paused": config.daemon.paused, "cases": cases,
+        "model": config.model.name, "paused": config.daemon.paused, "waits": waits, "cases": cases,
+        "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": limits.day_tokens or None,
+                  "day_usd": _float(limits.day_usd) or None},
     }
+
+
+def _waits(reader: Reader) -> dict[str, str] | None:
+    """Return why all work waits for the model and since when, None where it does not."""
+    row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
+    if row is None or row.action_type != Action.MODEL_WAITING:
+        return None
+    why, reason = Why(row.details["why"]), row.details["reason"]
+    return {"why": why.value, "reason": reason, "since": row.timestamp, "notice": Hold(why, reason, 0.0).notice}
+
+
+def _float(usd: Decimal | None) -> float | None:
+    return None if usd is None else float(usd)
 
 
 def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -315,7 +339,9 @@ def _line(reader: Reader, case: Case) -> dict[str, Any]:
         "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
     }
     if case.state is State.RUNNING:
-        line["progress"] = _progress(reader.activity(case.trace_id, limit=10_000))
+        text = reader.text(case.approved_digest)
+        budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
+        line["progress"] = {**_progress(reader.activity(case.trace_id, limit=10_000)), "budget_usd": _float(budget)}
     return line
 
 
@@ -331,9 +357,10 @@ def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
             cost = 0.0
         elif row.action_type == "step.completed":
             step = data["step"]
-        elif row.action_type == "model.called" and data.get("purpose") == "execute":
-            turns += 1
-            cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
+        elif row.action_type in ("model.called", "model.failed") and data.get("purpose") == "execute":
+            turns += row.action_type == "model.called"
+            if row.action_type == "model.called" or data.get("tokens"):
+                cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
     return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
 
 

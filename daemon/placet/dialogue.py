@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -20,8 +21,10 @@ from pydantic import TypeAdapter
 
 from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.budget import Amount, Room
 from placet.core.case import Case
 from placet.core.errors import End, PlacetError, Stop
+from placet.core.guards import Compaction, compacted, make_room
 from placet.core.mission import Spent
 from placet.core.price import Price, cost_usd
 from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
@@ -40,10 +43,11 @@ from placet.core.talk import (
     text_block,
     user_turn,
 )
+from placet.core.waiting import Why
 from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Outcome, Tool, Workplace
-from placet.tools.present import redacted
+from placet.tools.present import Results, redacted
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -51,21 +55,25 @@ class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The model cannot be reached for now; the work goes on after `after_s` seconds.
+    """The model cannot be asked for now, or the disk is full; the work goes on after `after_s` seconds."""
 
-    `blocked` is true where a person has to mend something first (a key, credit, a model's name).
-    """
-
-    def __init__(self, reason: str, after_s: float, *, blocked: bool) -> None:
+    def __init__(self, reason: str, after_s: float, why: Why = Why.UNREACHABLE) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after_s = after_s
-        self.blocked = blocked
+        self.why = why
 
 
+MACHINE_RETRY_S = 3.0
+"""How often work that met a full disk, or the like, tries again."""
+MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
+"""What a tool answers when the machine is at fault. A model could do nothing about it, so it is not told."""
 BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
 
+
+_ATTEMPT = "attempt:"
+"""Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
 
 OUTCOME_JSON = TypeAdapter(Outcome)
 """How the record keeps what a call came to."""
@@ -120,8 +128,8 @@ class Record:
 
     @property
     def progress(self) -> int:
-        """How far the conversation is: grows with everything that is recorded, and not with its lives."""
-        return sum(not key.startswith(_LIFE) for known in (self.intents, self.outcomes) for key in known)
+        """How far the conversation is: grows with everything that is recorded, but for lives and attempts."""
+        return sum(not key.startswith((_LIFE, _ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
 
     def fresh(self) -> None:
         """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
@@ -196,53 +204,109 @@ class Record:
             raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error
 
 
-def ask_model(open_model: Callable[[], Model], ask: Ask, key: str, record: Record, spent: Spent, *, prices: Sequence[Price],
-              policy: RetryPolicy, cancelled: Callable[[], bool], draw: Callable[[], float] = random.random) -> Reply:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a model is reached and what it costs. `open_model` raises ModelError; `draw` gives the jitter, from 0 to 1."""
+
+    open_model: Callable[[], Model]
+    prices: Sequence[Price]
+    policy: RetryPolicy
+    draw: Callable[[], float] = random.random
+
+
+def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, cancelled: Callable[[], bool],
+              room: Callable[[Ask], AbstractContextManager[Room]]) -> Reply:
     """Return the model's reply to `ask`: the recorded one if it was answered before, else a new one.
 
-    Retries what can be retried. Raises Postponed where waiting longer would hold a worker for nothing, Interrupted
-    when `cancelled`, and Stop(model_error) where no attempt can help. `spent` is added to; `model.called` is
-    journalled in the transaction that records the reply.
+    `room` holds what an attempt may come to, or raises Stop or Postponed where there is no room for it. Retries what
+    can be retried; a failed attempt that the server may have worked on counts with all that was held for it. Raises
+    Postponed where waiting longer would hold a worker for nothing, Interrupted when `cancelled`, and Stop(model_error)
+    where no attempt can help. `spent` is added to; `model.called` is journalled in the transaction that records the reply.
     """
+    attempts, failed = _earlier_attempts(ask, key, record, spent)
     if (known := record.outcome(key)) is not None:
         reply, cost = decode_reply(known)
-        spent.add(reply.usage, cost)
+        spent.add(reply.usage, cost, _took_s(known))
         return reply
     record.intend(key)
-    began = record.clock.monotonic()
-    attempt = 0
+    clock = record.clock
     while True:
-        attempt += 1
-        called = record.clock.monotonic()
-        try:
-            model = open_model()
-            reply = model.reply(ask, cancelled)
-        except ModelError as error:
-            if error.kind is ModelErrorKind.CANCELLED or cancelled():
-                raise Interrupted(str(error)) from error
-            record.note(record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=ask.purpose.value, attempt=attempt,
-                                   kind=error.kind.value, status=error.status, reason=str(error)))
-            match next_attempt(error, attempt, record.clock.monotonic() - began, policy, draw()):
-                case Retry(after_s):
-                    if not record.clock.wait(after_s, cancelled):
-                        raise Interrupted("stopped while waiting for the model") from error
-                case Sleep(after_s):
-                    raise Postponed(str(error), after_s, blocked=False) from error
-                case Blocked(reason):
-                    raise Postponed(reason, BLOCKED_RETRY_S, blocked=True) from error
-                case GiveUp(reason):
-                    raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
-            continue
-        cost = cost_usd(reply.usage, reply.model or model.name, prices, free=model.provider == "scripted")
-        spent.add(reply.usage, cost)
-        record.settle(key, encode_reply(reply, cost), record.row(
-            Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
-            purpose=ask.purpose.value, stop_reason=reply.stop_reason.value,
-            input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens,
-            cache_read_tokens=reply.usage.cache_read_tokens, cache_write_tokens=reply.usage.cache_write_tokens,
-            cost_usd=None if cost is None else float(cost),
-            duration_ms=round((record.clock.monotonic() - called) * 1000, 1), iteration=spent.replies))
-        return reply
+        attempts += 1
+        mark = f"{_ATTEMPT}{key}:{attempts}"
+        with room(ask) as held:
+            record.intend(mark, _encode_amount(held.worst, ""))
+            called = clock.monotonic()
+            try:
+                model = line.open_model()
+                reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancelled)
+            except ModelError as caught:
+                error = caught
+                lost = replace(held.worst if error.served else Amount(), working_time_s=clock.monotonic() - called)
+                spent.lose(lost)
+                record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask, attempts, error, lost))
+            else:
+                took_s = clock.monotonic() - called
+                cost = cost_usd(reply.usage, reply.model or model.name, line.prices, free=model.provider == "scripted")
+                spent.add(reply.usage, cost, took_s)
+                record.settle(key, encode_reply(reply, cost, took_s), record.row(
+                    Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
+                    purpose=ask.purpose.value, stop_reason=reply.stop_reason.value,
+                    input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens,
+                    cache_read_tokens=reply.usage.cache_read_tokens, cache_write_tokens=reply.usage.cache_write_tokens,
+                    cost_usd=None if cost is None else float(cost), duration_ms=round(took_s * 1000, 1),
+                    iteration=spent.replies))
+                return reply
+        if error.kind is ModelErrorKind.CANCELLED or cancelled():
+            raise Interrupted(str(error)) from error
+        failed += error.kind is ModelErrorKind.TRANSIENT
+        match next_attempt(error, max(failed, 1), line.policy, line.draw()):
+            case Retry(after_s):
+                if not clock.wait(after_s, cancelled):
+                    raise Interrupted("stopped while waiting for the model") from error
+            case Sleep(after_s, asked):
+                raise Postponed(str(error), after_s, Why.ASKED_TO_WAIT if asked else Why.UNREACHABLE) from error
+            case Blocked(reason):
+                raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
+            case GiveUp(reason):
+                raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
+
+
+def _earlier_attempts(ask: Ask, key: str, record: Record, spent: Spent) -> tuple[int, int]:
+    """Count the attempts of earlier lives in that brought no reply; return how many began, and how many failed in passing.
+
+    One whose end nobody saw (the daemon was killed) counts with all that was held for it.
+    """
+    attempts = failed = 0
+    while (begun := record.intents.get(f"{_ATTEMPT}{key}:{attempts + 1}")) is not None:
+        attempts += 1
+        mark = f"{_ATTEMPT}{key}:{attempts}"
+        body = record.outcome(mark)
+        if body is None and record.outcome(key) is not None:
+            break  # the one that was answered
+        if body is None:
+            lost, _ = _decode_amount(begun)
+            unseen = ModelError(ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True)
+            record.settle(mark, begun, _failed_row(record, ask, attempts, unseen, lost))
+            body = begun
+        lost, kind = _decode_amount(body)
+        failed += kind == ModelErrorKind.TRANSIENT
+        spent.lose(lost)
+    return attempts, failed
+
+
+def _failed_row(record: Record, ask: Ask, attempt: int, error: ModelError, lost: Amount) -> Activity:
+    return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=ask.purpose.value, attempt=attempt, kind=error.kind.value,
+                      status=error.status, reason=str(error), tokens=lost.tokens,
+                      cost_usd=None if lost.usd is None else float(lost.usd))
+
+
+def _encode_amount(amount: Amount, kind: str) -> bytes:
+    return json.dumps([amount.tokens, None if amount.usd is None else str(amount.usd), amount.working_time_s, kind]).encode()
+
+
+def _decode_amount(body: bytes) -> tuple[Amount, str]:
+    tokens, usd, working_s, kind = json.loads(body)
+    return Amount(tokens, None if usd is None else Decimal(usd), working_s), kind
 
 
 class Watcher(Protocol):
@@ -256,8 +320,8 @@ class Watcher(Protocol):
         """See what a call came to, now or in an earlier life of the conversation; may raise Stop."""
         ...
 
-    def room(self, ask: Ask) -> int:
-        """Return how many tokens the answer to `ask` may have; raise Stop where the budget has no room for it."""
+    def room(self, ask: Ask) -> AbstractContextManager[Room]:
+        """Hold what a call may come to while it is made; raise Stop, or Postponed, where a budget has no room for it."""
         ...
 
     def instead(self, use: ToolUse) -> Outcome | None:
@@ -281,7 +345,8 @@ class Watcher(Protocol):
 class Conversation:
     """Everything a conversation needs that stays the same from turn to turn.
 
-    `tools` are those that the model is offered, `nudge` is what it is told when a turn called none, `nudges` how often.
+    `tools` are those that the model is offered, `nudge` is what it is told when a turn called none. `context_tokens` are
+    what the model can take in: before that is full, old results make room.
     """
 
     purpose: Purpose
@@ -289,12 +354,11 @@ class Conversation:
     tools: Mapping[str, Tool[Any]]
     opening: Turn
     nudge: str
-    nudges: int
     max_tokens: int
+    context_tokens: int
 
 
-def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, *,
-             open_model: Callable[[], Model], prices: Sequence[Price], policy: RetryPolicy) -> NoReturn:
+def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, line: Line) -> NoReturn:
     """Let the model work until something ends it: reply, calls, results fed back, and again.
 
     It is left by an exception only: a control tool's, the watcher's Stop, or what `ask_model` raises.
@@ -303,33 +367,55 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
     specs = tuple(tool.spec() for tool in talk.tools.values())
     system = tuple(redact(text, place.secrets)[0] for text in talk.system)
     turns = [Turn(talk.opening.role, tuple(redacted(dict(block), place.secrets) for block in talk.opening.blocks))]
-    silent = iteration = 0
+    stopped: StopReason | None = None
+    iteration = 0
     while True:
         iteration += 1
         remarks = watcher.before(iteration)
-        if remarks:
-            turns[-1] = user_turn([*turns[-1].blocks, *(text_block(r) for r in remarks)])
         ask = Ask(talk.purpose, case.request_id, case.trace_id, system, specs, tuple(turns), talk.max_tokens)
-        if record.outcome(f"reply:{iteration}") is None:
-            ask = replace(ask, max_tokens=watcher.room(ask))
-        reply = ask_model(open_model, ask, f"reply:{iteration}", record, spent, prices=prices, policy=policy,
-                          cancelled=place.cancelled)
-        _stop_unless_usable(reply)
+        turns = _prepared(ask, iteration, remarks, talk.context_tokens, record, spent, place.results, stopped)
+        reply = ask_model(line, replace(ask, turns=tuple(turns)), f"reply:{iteration}", record, spent,
+                          cancelled=place.cancelled, room=watcher.room)
         turns.append(reply.turn)
+        stopped = reply.stop_reason
         uses = reply.turn.tool_uses
         if uses:
-            silent = 0
-            cut = reply.stop_reason is StopReason.MAX_TOKENS
-            outcomes = _calls(iteration, uses, talk.tools, place, record, watcher, cut=cut)
+            outcomes = _calls(iteration, uses, talk.tools, place, record, watcher, cut=stopped in _BROKEN_OFF)
             watcher.round_over(iteration, uses)
             turns.append(user_turn([_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]))
-        elif reply.stop_reason is not StopReason.PAUSE_TURN:
-            silent += 1
-            if silent > talk.nudges:
-                raise Stop(End.TALK, f"the model ended {silent} turns in a row without calling a tool",
-                           error_type="NoToolCall")
+        elif stopped is not StopReason.PAUSE_TURN:
             turns.append(user_turn([text_block(talk.nudge)]))
-        watcher.turn_over(reply.stop_reason)
+        watcher.turn_over(stopped)
+
+
+_BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
+"""The answer ended in the middle: a call in it may be half of one."""
+
+
+def _prepared(ask: Ask, iteration: int, remarks: Sequence[str], context_tokens: int, record: Record, spent: Spent,
+              results: Results, stopped: StopReason | None) -> list[Turn]:
+    """Return the turns as they are sent for the `iteration`-th time: with remarks, and old results replaced if it gets tight.
+
+    What is decided is recorded before it is sent, so that a resumed conversation says the same again, byte for byte.
+    """
+    key = f"turn:{iteration}"
+    known = record.outcome(key)
+    if known is None:
+        full = stopped is StopReason.CONTEXT_FULL
+        made = make_room(ask, spent.last_usage, context_tokens, results.keep, full=full)
+        known = json.dumps({"remarks": list(remarks), "compaction": None if made is None else asdict(made)}).encode()
+        row = record.row(Action.CONVERSATION_COMPACTED, Actor.SYSTEM, iteration=iteration, **(asdict(made) if made else {}))
+        record.settle(key, known, *([row] if made else []))
+    decided = json.loads(known)
+    turns = list(ask.turns)
+    if decided["compaction"] is not None:
+        turns = list(compacted(turns, Compaction(**decided["compaction"]), results.keep))
+    said = [text_block(remark) for remark in decided["remarks"]]
+    if said and turns[-1].role == "user":
+        turns[-1] = user_turn([*turns[-1].blocks, *said])
+    elif said:
+        turns.append(user_turn(said))
+    return turns
 
 
 def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
@@ -422,12 +508,16 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
         outcome, took_ms = INTERRUPTED, 0.0
     elif done is not None:
         outcome, took_ms = done
+        outcome = replace(outcome, took_s=took_ms / 1000)
     else:
         if not _reads(tools, use):
             record.intend(key, json.dumps({"tool": use.name, "input": dict(use.input)}).encode())
         outcome, took_ms = _timed(use, tools, place, record.clock)
+        outcome = replace(outcome, took_s=took_ms / 1000)
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
+        if outcome.error_type in MACHINE_FAULTS:
+            raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
     about = target(use, place.secrets)
     if outcome.refused:
         row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,
@@ -461,25 +551,18 @@ def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": use.id, "content": content, "is_error": not outcome.ok}
 
 
-def _stop_unless_usable(reply: Reply) -> None:
-    match reply.stop_reason:
-        case StopReason.REFUSAL:
-            raise Stop(End.REFUSAL, "the model refused the task" + (f": {reply.turn.text}" if reply.turn.text else ""),
-                       error_type="Refusal")
-        case StopReason.CONTEXT_FULL:
-            raise Stop(End.CONTEXT_FULL, "the conversation no longer fits into the model's context", error_type="ContextFull")
-        case _:
-            pass
-
-
-def encode_reply(reply: Reply, cost: Decimal | None) -> bytes:
-    """Return a reply as the record keeps it: the assistant's blocks unchanged."""
+def encode_reply(reply: Reply, cost: Decimal | None, took_s: float) -> bytes:
+    """Return a reply as the record keeps it: the assistant's blocks unchanged. It took `took_s` seconds."""
     usage = reply.usage
     return json.dumps({
         "blocks": list(reply.turn.blocks), "stop_reason": reply.stop_reason.value, "model": reply.model,
         "usage": [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens],
-        "cost_usd": None if cost is None else str(cost),
+        "cost_usd": None if cost is None else str(cost), "took_s": took_s,
     }).encode()
+
+
+def _took_s(body: bytes) -> float:
+    return float(json.loads(body).get("took_s", 0.0))
 
 
 def decode_reply(body: bytes) -> tuple[Reply, Decimal | None]:

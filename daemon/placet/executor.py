@@ -6,10 +6,10 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,33 +19,20 @@ from placet.aftermath import look_after
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
-from placet.core.budget import Amount, Exceeded, Ledger, Limits, Reserved, prompt_at_most, reserve, tell, worst_case
+from placet.core.budget import Limits, Room
 from placet.core.case import Case, Complexity
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
-from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
+from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, passing
 from placet.core.failures import detected
-from placet.core.guards import (
-    REPEATED,
-    Call,
-    CallSeen,
-    Deed,
-    GuardSettings,
-    Halt,
-    History,
-    Instead,
-    IterationGuard,
-    Nudge,
-    PlanFacts,
-    check,
-    check_call,
-    iteration_cap,
-)
+from placet.core.guards import PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, Spent, StepDone
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.secrets import redact
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
+from placet.core.waiting import Why
 from placet.dialogue import (
+    MACHINE_RETRY_S,
     MAX_CRASHES,
     Conversation,
     Interrupted,
@@ -85,14 +72,12 @@ from placet.repo import (
     status,
     tip_now,
 )
+from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
-from placet.vault import Vault
+from placet.vault import Vault, VaultTrouble
 from placet.workshop import Ports, repository, workplace
-
-NUDGES = 2
-"""Turns of talk that are answered by a reminder; the next one ends the mission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +114,7 @@ class _Work:
     pinned: Pins  # what decided how git behaves here when the lease was taken
     began_s: float
     stop: Callable[[], str]
-    guards: GuardSettings
-    history: History = field(default_factory=History)
-    spent: Spent = field(default_factory=Spent)
+    restraint: Restraint
     steps: dict[int, StepDone] = field(default_factory=dict)
     commands: list[CommandRun] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
@@ -139,6 +122,7 @@ class _Work:
     pictures: list[str] = field(default_factory=list)  # PNGs in base64, for the report
     drift: Drifted | None = None  # what changed under the plan, once something did
     trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
+    troubled_in: int = 0  # how many turns were over then
 
     # --- limits ---------------------------------------------------------------------------------------------
 
@@ -147,73 +131,32 @@ class _Work:
             raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
         if self.ports.leaving.is_set():
             raise Interrupted("the daemon stops: the round in flight was the last")
-        remarks = []
-        ledger = self._ledger()
-        match check(self.history, self.guards, PlanFacts(writes=bool(self.mission.plan.scope.write)), (ledger,)):
-            case Halt(stop):
-                raise stop
-            case Nudge() as nudge:
-                self.history = self.history.with_nudge(nudge)
-                remarks.append(nudge.text)
-        cap = self.guards.basic.max_iterations
-        if (pattern := detected(self.history.steps, cap)) is not None:
+        remarks = self.restraint.before(iteration)
+        if (pattern := detected(self.restraint.history.steps, self.restraint.guards.basic.max_iterations)) is not None:
             remarks.append(pattern.note())
             key = f"pattern:{iteration}"
             if self.record.outcome(key) is None:
                 self.record.settle(key, b"", self.record.row(
                     Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern.kind.value, description=pattern.description,
                     suggested_action=pattern.action, affected_tool=pattern.tool, iteration=iteration))
-        # The words must be the same when a resumed mission says them again, so no clock is in them.
-        remarks.append(tell(replace(ledger, limits=replace(ledger.limits, wall_time_s=None)), cap - iteration + 1))
         return remarks
 
-    def room(self, ask: Ask) -> int:
-        ports = self.ports
-        model = ports.config.model
-        call = worst_case(prompt_at_most(ask, self.spent.last_usage), ask.max_tokens, model.name, ports.prices,
-                          free=model.provider == "scripted")
-        match reserve((self._ledger(),), "reply", call):
-            case Exceeded() as gone:
-                raise gone.stop()
-            case Reserved(max_tokens=allowed):
-                return allowed
+    def room(self, ask: Ask) -> AbstractContextManager[Room]:
+        return self.restraint.room(ask)
 
     def instead(self, use: ToolUse) -> Outcome | None:
-        match check_call(self.history, self.guards, self._call(use), (self._ledger(),)):
-            case Halt(stop):
-                raise stop
-            case Instead(error):
-                return Outcome(json.dumps(error.as_result()), ok=False, error_type=error.error_type, refused=True)
-        return None
+        return self.restraint.instead(use)
 
     def turn_over(self, stop_reason: StopReason) -> None:
-        self.history = self.history.with_step(stop_reason)
-
-    def _ledger(self) -> Ledger:
-        """Return what the mission may use and has used."""
-        limits = self.ports.config.limits
-        spent = self.spent
-        used = sum(count for name, count in self.calls.items()
-                   if name not in BY_NAME or BY_NAME[name].effect is not Effect.CONTROL)
-        return Ledger("the mission",
-                      Limits(None, self.mission.plan.scope.budget_usd, None, limits.mission_time_s, limits.tool_calls),
-                      Amount(spent.input_tokens + spent.output_tokens + spent.cache_read_tokens, spent.cost_usd, 0.0, used),
-                      self.ports.clock.monotonic() - self.began_s)
-
-    def _call(self, use: ToolUse) -> Call:
-        tool = BY_NAME.get(use.name)
-        path = use.input.get("path")
-        deed = Deed(tool.effect.value) if tool is not None else Deed.READ
-        return Call(use.name, use.input, deed, path if isinstance(path, str) else "", target(use, self._secrets()))
+        self.restraint.turn_over(stop_reason)
 
     def _secrets(self) -> Sequence[str]:
         return self.place.secrets if self.place is not None else ()
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         self.calls[use.name] += 1
-        self.history = self.history.with_call(CallSeen(
-            self._call(use), outcome.ok, outcome.refused, outcome.error_type == REPEATED,
-            sha256(outcome.content.encode()).hexdigest() if outcome.content else ""))
+        self.restraint.saw(use, outcome)
+        turns = len(self.restraint.history.steps)
         tool = BY_NAME.get(use.name)
         about = target(use, self._secrets())
         if outcome.image:
@@ -226,7 +169,11 @@ class _Work:
                                                  done["commit"] or "")
             for literal in done.get("carried_out", ()):
                 self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
+            # Who calls a step done after having read of a failure has judged it; in the same answer it was not read yet.
+            if self.troubled_in < turns:
+                self.trouble = None
             return
+        self.troubled_in = turns
         if not outcome.ok:
             self.trouble = (use.name, json.loads(outcome.content))
         elif outcome.exit_code not in (None, 0):
@@ -515,10 +462,12 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         if record.outcome("branch") is None:
             record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
                                                                 Entity.REPOSITORY, branch=branch, base=base))
-        work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop, _guards(ports, mission))
+        work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
+                     _restraint(ports, mission, record, cancelled))
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
                        writable=True) as place:
             work.place = place
+            work.restraint.secrets = place.secrets
             if lost:
                 work.rebuild()
             ended = _ended(work, *_work_through(work, place))
@@ -530,7 +479,12 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
     except (Interrupted, Postponed):
         record.leave_life()
         raise
-    except (UserError, GitError, RepositoryChanged) as error:
+    except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+        if why := passing(error):
+            record.leave_life()
+            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+        if not isinstance(error, PlacetError):
+            raise
         return _unable(ports, mission, error, began, End.REPOSITORY)
 
 
@@ -538,9 +492,13 @@ def _path(ports: Ports, case: Case) -> Path:
     return ports.worktrees / f"{case.trace8}-{case.generation}"
 
 
-def _guards(ports: Ports, mission: Mission) -> GuardSettings:
-    cap = iteration_cap(mission.complexity, mission.plan.scope.max_iterations, ports.config.limits.iterations_ceiling)
-    return GuardSettings(IterationGuard(cap))
+def _restraint(ports: Ports, mission: Mission, record: Record, cancelled: Callable[[], bool]) -> Restraint:
+    limits, scope = ports.config.limits, mission.plan.scope
+    cap = iteration_cap(mission.complexity, scope.max_iterations, limits.iterations_ceiling)
+    return Restraint("the mission", ports, record,
+                     Limits(limits.mission_tokens, scope.budget_usd, limits.mission_time_s, limits.mission_wall_time_s or None,
+                            limits.tool_calls),
+                     guard_settings(ports.config.guards, cap), PlanFacts(writes=bool(scope.write)), cancelled)
 
 
 def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str]:
@@ -588,10 +546,9 @@ def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) 
     if done:
         blocks.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
     talk = Conversation(Purpose.EXECUTE, system, tools, user_turn([text_block(b) for b in blocks]),
-                        "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.", NUDGES,
-                        ports.config.model.max_tokens)
-    converse(talk, place, work.record, work, work.spent, open_model=ports.open_model, prices=ports.prices,
-             policy=ports.retry)
+                        "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.",
+                        ports.config.model.max_tokens, ports.config.model.context_tokens)
+    converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 
 
 def _named(plan: Plan) -> frozenset[str]:
@@ -638,7 +595,7 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files, left_out=left_out,
         commands=tuple(work.commands), calls=dict(work.calls),
         failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
-        iterations=work.spent.replies, spent=work.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
+        iterations=work.restraint.spent.replies, spent=work.restraint.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
         repository=str(repo.path), drift=work.drift)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from placet.core.names import show, side_note_name
+from placet.core.names import Folder, show, side_note_name
 from placet.vault import AlreadyThere, Vault
 
 
@@ -15,11 +15,15 @@ def side_of(path: str) -> str:
     return f"{place.parent}/{side_note_name(place.name)}"
 
 
+MODEL = f"{Folder.REQUESTS}/Model.md"
+"""Beside this note, which there need not be, stands why all work waits for the model."""
+
+
 def side_note(path: str, why: str) -> bytes:
     """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own."""
-    name = show(PurePosixPath(path).name)
+    title = "All work waits for the model" if path == MODEL else f"placet cannot use `{show(PurePosixPath(path).name)}`"
     words, callout, rest = why.partition("\n> [!")
-    parts = ["\n".join([f"> [!warning] placet cannot use `{name}`", *(f"> - {line}" for line in words.splitlines())]),
+    parts = ["\n".join([f"> [!warning] {title}", *(f"> - {line}" for line in words.splitlines())]),
              f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
     return "\n\n".join(part for part in parts if part).encode()
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, assert_never
@@ -1047,6 +1048,43 @@ class Reader:
             "AND metadata->>'complexity' = ? AND metadata->>'cost_usd' > 0 ORDER BY id DESC LIMIT ?",
             (complexity, limit)).fetchall()
         return tuple(float(cost) for (cost,) in rows)
+
+    def first_id_since(self, timestamp: str) -> int:
+        """The id of the first event that is not before a moment (as rows write it), or the one that the next event gets."""
+        row = self._connection.execute("SELECT min(id) FROM activity WHERE timestamp >= ?", (timestamp,)).fetchone()
+        if row[0] is None:
+            row = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM activity").fetchone()
+        return int(row[0])
+
+    def used(self, first_id: int) -> tuple[int, Decimal | None]:
+        """Tokens and dollars of all model calls from an event on, those without an answer at their worst.
+
+        Dollars are None where one of them is unknown.
+        """
+        tokens, usd, unknown = self._connection.execute(
+            "SELECT coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+            "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
+            " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
+            " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
+            "FROM activity WHERE id >= ? AND action_type IN ('model.called', 'model.failed'))", (first_id,)).fetchone()
+        return int(tokens), None if unknown else Decimal(str(round(usd, 9)))
+
+    def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
+        """The newest event of these kinds of one trace, None if there is none."""
+        marks = ", ".join("?" * len(actions))
+        row = self._connection.execute(
+            f"SELECT {_ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
+            f"WHERE action_type IN ({marks}) AND trace_id = ? ORDER BY id DESC LIMIT 1", (*actions, trace_id)).fetchone()
+        return CommittedActivity(*row) if row else None
+
+    def answered_since(self, event_id: int) -> bool:
+        """Whether a model answered after an event."""
+        return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
+            "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1", (event_id,)).fetchone() is not None
+
+    def last_id(self) -> int:
+        """The newest event's id, 0 before the first."""
+        return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM activity").fetchone()[0])
 
     def meta(self, key: str) -> str | None:
         """One stored value, None if there is none."""

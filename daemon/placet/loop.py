@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -51,9 +51,10 @@ from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
 from placet.core.settle import Looks, look
 from placet.core.talk import Usage
+from placet.core.waiting import Hold, Why, told
 from placet.dialogue import Interrupted, Postponed, Record
 from placet.executor import Mission, broken, resumption
-from placet.explain import put, side_note, side_of, take_away
+from placet.explain import MODEL, put, side_note, side_of, take_away
 from placet.journal import (
     AcquireLease,
     AddActivity,
@@ -68,6 +69,7 @@ from placet.journal import (
     PutCase,
     PutSeen,
     PutText,
+    Reader,
     ReleaseLease,
     RenewLease,
     Write,
@@ -134,7 +136,7 @@ class Tick:
 class Loop:
     """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
 
-    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state,
+    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state and of a hold,
     `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers, `start` sets a
     thread going in which one of them works.
     """
@@ -144,7 +146,7 @@ class Loop:
     owner: Owner
     ring: Callable[[], None]
     say: Callable[[str], None]
-    tell: Callable[[Case], None]
+    tell: Callable[[Case | Hold], None]
     reload: Callable[[Ports], Ports]
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
@@ -159,6 +161,7 @@ class Loop:
     jobs: dict[str, Job] = field(default_factory=dict)
     back: queue.SimpleQueue[_Back] = field(default_factory=queue.SimpleQueue)
     not_before: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
+    hold: Hold | None = None
     gone: frozenset[str] = frozenset()
     to_read: set[str] = field(default_factory=set)
     scan_cost_s: float = 0.0
@@ -180,6 +183,19 @@ class Loop:
                 self.cases[row.trace_id] = replace(CASE_JSON.validate_json(row.body), version=row.version)
             self.commands = list(reader.pending_commands())
             self.seen = {row.path: row.digest for row in reader.seen()}
+            self._load_waits(reader)
+
+    def _load_waits(self, reader: Reader) -> None:
+        """Take up for what work waited: a server's wish holds over a restart; whether all is mended is tried at once."""
+        now = self.ports.clock.monotonic()
+        row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
+        if row is not None and row.action_type == Action.MODEL_WAITING:
+            self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
+        for trace in (case.trace_id for case in self.cases.values() if case.state in WORKING):
+            row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=trace)
+            if row is not None and row.action_type == Action.MODEL_WAITING:
+                left_s = (datetime.fromisoformat(row.details["until"]) - self.ports.clock.wall()).total_seconds()
+                self.not_before[trace] = now + left_s, Postponed(row.details["reason"], left_s, Why(row.details["why"]))
 
     def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
         """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
@@ -192,7 +208,7 @@ class Loop:
         self.scan_cost_s = clock.monotonic() - began
         if not scan.present:
             return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
-        self.ports = self.reload(self.ports)
+        self._reload()
         expected = {p for c in self.cases.values() if c.state in _EXPECTING for p in (c.request_path, c.plan_path) if p}
         verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
                        expected=expected, unlisted=[p.path for p in scan.problems])
@@ -217,6 +233,7 @@ class Loop:
             self._perform()
         self._heartbeat()
         self._look_at_branches()
+        self._lift()
         self._archive()
         if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
@@ -331,7 +348,9 @@ class Loop:
                     errors="replace")))
         for trace, (_, postponed) in self.not_before.items():
             if (path := self.cases[trace].request_path) and path in self.notes:
-                notices.setdefault(path, _waiting(postponed))
+                notices.setdefault(path, told(postponed.why, postponed.reason, postponed.after_s))
+        if self.hold is not None:
+            notices[MODEL] = self.hold.notice
 
     def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""
@@ -520,7 +539,7 @@ class Loop:
                 self.say(f"cannot write {side}: {error}")
                 continue
             mark = sha256(text).hexdigest()
-            if self.seen.get(show(path)) != mark:
+            if path != MODEL and self.seen.get(show(path)) != mark:
                 self._journal_notice(path, why, mark, known=path in known)
         for path in sorted(self.seen.keys() - {show(path) for path in notices.keys() | unsure}):
             self.ports.journal.commit([DropSeen(path)])
@@ -600,7 +619,13 @@ class Loop:
         due = [c for c in self.cases.values()
                if c.state in WORKING and c.trace_id not in self.jobs and c.trace_id not in busy
                and self.not_before.get(c.trace_id, (now, None))[0] <= now]
-        for case in sorted(due, key=lambda c: (-c.priority, c.since, c.request_id)):
+        if self.hold is not None:
+            if not due or self.hold.probe is not None or now < self.hold.until_s:
+                return
+            due = [min(due, key=_before_others)]
+            with self.ports.journal.read() as reader:
+                self.hold = replace(self.hold, probe=(due[0].trace_id, reader.last_id()))
+        for case in sorted(due, key=_before_others):
             planning = case.state in (State.PLANNING, State.REVISING)
             if free[planning] <= 0:
                 continue
@@ -684,7 +709,8 @@ class Loop:
                 back = _Back(job, None, postponed)
             except Exception as error:
                 back = _Back(job, PlanningFailed(job.generation, f"placet made a mistake: {error!r}", "InternalError")
-                             if job.planning else None, None if job.planning else Postponed(repr(error), 60, blocked=False))
+                             if job.planning else None,
+                             None if job.planning else Postponed(f"placet made a mistake: {error!r}", 60, Why.MISTAKE))
             self.back.put(back)
             self.ring()
 
@@ -706,13 +732,62 @@ class Loop:
             if case.generation != back.job.generation:
                 self._release(back.job)
             elif back.postponed is not None:
-                self.not_before[case.trace_id] = (self.ports.clock.monotonic() + back.postponed.after_s, back.postponed)
-                self.say(f"{case.request_id}: {_waiting(back.postponed)}")
+                self._wait(case, back.postponed)
                 self._release(back.job)
             elif back.event is None:
                 self._release(back.job)
             else:
                 self._finish(case, back.event, back.job.token)
+
+    def _wait(self, case: Case, postponed: Postponed) -> None:
+        """Let one piece of work wait, or all of it: then people are told once, however many pieces come to the same."""
+        clock = self.ports.clock
+        until = clock.monotonic() + postponed.after_s
+        facts = {"why": postponed.why.value, "reason": postponed.reason,
+                 "until": rfc3339(clock.wall() + timedelta(seconds=postponed.after_s))}
+        if not postponed.why.holds_all:
+            self.not_before[case.trace_id] = until, postponed
+            self.say(f"{case.request_id}: {told(postponed.why, postponed.reason, postponed.after_s)}")
+            if postponed.why is Why.ASKED_TO_WAIT:
+                self.ports.journal.commit([AddActivity(self._row(case, Action.MODEL_WAITING, **facts))])
+            return
+        known = self.hold is not None and self.hold.why is postponed.why
+        self.hold = Hold(postponed.why, postponed.reason, until)
+        if not known:
+            self._journal_hold(Action.MODEL_WAITING, **facts)
+            self.say(f"All work waits for the model: {self.hold.notice}")
+            self.tell(self.hold)
+
+    def _lift(self) -> None:
+        """Let all work go on once the piece that was let through was answered, or nobody waits any more."""
+        if self.hold is None:
+            return
+        if self.hold.probe is not None:
+            trace, newest = self.hold.probe
+            with self.ports.journal.read() as reader:
+                answered = reader.answered_since(newest)
+            if not answered:
+                if trace not in self.jobs:  # it ended without being answered: another one tries
+                    self.hold = replace(self.hold, probe=None)
+                return
+        elif any(case.state in WORKING for case in self.cases.values()):
+            return
+        self.hold = None
+        self.dirty = True
+        self._journal_hold(Action.MODEL_RESUMED)
+        self.say("Work with the model goes on.")
+
+    def _journal_hold(self, action: Action, **metadata: object) -> None:
+        self.ports.journal.commit([AddActivity(Activity(self.ports.clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet",
+                                                        "", metadata))])
+
+    def _reload(self) -> None:
+        """Take a changed configuration up; it may have mended what work waits for."""
+        before = self.ports.config
+        self.ports = self.reload(self.ports)
+        now = self.ports.config
+        if self.hold is not None and (now.model, now.limits) != (before.model, before.limits):
+            self.hold = replace(self.hold, until_s=self.ports.clock.monotonic())
 
     def _finish(self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None) -> None:
         if token is None:
@@ -833,6 +908,9 @@ class Loop:
             waits.append(settle_in_s)
         waits += [self.retry_at.get(c.id, now) - now for c in self.commands]
         waits += [until - now for until, _ in self.not_before.values()]
+        held = self.hold is not None and self.hold.probe is None and now < self.hold.until_s
+        if self.hold is not None and held:
+            waits.append(self.hold.until_s - now)
         if self.dirty:
             waits.append(0.0)
         if self.jobs:
@@ -841,9 +919,10 @@ class Loop:
         at_rest = settle_in_s is None and not self.jobs and not self.commands and self.looking is None
         idle = not self.dirty and at_rest and (paused or not any(
             c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values()))
-        waiting = tuple(f"{self.cases[t].request_id}: {_waiting(p)}" for t, (_, p) in self.not_before.items())
-        waiting += tuple(c.error for c in self.commands if c.error)
-        return Tick(max(0.0, min(waits)), idle, waiting)
+        waiting = [f"all work waits for the model: {self.hold.notice}"] if self.hold is not None and held else []
+        waiting += [f"{self.cases[t].request_id}: {told(p.why, p.reason, p.after_s)}" for t, (_, p) in self.not_before.items()]
+        waiting += [c.error for c in self.commands if c.error]
+        return Tick(max(0.0, min(waits)), idle, tuple(waiting))
 
 
 SCAN_SHARE = 1000
@@ -859,8 +938,5 @@ _ODD = {
 }
 
 
-def _waiting(postponed: Postponed) -> str:
-    reason = postponed.reason.rstrip(".")
-    if postponed.blocked:
-        return f"waiting for somebody to mend the model: {reason}. It is tried again every minute."
-    return f"waiting for the model: {reason}. It is tried again in {postponed.after_s:.0f} s."
+def _before_others(case: Case) -> tuple[int, str, str]:
+    return -case.priority, case.since, case.request_id

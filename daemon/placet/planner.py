@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from posixpath import normpath
@@ -12,8 +13,10 @@ from typing import Any
 
 from placet.briefing import guidance, system_prompt
 from placet.confine import Root
+from placet.core.budget import Limits, Room
 from placet.core.case import Case, Complexity, Drafted, PlanningFailed
-from placet.core.errors import End, Stop, ToolError, UserError
+from placet.core.errors import End, Stop, ToolError, UserError, passing
+from placet.core.guards import PlanFacts
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
 from placet.core.plan import (
@@ -30,8 +33,10 @@ from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
-from placet.dialogue import Conversation, Interrupted, Record, converse
+from placet.core.waiting import Why
+from placet.dialogue import MACHINE_RETRY_S, Conversation, Interrupted, Postponed, Record, converse
 from placet.repo import GitError, RepositoryChanged, add_worktree, current_branch, digests_at, head, remove_worktree
+from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
 from placet.tools.submit_plan import SubmitPlan
@@ -39,6 +44,8 @@ from placet.workshop import Ports, repository, workplace
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
+
+WAY_OUT = "call `submit_plan` with what you know by now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +73,30 @@ class _Accepted(Exception):  # noqa: N818 - leaves the conversation; nothing wen
 class _Desk:
     """Conducts a planning: takes the plan in, counts the refused ones. Only `submit_plan` is offered."""
 
-    def __init__(self, budget_usd: Decimal | None, max_iterations: int, leaving: Callable[[], bool]) -> None:
+    def __init__(self, budget_usd: Decimal | None, restraint: Restraint, leaving: Callable[[], bool]) -> None:
         self.leaving = leaving
         self.budget_usd = budget_usd
-        self.max_iterations = max_iterations
+        self.restraint = restraint
         self.refused = 0
         self.read: set[str] = set()  # files whose text the plan may rest on
 
     def before(self, iteration: int) -> Sequence[str]:
         if self.leaving():
             raise Interrupted("the daemon stops: the round in flight was the last")
-        if iteration > self.max_iterations:
-            raise Stop(End.ITERATION_CAP, f"planning took more than {self.max_iterations} model turns",
-                       error_type="IterationCapError")
-        return ()
+        return self.restraint.before(iteration)
 
-    def room(self, ask: Ask) -> int:
-        return ask.max_tokens
+    def room(self, ask: Ask) -> AbstractContextManager[Room]:
+        return self.restraint.room(ask)
 
-    def instead(self, use: ToolUse) -> Outcome | None:  # noqa: ARG002 - a planning reads what it likes, within its turns
-        return None
+    def instead(self, use: ToolUse) -> Outcome | None:
+        # A plan that is submitted again unchanged has the same problems again, and is counted by MAX_REFUSED_PLANS.
+        return None if use.name == "submit_plan" else self.restraint.instead(use)
 
     def turn_over(self, stop_reason: StopReason) -> None:
-        """Nothing is counted but turns."""
+        self.restraint.turn_over(stop_reason)
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        self.restraint.saw(use, outcome)
         if use.name == "read_file" and outcome.ok and isinstance(path := use.input.get("path"), str):
             self.read.add(normpath(path))
         if use.name != "submit_plan" or outcome.ok:
@@ -143,7 +149,9 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
         return _draft(ports, job, record, cancelled)
     except Stop as stop:
         return PlanningFailed(case.generation, stop.detail, stop.error_type)
-    except (UserError, GitError, RepositoryChanged) as error:
+    except (UserError, GitError, RepositoryChanged, OSError) as error:
+        if why := passing(error):
+            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
         return PlanningFailed(case.generation, str(error), type(error).__name__)
     except ToolError as error:
         return PlanningFailed(case.generation, error.message, error.error_type)
@@ -154,21 +162,27 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     repo = repository(ports, case.portal, record)
     base = head(repo)
     tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base)
-    desk = _Desk(case.budget_usd, ports.config.limits.planning_iterations, ports.leaving.is_set)
-    spent = Spent()
+    desk = _Desk(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
     try:
         with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), Scope(), desk, cancelled,
                        writable=False) as place:
-            accepted = _talk(ports, job, record, desk, spent, place)
+            desk.restraint.secrets = place.secrets
+            accepted = _talk(ports, job, record, desk, place)
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
     read = desk.read | {path for path, _ in case.based_on}
-    note = _note(ports, job, accepted, base, spent)
+    note = _note(ports, job, accepted, base, desk.restraint.spent)
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
 
-def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, spent: Spent, place: Workplace) -> _Accepted:
+def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:
+    limits = ports.config.limits
+    return Restraint("planning", ports, record, Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
+                     guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT), PlanFacts(writes=False), cancelled)
+
+
+def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, place: Workplace) -> _Accepted:
     case = job.case
     revising = job.current is not None
     purpose = Purpose.REVISE if revising else Purpose.PLAN
@@ -177,10 +191,10 @@ def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, spent: Spe
         system = system_prompt(purpose, tools, vault, case.agent, model=ports.config.model.name,
                                sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")
     talk = Conversation(purpose, system, tools, _opening(job, guidance(place.root)),
-                        "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now.", 1,
-                        ports.config.model.max_tokens)
+                        "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now.",
+                        ports.config.model.max_tokens, ports.config.model.context_tokens)
     try:
-        converse(talk, place, record, desk, spent, open_model=ports.open_model, prices=ports.prices, policy=ports.retry)
+        converse(talk, place, record, desk, desk.restraint.spent, ports.line)
     except _Accepted as accepted:
         return accepted
 

@@ -36,7 +36,10 @@ def status_text(found: Mapping[str, Any]) -> str:
     lines = [f"vault   {found['vault']}",
              f"daemon  {'running: ' + found['daemon'] if found['daemon'] else 'not running (placet run)'}",
              f"model   {model_line(found['provider'], found['model'])}",
-             *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []), ""]
+             f"today   {_today(found['today'])}",
+             *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []),
+             *([f"work    {colour('waits', 'yellow')}: {visible(found['waits']['notice'])}"] if found["waits"] else []),
+             ""]
     if not found["cases"]:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
     for case in found["cases"]:
@@ -45,10 +48,18 @@ def status_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _today(used: Mapping[str, Any]) -> str:
+    cost = "cost unknown" if used["cost_usd"] is None else f"${used['cost_usd']:.4f}"
+    usd = f" of ${used['day_usd']:.2f}" if used["day_usd"] else ""
+    tokens = f" of {used['day_tokens']:,}" if used["day_tokens"] else ""
+    return f"{cost}{usd}, {used['tokens']:,}{tokens} tokens"
+
+
 def _detail(case: Mapping[str, Any]) -> str:
     if progress := case.get("progress"):
         cost = "cost unknown" if progress["cost_usd"] is None else f"${progress['cost_usd']:.4f}"
-        return f": step {progress['step']} of {progress['of']}, {progress['iterations']} iterations, {cost}"
+        budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
+        return f": step {progress['step']} of {progress['of']}, {progress['iterations']} iterations, {cost}{budget}"
     if case["state"] == "failed":
         return f": {visible(case['failure'].splitlines()[0][:150])}" if case["failure"] else ""
     if case["state"] == "review":

@@ -19,7 +19,8 @@ from placet.core.retry import RetryPolicy
 from placet.core.scope import Scope
 from placet.core.secrets import git_config_secrets
 from placet.core.talk import Model
-from placet.dialogue import Record
+from placet.daybook import Daybook
+from placet.dialogue import Line, Record
 from placet.journal import Journal
 from placet.repo import BOT, Repo, init_repo, is_repository, open_repo
 from placet.sandbox import Box, Level, Limits
@@ -35,8 +36,8 @@ class Ports:
     """Everything outside that a worker reaches, handed to it by `app`.
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
-    which worktrees are made. `secrets` are the daemon's own, which no model is ever shown. `leaving` is set when the daemon
-    stops: a worker ends the round in flight and begins no other.
+    which worktrees are made. `daybook` keeps the day's budget. `secrets` are the daemon's own, which no model is ever
+    shown. `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
     """
 
     vault: Path
@@ -51,6 +52,12 @@ class Ports:
     secrets: tuple[str, ...] = ()
     making: threading.Lock = field(default_factory=threading.Lock)
     leaving: threading.Event = field(default_factory=threading.Event)
+    daybook: Daybook = field(default_factory=Daybook)
+
+    @property
+    def line(self) -> Line:
+        """How the model is reached now."""
+        return Line(self.open_model, self.prices, self.retry)
 
 
 class Bounds(Protocol):
@@ -97,7 +104,8 @@ def workplace(ports: Bounds, repo: Repo, worktree: Path, git_files: Sequence[Pat
     in_vault = repo.path.samefile(ports.vault)
     limits = ports.config.limits
     box = Box(worktree, read_only=tuple(git_files), network=scope.network,
-              limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes))
+              limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
+                            disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
     with ExitStack() as stack:
         root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
         notes = ports.vault / "Knowledge"

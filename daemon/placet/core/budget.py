@@ -21,6 +21,9 @@ from placet.core.talk import Ask, Block, Usage
 LEAST_OUTPUT_TOKENS = 256
 """An answer that may be no longer than this is not worth its prompt; also the least `max_tokens` of the configuration."""
 
+IMAGE_TOKENS = 5_000
+"""What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement, rounded up."""
+
 PREAMBLE_TOKENS = 1_000
 """What a vendor may put around a prompt with tools, at most: some hundred tokens by its own documentation, doubled."""
 
@@ -227,13 +230,20 @@ def prompt_at_most(ask: Ask, last: Usage | None) -> int:
 
     No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the conversation's last
     reply used: then what came before is known to the token, and only the newest turn is bounded by its bytes. (The
-    usual four characters a token is a mean, not a bound: digits, hex and CJK text have more.)
+    usual four characters a token is a mean, not a bound: digits, hex and CJK text have more.) A server that counts
+    nothing says nothing.
     """
-    if last is not None:
+    if last is not None and _prompt(last):
         return _prompt(last) + last.output_tokens + _bytes(ask.turns[-1].blocks)
     tools: list[Block] = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in ask.tools]
     return (PREAMBLE_TOKENS + sum(len(part.encode()) for part in ask.system) + _bytes(tools)
             + sum(_bytes(turn.blocks) for turn in ask.turns))
+
+
+def prompt_likely(ask: Ask, last: Usage | None) -> int:
+    """Return how many tokens the prompt of `ask` has, two bytes a token where it is not known: high for prose, right for digits."""
+    known = _prompt(last) + last.output_tokens if last is not None and _prompt(last) else 0
+    return known + (prompt_at_most(ask, last) - known) // 2
 
 
 def worst_case(prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False) -> ModelCall:
@@ -251,6 +261,14 @@ def worst_case(prompt_tokens: int, max_tokens: int, model: str, prices: Iterable
     if plain is None or written is None or answered is None:
         return ModelCall(prompt_tokens, max_tokens, None, None)
     return ModelCall(prompt_tokens, max_tokens, max(plain, written), (answered - plain) / _MILLION)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is held for one call: how long its answer may be, and what the call may come to."""
+
+    max_tokens: int
+    worst: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +330,16 @@ def _prompt(usage: Usage) -> int:
 
 
 def _bytes(blocks: Sequence[Block]) -> int:
-    return sum(len(json.dumps(block, ensure_ascii=False).encode("utf-8", "surrogatepass")) for block in blocks)
+    return sum(_of_block(block) for block in blocks)
+
+
+def _of_block(block: Block) -> int:
+    content = block.get("content")
+    if block.get("type") == "image":
+        return IMAGE_TOKENS
+    if isinstance(content, list):
+        return _bytes(content) + _bytes([{**block, "content": ""}])
+    return len(json.dumps(block, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def _time(seconds: float) -> str:

@@ -10,18 +10,18 @@ A pattern that is not a hard limit is told to the model once (a nudge); seen aga
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, assert_never
 
-from placet.core.budget import Ledger, exceeded, no_tool_call_left
+from placet.core.budget import IMAGE_TOKENS, Ledger, exceeded, no_tool_call_left, prompt_likely
 from placet.core.case import Complexity
 from placet.core.cut import WORDS_KEPT, cut_middle
 from placet.core.errors import End, Stop, ToolError
-from placet.core.talk import Block, StopReason, ToolUse, Turn
+from placet.core.talk import Ask, Block, StopReason, ToolUse, Turn, Usage
 
 ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
 """Model turns that a mission may take, by the plan's complexity; the scope's `max_iterations` may say otherwise."""
@@ -105,6 +105,7 @@ class Pattern(StrEnum):
     REPETITION = "repetition"
     ALTERNATION = "alternation"
     FAILING = "failing"
+    REFUSED = "refused"
     TALK = "talk"
     STALL = "stall"
 
@@ -141,10 +142,10 @@ class History:
 
 
 class IterationCapError(Stop):
-    """The mission took all its model turns."""
+    """All model turns are taken."""
 
     def __init__(self, cap: int) -> None:
-        super().__init__(End.ITERATION_CAP, f"the mission took its {cap} model turns without finishing",
+        super().__init__(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing",
                          error_type="IterationCapError")
 
 
@@ -241,6 +242,7 @@ class GuardSettings:
     `identical_rounds`: so many turns in a row with the same calls end the mission (it is told one before).
     `stall_turns`: so many turns in a row that changed nothing, once one has. `same_call_failing`: failures of one call
     since it last worked. `alternating_calls`: calls of the form A B A B …. `talk_turns`: turns in a row without a call.
+    `way_out` is what the model is told to do where it cannot go on.
     """
 
     basic: IterationGuard
@@ -249,6 +251,7 @@ class GuardSettings:
     same_call_failing: int = 3
     alternating_calls: int = 6
     talk_turns: int = 3
+    way_out: str = "call `give_up` and say what is in the way"
 
     def __post_init__(self) -> None:
         if self.identical_rounds < 3 or self.alternating_calls < 4:
@@ -289,8 +292,8 @@ def check(history: History, settings: GuardSettings, facts: PlanFacts, ledgers: 
             return Halt(_stop(sight.pattern, f"{sight.what}, after the model had been told of it"))
     if not new:
         return Fine()
-    text = " ".join(f"Noticed: {sight.what}. {_ADVICE[sight.pattern]}" for sight in new)
-    return Nudge(tuple(s.pattern for s in new), f"{text} If it goes on, the mission is ended.")
+    text = " ".join(f"Noticed: {sight.what}. {_ADVICE[sight.pattern].format(out=settings.way_out)}" for sight in new)
+    return Nudge(tuple(s.pattern for s in new), f"{text} If it goes on, the work is ended here.")
 
 
 def check_call(history: History, settings: GuardSettings, call: Call, ledgers: Sequence[Ledger] = ()) -> Fine | Instead | Halt:
@@ -316,14 +319,15 @@ def check_call(history: History, settings: GuardSettings, call: Call, ledgers: S
 # --- patterns -------------------------------------------------------------------------------------------------
 
 _ADVICE = {
-    Pattern.REFUSAL: "If you cannot do this, call `give_up` and say why; otherwise do what you can of the plan.",
+    Pattern.REFUSAL: "Do what you can of it, or {out}.",
     Pattern.CONTEXT_FULL: "Older results were replaced by one line each. Ask for less at a time.",
     Pattern.CUT_OFF: "No call in it was carried out. Answer in smaller parts: fewer calls, smaller files and edits.",
-    Pattern.LOOP: "Do something else, or call `give_up` and say what is in the way.",
-    Pattern.REPETITION: "Use what you were given, do something else, or call `give_up` and say what is in the way.",
-    Pattern.ALTERNATION: "Do something else, or call `give_up` and say what is in the way.",
-    Pattern.FAILING: "Read what the error says, and do it another way, or call `give_up` and say what is in the way.",
-    Pattern.TALK: "Text reaches nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.",
+    Pattern.LOOP: "Do something else, or {out}.",
+    Pattern.REPETITION: "Use what you were given, do something else, or {out}.",
+    Pattern.ALTERNATION: "Do something else, or {out}.",
+    Pattern.FAILING: "Read what the error says, and do it another way, or {out}.",
+    Pattern.REFUSED: "Keep to what the approved scope allows, or {out}.",
+    Pattern.TALK: "Text reaches nobody. Call a tool and go on, or {out}.",
     Pattern.STALL: "Go on with the plan in your next turn, or call `finish` if it is done, or `give_up` if it cannot be done.",
 }
 
@@ -371,7 +375,8 @@ def _call_sights(history: History, newest: StepRecord, settings: GuardSettings) 
                      f"two calls alternated for {alternating} calls: {before.call}, {last.call}")
     count, worst = max(((_failures(history, seen), seen) for seen in newest.calls), key=lambda pair: pair[0])
     if count >= settings.same_call_failing:
-        yield _Sight(Pattern.FAILING, count, settings.same_call_failing, f"{worst.call} failed {count} times")
+        pattern, what = (Pattern.REFUSED, "was refused") if worst.refused else (Pattern.FAILING, "failed")
+        yield _Sight(pattern, count, settings.same_call_failing, f"{worst.call} {what} {count} times")
 
 
 def _in_a_row(steps: Sequence[StepRecord], reason: StopReason) -> int:
@@ -461,6 +466,8 @@ def _stop(pattern: Pattern, detail: str) -> Stop:
             return RepetitionError(detail)
         case Pattern.FAILING:
             return Stop(End.TOOL_ERROR, detail, error_type="ToolExecutionError")
+        case Pattern.REFUSED:
+            return Stop(End.SCOPE, detail, error_type="ScopeError")
         case Pattern.STALL:
             return Stop(End.STALL, detail, error_type="StallError")
         case Pattern.TALK:
@@ -484,12 +491,45 @@ LEAST_GAIN = 4
 """A compaction that frees less than this part of the budget is left for later: each one costs the cached prefix."""
 
 
-def stub_old_results(turns: Sequence[Turn], keep_last: int, budget_chars: int) -> tuple[Turn, ...]:
+KEEP_TURNS = (6, 2)
+"""How many turns at the end keep their results: the last three rounds, or where that frees too little the last one alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One compaction as the record keeps it: done again with these numbers, it comes to the same, byte for byte."""
+
+    keep_last: int
+    budget_chars: int
+
+
+def make_room(ask: Ask, last: Usage | None, context_tokens: int, name: Callable[[str], str], *, full: bool) -> Compaction | None:
+    """Return how to shorten the conversation of `ask` before it is sent; None where it fits, or nothing worth it could go.
+
+    It has to fit `context_tokens` together with its answer. `last` is what its last reply used; `full` says that the
+    model had no room left then: all that can go goes. `name` as in `stub_old_results`.
+    """
+    room = max(context_tokens - ask.max_tokens, 1)
+    needed = prompt_likely(ask, last)
+    if needed <= room and not full:
+        return None
+    budget = 0 if full else _chars(ask.turns) * room // needed
+    made = (Compaction(keep, budget) for keep in KEEP_TURNS)
+    return next((one for one in made if compacted(ask.turns, one, name) != ask.turns), None)
+
+
+def compacted(turns: Sequence[Turn], how: Compaction, name: Callable[[str], str]) -> tuple[Turn, ...]:
+    """Return a conversation as one compaction leaves it."""
+    return stub_old_results(turns, how.keep_last, how.budget_chars, name)
+
+
+def stub_old_results(turns: Sequence[Turn], keep_last: int, budget_chars: int, name: Callable[[str], str]) -> tuple[Turn, ...]:
     """Replace old tool results by one line each if the conversation is longer than `budget_chars`.
 
-    The first turn, the last `keep_last` turns and everything that the model said stay as they are. Feed the result back
-    with the next turns added: what was replaced stays so, byte for byte, and between two compactions no turn changes,
-    so the cached prefix holds. Nothing happens where it would free less than a LEAST_GAIN-th of the budget.
+    `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the last `keep_last` turns and
+    everything that the model said stay as they are. Feed the result back with the next turns added: what was replaced stays
+    so, byte for byte, and between two compactions no turn changes, so the cached prefix holds. Nothing happens where it
+    would free less than a LEAST_GAIN-th of the budget.
     Raises ValueError for a `keep_last` below 1.
     """
     if keep_last < 1:
@@ -499,15 +539,15 @@ def stub_old_results(turns: Sequence[Turn], keep_last: int, budget_chars: int) -
         return tuple(turns)
     calls = {use.id: use for turn in turns for use in turn.tool_uses}
     old = range(1, len(turns) - keep_last)
-    stubbed = tuple(_stubbed(turn, calls) if i in old and turn.role == "user" else turn for i, turn in enumerate(turns))
+    stubbed = tuple(_stubbed(turn, calls, name) if i in old and turn.role == "user" else turn for i, turn in enumerate(turns))
     return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= budget_chars else tuple(turns)
 
 
-def _stubbed(turn: Turn, calls: Mapping[str, ToolUse]) -> Turn:
-    return Turn(turn.role, tuple(_stub(block, calls) for block in turn.blocks))
+def _stubbed(turn: Turn, calls: Mapping[str, ToolUse], name: Callable[[str], str]) -> Turn:
+    return Turn(turn.role, tuple(_stub(block, calls, name) for block in turn.blocks))
 
 
-def _stub(block: Block, calls: Mapping[str, ToolUse]) -> Block:
+def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]) -> Block:
     if block.get("type") != "tool_result":
         return block
     content = block.get("content", "")
@@ -517,9 +557,19 @@ def _stub(block: Block, calls: Mapping[str, ToolUse]) -> Block:
     use = calls.get(str(block.get("tool_use_id")))
     name = "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
     name = name if len(name) <= 150 else name[:149] + "…"
+    whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
     return {**block, "content": f"[{size:,} characters left out to make room: the result of {name}. What the call did"
-                                " stands; to see a result again, read, search or run again.]"}
+                                f" stands; to see the result again: {whole}read, search or run again.]"}
 
 
 def _chars(turns: Sequence[Turn]) -> int:
-    return sum(len(json.dumps(block, ensure_ascii=False)) for turn in turns for block in turn.blocks)
+    return sum(_size(block) for turn in turns for block in turn.blocks)
+
+
+def _size(block: Block) -> int:
+    content = block.get("content")
+    if block.get("type") == "image":
+        return IMAGE_TOKENS * 4  # what its base64 has of characters says nothing of its tokens
+    if isinstance(content, list):
+        return sum(_size(part) for part in content) + _size({**block, "content": ""})
+    return len(json.dumps(block, ensure_ascii=False))

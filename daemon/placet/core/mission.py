@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from placet.core.budget import Amount
 from placet.core.errors import End
 from placet.core.talk import Usage
 
@@ -15,7 +16,8 @@ from placet.core.talk import Usage
 class Spent:
     """What a conversation has used so far. `cost_usd` is None as soon as one reply's price is unknown.
 
-    `input_tokens` counts what was written to the cache too, and not what was read from it.
+    `input_tokens` counts what was written to the cache too, and not what was read from it. `lost_tokens` are those that calls
+    without an answer may have used, at most; the cost counts them too. `working_s` is the time in model and tool calls.
     """
 
     replies: int = 0
@@ -24,15 +26,29 @@ class Spent:
     cache_read_tokens: int = 0
     cost_usd: Decimal | None = Decimal(0)
     last_usage: Usage | None = None
+    lost_tokens: int = 0
+    working_s: float = 0.0
 
-    def add(self, usage: Usage, cost: Decimal | None) -> None:
+    @property
+    def tokens(self) -> int:
+        """All tokens: of prompts, cached or not, of answers, and of calls that brought none."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.lost_tokens
+
+    def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:
         """Count one reply in."""
         self.replies += 1
+        self.working_s += took_s
         self.last_usage = usage
         self.input_tokens += usage.input_tokens + usage.cache_write_tokens
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+
+    def lose(self, amount: Amount) -> None:
+        """Count a call in that brought no answer."""
+        self.lost_tokens += amount.tokens
+        self.cost_usd = None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
+        self.working_s += amount.working_time_s
 
 
 @dataclass(frozen=True, slots=True)

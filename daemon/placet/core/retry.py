@@ -1,6 +1,6 @@
 """What to do after a model call has failed: try again, rest, wait for a person, or end.
 
-Pure: the caller counts the attempts, reads the clock and draws the jitter.
+Pure: the caller counts the attempts and draws the jitter.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class RetryPolicy:
 
     The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a longer
     one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a worker never
-    sits out an outage; none is longer than `longest_rest_s`. When the next attempt would begin later than
-    `give_up_after_s` after the first, there is none. The defaults are judgement: five quick attempts in
-    about half a minute, then rests of up to a quarter of an hour, for six hours. Raises ValueError for a
+    sits out an outage; none is longer than `longest_rest_s`. An outage never becomes an error, however long
+    it lasts: a person may stop the work, or have given it a limit of time. The defaults are judgement: five
+    quick attempts in about half a minute, then rests of up to a quarter of an hour. Raises ValueError for a
     policy that contradicts itself.
     """
 
@@ -27,12 +27,10 @@ class RetryPolicy:
     factor: float = 2.0
     longest_wait_s: float = 30.0
     longest_rest_s: float = 900.0
-    give_up_after_s: float = 6 * 3600.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.first_wait_s <= self.longest_wait_s <= self.longest_rest_s <= self.give_up_after_s:
-            raise ValueError("a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_rest_s"
-                             " <= give_up_after_s")
+        if not 0 < self.first_wait_s <= self.longest_wait_s <= self.longest_rest_s:
+            raise ValueError("a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_rest_s")
         if self.factor < 1:
             raise ValueError("a retry policy's factor must be at least 1")
 
@@ -46,9 +44,10 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Hand the job back; the scheduler may take it up again after `after_s`."""
+    """Hand the job back; the scheduler may take it up again after `after_s`. `asked` says that it is the server's wish."""
 
     after_s: float
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +67,19 @@ class GiveUp:
 Decision = Retry | Sleep | Blocked | GiveUp
 
 
-def next_attempt(error: ModelError, attempt: int, spent_s: float, policy: RetryPolicy,
-                 jitter: float) -> Decision:
+def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
     """Decide what follows `error`.
 
-    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …); `spent_s` are
-    the seconds since the first of them began; `jitter` is a random number from 0 to 1, which takes up to
-    half off the backoff. A server's `retry_after_s` is never undercut, except by `policy.longest_rest_s`.
+    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …); `jitter` is a
+    random number from 0 to 1, which takes up to half off the backoff. A server's `retry_after_s` is never
+    undercut, except by `policy.longest_rest_s`.
     Raises ValueError for a cancelled call: nobody waits for its answer, so there is nothing to decide.
     """
-    if attempt < 1 or spent_s < 0 or not 0 <= jitter <= 1:
-        raise ValueError("attempt counts from 1, spent_s from 0, jitter lies from 0 to 1")
+    if attempt < 1 or not 0 <= jitter <= 1:
+        raise ValueError("attempt counts from 1, jitter lies from 0 to 1")
     match error.kind:
         case ModelErrorKind.TRANSIENT:
-            return _after_transient(error, attempt, spent_s, policy, jitter)
+            return _after_transient(error, attempt, policy, jitter)
         case ModelErrorKind.PERMANENT:
             return Blocked(str(error))
         case ModelErrorKind.BAD_REQUEST:
@@ -92,15 +90,13 @@ def next_attempt(error: ModelError, attempt: int, spent_s: float, policy: RetryP
             assert_never(error.kind)
 
 
-def _after_transient(error: ModelError, attempt: int, spent_s: float, policy: RetryPolicy,
-                     jitter: float) -> Decision:
+def _after_transient(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
     wait_s = _backoff_s(attempt, policy) * (1 - jitter / 2)
     wish_s = error.retry_after_s
-    if wish_s is not None and wish_s > wait_s:
+    asked = wish_s is not None and wish_s > wait_s
+    if wish_s is not None and asked:
         wait_s = min(wish_s, policy.longest_rest_s)
-    if spent_s + wait_s > policy.give_up_after_s:
-        return GiveUp(f"no answer after {attempt} attempts in {spent_s:.0f} s; the last one: {error}")
-    return Retry(wait_s) if wait_s <= policy.longest_wait_s else Sleep(wait_s)
+    return Retry(wait_s) if wait_s <= policy.longest_wait_s else Sleep(wait_s, asked)
 
 
 def _backoff_s(attempt: int, policy: RetryPolicy) -> float:

@@ -123,12 +123,14 @@ class ModelErrorKind(StrEnum):
 class ModelError(PlacetError):
     """A model call failed. `retry_after_s` is the server's wish, None where it said nothing.
 
-    The message never carries the request, its headers or the key.
+    `served` says that the server may have worked on it, and charge for it. The message never carries the request, its
+    headers or the key.
     """
 
     def __init__(self, kind: ModelErrorKind, message: str, *, status: int | None = None,
-                 retry_after_s: float | None = None) -> None:
+                 retry_after_s: float | None = None, served: bool = False) -> None:
         super().__init__(message)
+        self.served = served
         self.kind = kind
         self.status = status
         self.retry_after_s = retry_after_s

@@ -119,7 +119,7 @@ class AnthropicModel:
             try:
                 while not (await asyncio.wait({attempt}, timeout=_POLL_S))[0]:
                     if cancelled():
-                        raise _cancelled()
+                        raise _cancelled(served=True)
                 return attempt.result()
             finally:
                 attempt.cancel()
@@ -185,7 +185,7 @@ class AnthropicModel:
             f"{self._who()}: {what}" + (f", {error_type}" if error_type else "")
             + _quoted(words if isinstance(words, str) else "", key=self._key, request=request, name=self.name)
             + (f". {_advice(error.status_code)}" if kind is ModelErrorKind.PERMANENT else ""),
-            status=error.status_code,
+            status=error.status_code, served=error.status_code == 200,
             retry_after_s=retry_after_s(error.response.headers, time.time()))
 
     def _unreachable(self, cause: BaseException | None) -> NoReturn:
@@ -193,15 +193,15 @@ class AnthropicModel:
 
         # Only a connection's own error is quoted: others (a header that may not be sent) would quote the key.
         if isinstance(cause, httpx2.ConnectError):
-            raise self._transient(f"cannot connect ({cause})") from None
+            raise self._transient(f"cannot connect ({cause})", served=False) from None
         if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL,
                               httpx2.TooManyRedirects)):
             raise ModelError(ModelErrorKind.PERMANENT, f"{self._who()}: the request cannot be sent there"
                              f" ({type(cause).__name__}). Check base_url in [model].") from None
         raise self._transient(f"the connection broke ({type(cause).__name__})") from None
 
-    def _transient(self, what: str) -> ModelError:
-        return ModelError(ModelErrorKind.TRANSIENT, f"{self._who()}: {what}")
+    def _transient(self, what: str, *, served: bool = True) -> ModelError:
+        return ModelError(ModelErrorKind.TRANSIENT, f"{self._who()}: {what}", served=served)
 
     def _who(self) -> str:
         return f"{self.name} at {urlsplit(self._base_url).netloc}"
@@ -317,11 +317,11 @@ def _count(value: Any) -> int:
 
 def _malformed(what: str) -> ModelError:
     # Asked again, a model seldom makes the same mistake: transient.
-    return ModelError(ModelErrorKind.TRANSIENT, what)
+    return ModelError(ModelErrorKind.TRANSIENT, what, served=True)
 
 
-def _cancelled() -> ModelError:
-    return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled")
+def _cancelled(*, served: bool = False) -> ModelError:
+    return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled", served=served)
 
 
 # The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is not among

@@ -21,6 +21,7 @@ from placet.core.errors import ToolError, UserError
 from placet.sandbox import bwrap, seatbelt, seccomp, view
 from placet.sandbox.drain import Kept
 from placet.sandbox.gitfile import kept_git_file
+from placet.sandbox.usage import Usage
 from placet.sandbox.values import Box, Level, Ran
 
 _POLL_S = 0.1  # how often `cancelled` is asked
@@ -72,33 +73,40 @@ def run(
     """Run `argv` (no shell) in `box` at `level` and return how it ended.
 
     When it returns, no process of the command is left, whatever it did: at the command's own end, at the time
-    limit, when `cancelled` (asked every 0.1 s) says so, and after `kill_output_bytes`. Background processes
-    do not outlive the command that started them. `cwd` is relative to the worktree. Safe to call from any
-    thread.
+    limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed, written or started too much
+    (see `Limits`). Background processes do not outlive the command that started them. `cwd` is relative to the
+    worktree. Safe to call from any thread.
 
-    Raises ToolError for a program or folder that is not there or not allowed, and UserError where the wall
+    Raises ToolError for a program or folder that is not there or not allowed, or a full disk, and UserError where the wall
     cannot be built or breaks: no weaker level is tried.
     """
     began = time.monotonic()
+    # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
+    temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
+    usage = Usage((box.worktree, *temporary), box.limits)
     with _starting(argv, box, level, cwd, terminal=False) as start, _input(stdin) as source:
         pipe = subprocess.PIPE
         options = {"stdin": source, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
         with start.spawn(**options) as process:
-            watch = _Watch(process, start, box)
+            watch = _Watch(process, start, box, usage)
             try:
                 watch.follow(began + box.limits.timeout_s, cancelled)
             finally:
                 watch.close()
     code = None if watch.verdict else _exit_code(watch.said(), watch.stderr.text(), level)
-    limit = box.limits.kill_output_bytes
-    note = f"\n[killed: more than {limit} bytes of output]" if watch.verdict == "output" else ""
+    limits = box.limits
+    used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",
+               "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while it ran, or has less than "
+                       f"{limits.free_bytes} bytes left",
+               "processes": f"more than {limits.processes} processes"}
+    note = f"\n[killed: {used_up[watch.verdict]}]" if watch.verdict in used_up else ""
     return Ran(
         exit_code=code,
         stdout=watch.stdout.text(),
         stderr=watch.stderr.text() + note,
         timed_out=watch.verdict == "time",
         cancelled=watch.verdict == "cancelled",
-        truncated=bool(watch.stdout.left_out or watch.stderr.left_out or note),
+        truncated=bool(watch.stdout.left_out or watch.stderr.left_out or watch.verdict == "output"),
         duration_s=time.monotonic() - began,
     )
 
@@ -121,8 +129,9 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level, *, cwd: str = ".") 
 class _Watch:
     """The reading end of a running command."""
 
-    def __init__(self, process: subprocess.Popen[bytes], start: _Start, box: Box) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], start: _Start, box: Box, usage: Usage) -> None:
         self._process = process
+        self._usage = usage
         self._start = start
         self._limit = box.limits.kill_output_bytes
         self._status = bytearray()
@@ -143,7 +152,7 @@ class _Watch:
             ready.register(self._start.status, selectors.EVENT_READ, self._take_status)
             while ready.get_map():
                 now = time.monotonic()
-                if ended is None and (verdict := self._why_kill(now >= deadline, cancelled)):
+                if ended is None and (verdict := self._why_kill(now, deadline, cancelled)):
                     self.verdict = verdict
                     self._kill()
                     self._ended = True
@@ -159,12 +168,14 @@ class _Watch:
                             self._ended = True
                             ended = time.monotonic() + _DRAIN_S
 
-    def _why_kill(self, late: bool, cancelled: Callable[[], bool]) -> str | None:
+    def _why_kill(self, now: float, deadline: float, cancelled: Callable[[], bool]) -> str | None:
         if self.stdout.fed + self.stderr.fed > self._limit:
             return "output"
-        if late:
+        if now >= deadline:
             return "time"
-        return "cancelled" if cancelled() else None
+        if cancelled():
+            return "cancelled"
+        return self._usage.exceeded(self._process.pid, now) or None
 
     def _take_status(self, data: bytes) -> None:
         self._status += data

@@ -39,10 +39,12 @@ class Limits:
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address space: node,
     wasm, Java and Go reserve tens of gigabytes of addresses that they never touch, and RLIMIT_AS kills them
     at start. `processes` holds at level 3 for the box and below for the person's processes of that moment
-    plus so many; the kernel exempts root from it. `file_bytes` is for any one file; `tmp_bytes` for the
+    plus so many. `file_bytes` is for any one file; `tmp_bytes` for the
     private temporary folder and, separately, /dev/shm, both of which are memory (level 3). `output_bytes` is
     how much of each stream is kept, half from its head and half from its tail; after `kill_output_bytes` of
-    both streams the command is killed.
+    both streams the command is killed. So it is when the disk of the worktree has lost `disk_bytes` or `files`
+    while it ran, or has less than `free_bytes` left; with less than that none is started. Where the kernel does
+    not hold root to `processes`, one that has more is killed.
     """
 
     timeout_s: float = 120.0
@@ -52,6 +54,9 @@ class Limits:
     tmp_bytes: int = 512 * MIB
     output_bytes: int = 64 * 1024
     kill_output_bytes: int = 256 * MIB
+    disk_bytes: int = 4 * GIB
+    files: int = 500_000
+    free_bytes: int = 256 * MIB
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -90,7 +95,7 @@ class Ran:
     """How a command ended.
 
     `exit_code` is None where the command was killed: by the time limit (`timed_out`), by `cancelled`, or,
-    when neither is set, for its output (`truncated`, and the last line of `stderr` says so). A command that
+    when neither is set, for what it used up, which the last line of `stderr` names. A command that
     died by a signal has 128 + its number. `truncated`: the middle of a stream was left out. `duration_s`
     includes the wall.
     """

@@ -227,7 +227,7 @@ MAX_TARGET = 200
 class Outcome:
     """What a call came to. `content` is what the model is given, `words_cut` how much of it was left out.
 
-    `image` is a PNG in base64 that goes to the model with it, empty for none.
+    `image` is a PNG in base64 that goes to the model with it, empty for none. `took_s` are the seconds that it took.
     """
 
     content: str
@@ -237,6 +237,7 @@ class Outcome:
     words_cut: int = 0
     exit_code: int | None = None
     image: str = ""
+    took_s: float = 0.0
 
 
 class ToolDispatcher(Protocol):

@@ -1,0 +1,49 @@
+"""Why work waits for the model, and what people are told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """Why work that asks a model has to wait; the journal names it."""
+
+    UNREACHABLE = "unreachable"  # the network, an overload: this work tries again later
+    ASKED_TO_WAIT = "asked_to_wait"  # the server said how long: not even a restart tries earlier
+    BLOCKED = "blocked"  # a person has to mend something (a key, credit, a model's name): no work asks the model
+    DAY = "day"  # what the vault may use today is used up: no work asks the model
+    MACHINE = "machine"  # a full disk or the like, which met this work
+    MISTAKE = "mistake"  # placet's own
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether no other work could do better."""
+        return self in (Why.BLOCKED, Why.DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """No work asks the model until `until_s` (on the monotonic clock); then one piece tries, and if it is answered all goes on.
+
+    `probe` is that piece's trace_id and the journal's newest event when it was let through, None while none was.
+    """
+
+    why: Why
+    reason: str
+    until_s: float
+    probe: tuple[str, int] | None = None
+
+    @property
+    def notice(self) -> str:
+        """What people are told, in the vault and in `placet status`."""
+        reason = self.reason.rstrip(".")
+        if self.why is Why.DAY:
+            return f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in System/placet.toml is raised."
+        return f"{reason}. It is tried again every minute; once it is mended, all work goes on by itself."
+
+
+def told(why: Why, reason: str, after_s: float) -> str:
+    """Return what people are told of one piece of work that tries again after `after_s` seconds."""
+    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine"}.get(why, "the model")
+    return f"waiting for {who}: {reason.rstrip('.')}. It is tried again in {after_s:.0f} s."

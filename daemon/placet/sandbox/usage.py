@@ -1,0 +1,90 @@
+"""What a running command uses up that no limit of the kernel holds: the disk and, where the daemon is root's, processes.
+
+RLIMIT_FSIZE bounds one file and not how many there are; RLIMIT_NPROC does not bind root. So the disk's free space and the
+number of tasks are looked at while the command runs. Free space is what a hostile tree cannot lie about: it counts
+files that were deleted and are still open, and folders too deep to be walked, and asking costs the same for any tree.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from placet.core.errors import ToolError
+from placet.sandbox.values import Limits
+
+_PERIOD_S = 0.05  # a disk takes some 100 MB in that time
+_COUNT_PERIOD_S = 1.0  # that often tasks are counted one by one, whatever the machine's number of them says
+
+
+class Usage:
+    """What is used while one command runs; made before it starts.
+
+    Whoever else writes to the same disk counts too: better a command too many is ended than one too few.
+    """
+
+    def __init__(self, folders: Sequence[Path], limits: Limits) -> None:
+        """Take the present for the beginning. Raises ToolError `disk_full` where a folder's disk has no room for a command."""
+        self._limits = limits
+        self._least: list[tuple[Path, int, int]] = []
+        for folder in folders:
+            room, files = _left(folder)
+            if room < limits.free_bytes:
+                raise ToolError("disk_full", f"The disk has {room:,} bytes left, and a command starts only where there are "
+                                f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.")
+            self._least.append((folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files))
+        self._tasks = _all_tasks() + limits.processes
+        self._next_s = self._next_count_s = 0.0
+
+    def exceeded(self, launcher: int, now_s: float) -> str:
+        """Return which limit the command below the process `launcher` exceeds: `disk`, `processes`, or "" for none."""
+        if now_s < self._next_s:
+            return ""
+        self._next_s = now_s + _PERIOD_S
+        for folder, least_room, least_files in self._least:
+            room, files = _left(folder)
+            if room < least_room or files < least_files:
+                return "disk"
+        # All tasks of the machine are one number, and where that has not grown it is seldom worth asking whose they are.
+        if _binds_not() and (now_s >= self._next_count_s or _all_tasks() > self._tasks):
+            self._next_count_s = now_s + _COUNT_PERIOD_S
+            if tasks_below(launcher) > self._limits.processes:
+                return "processes"
+        return ""
+
+
+def _left(folder: Path) -> tuple[int, int]:
+    """Return the bytes and the files that the folder's disk has room for."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize  # btrfs counts no files
+
+
+def _binds_not() -> bool:
+    return sys.platform == "linux" and os.geteuid() == 0
+
+
+def _all_tasks() -> int:
+    if not _binds_not():
+        return 0
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def tasks_below(ancestor: int) -> int:
+    """Return how many tasks (threads, as RLIMIT_NPROC counts) the descendants of a process have (Linux)."""
+    parents: dict[int, int] = {}
+    threads: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - half the cost, and there may be thousands
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - as above
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # ended meanwhile
+        parents[int(name)], threads[int(name)] = int(fields[1]), int(fields[17])
+    below: set[int] = set()
+    new = {pid for pid, parent in parents.items() if parent == ancestor}
+    while new:
+        below |= new
+        new = {pid for pid, parent in parents.items() if parent in new} - below
+    return sum(threads[pid] for pid in below)

@@ -1,0 +1,146 @@
+"""A daemon's loop in the test's own process, with real vault, journal, git and workers; model and clock may be the test's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from placet.app import _model_opener, _reloader, own_secrets, prices
+from placet.clock import Clock
+from placet.config import load
+from placet.core.case import Case
+from placet.core.lease import Owner
+from placet.core.retry import RetryPolicy
+from placet.core.talk import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
+from placet.core.waiting import Hold
+from placet.executor import carry_out
+from placet.journal import Journal
+from placet.loop import Loop, Tick
+from placet.planner import draft
+from placet.sandbox import Level
+from placet.state import vault_state
+from placet.vault import Vault
+from placet.watch import Mode
+from placet.workshop import Ports
+from vaultkit import PLAN, TestVault
+
+TICKS = 400
+
+
+class Time:
+    """A clock that a test moves: waiting takes no time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.began = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def wall(self) -> datetime:
+        return self.began + timedelta(seconds=self.now_s)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.wall, lambda: self.now_s, self.pass_time)
+
+
+def bare_vault(folder: Path, config: str = "") -> TestVault:
+    """A vault without a process being started for it."""
+    vault = TestVault(folder / "vault", folder / "state")
+    for path in ("System/Agents", "Inbox/Requests", "Knowledge"):
+        (vault.root / path).mkdir(parents=True)
+    vault.configure('[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config)
+    return vault
+
+
+@dataclass
+class Fake:
+    """A model whose replies are a function of what it is asked; `asks` is what it was asked."""
+
+    answer: Callable[[Ask], Reply]
+    provider: str = "scripted"
+    name: str = "test"
+    asks: list[Ask] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        with self.lock:
+            self.asks.append(ask)
+        return self.answer(ask)
+
+
+def says(*calls: tuple[str, Mapping[str, Any]], text: str = "", usage: Usage | None = None) -> Reply:
+    """A reply with these calls."""
+    blocks: list[Any] = [text_block(text)] if text else []
+    blocks += [{"type": "tool_use", "id": f"call_{n}", "name": name, "input": dict(given)} for n, (name, given) in enumerate(calls)]
+    return Reply(Turn("assistant", tuple(blocks)), StopReason.TOOL_USE if calls else StopReason.END_TURN, usage or Usage(), "test")
+
+
+def greeter(ask: Ask) -> Reply:
+    """Plan PLAN, and carry it out in two turns."""
+    if ask.purpose is not Purpose.EXECUTE:
+        return says(("submit_plan", PLAN))
+    if sum(turn.role == "assistant" for turn in ask.turns) == 0:
+        return says(("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}))
+    return says(("finish", {"summary": "Done."}))
+
+
+@dataclass
+class Running:
+    """A loop with its vault, and what it said and told."""
+
+    vault: TestVault
+    loop: Loop
+    said: list[str]
+    told: list[Case | Hold]
+    step_s: float
+
+    def settle(self, ticks: int = TICKS) -> Tick:
+        """Tick until nothing is left to do that needs no person, or everything waits."""
+        clock = self.loop.ports.clock
+        for _ in range(ticks):
+            tick = self.loop.tick(frozenset(), Mode.POLLING)
+            for job in list(self.loop.jobs.values()):
+                if job.thread is not None:
+                    job.thread.join(30)
+            at_rest = not self.loop.jobs and not self.loop.dirty and self.loop.back.empty() and tick.again_in_s >= 1
+            if tick.idle or (tick.waiting and at_rest):
+                return tick
+            clock.sleep(self.step_s)
+        raise AssertionError(f"it did not come to rest: {self.vault.actions()[-20:]}")
+
+
+@contextmanager
+def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time: Time | None = None,
+            env: Mapping[str, str] | None = None, retry: RetryPolicy | None = None) -> Iterator[Running]:
+    """A loop on a vault, as `app.daemon` builds it."""
+    said: list[str] = []
+    told: list[Case | Hold] = []
+    environ = env or {}
+    config = load(vault.root)
+    clock = time.clock if time is not None else Clock()
+    state = vault_state(vault.root, {"PLACET_STATE_HOME": str(vault.state)})
+    state.ensure()
+    with ExitStack() as stack:
+        folder = stack.enter_context(Vault(vault.root))
+        folder.ensure_folders()
+        if not folder.has_marker():
+            folder.create_marker("0" * 32)
+        journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=clock.monotonic, boot_id="boot",
+                                              on_trouble=said.append))
+        opener = model or _model_opener(config, vault.root, environ)
+        ports = Ports(vault.root, state.worktrees, config, journal, clock, opener, prices(config), retry or RetryPolicy(),
+                      Level.NONE, own_secrets(environ))
+        loop = Loop(ports, folder, Owner("here", "boot", 1, "1"), lambda: None, said.append, told.append,
+                    _reloader(vault.root, environ, said.append), draft, carry_out)
+        loop.load()
+        try:
+            yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)
+        finally:
+            loop.stop(5)

@@ -1,0 +1,97 @@
+"""Limits through the whole daemon: what is told, what ends a mission, and what it may cost, with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from looping import Running, bare_vault, looping
+from vaultkit import PLAN
+
+READ = ("read_file", {"path": "note.md"})
+FINISH = {"calls": [("finish", {"summary": "Done."})]}
+STEPS = [{"title": "Do it", "tools": ["read_file", "write_file", "edit_file", "list_directory"]}]
+
+
+def write(n: int) -> tuple[str, dict[str, Any]]:
+    return "write_file", {"path": "hello.txt", "content": f"{n}\n"}
+
+
+def carried_out(folder: Path, replies: list[dict[str, Any]], *, config: str = "", scope: dict[str, Any] | None = None,
+                **plan: Any) -> Running:
+    vault = bare_vault(folder, '[commands]\nsandbox = "none"\n' + config)
+    (vault.root / "note.md").write_text("A note.\n")
+    given = {**PLAN, "steps": STEPS, "scope": scope if scope is not None else {"write": ["hello.txt"]}, **plan}
+    vault.script(("plan", [{"calls": [("submit_plan", given)]}]), ("execute", replies))
+    vault.drop("Say hello.\n")
+    with looping(vault) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    return running
+
+
+def failed(running: Running) -> dict[str, Any]:
+    return running.vault.rows("execution.failed")[0]["metadata"]
+
+
+def said(running: Running) -> list[str]:
+    """What the model was told in each turn of the mission, as the record has it."""
+    with sqlite3.connect(running.vault.db) as db:
+        rows = db.execute("SELECT key, body FROM records WHERE key LIKE 'turn:%' AND kind = 'outcome' "
+                          "ORDER BY attempt, seq").fetchall()
+    db.close()
+    return ["\n".join(json.loads(body)["remarks"]) for _, body in rows]
+
+
+def each(*calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"calls": [call]} for call in calls]
+
+
+SAME = [("write_file", {"path": name, "content": name}) for name in "abababab"]
+NO_FILE = [("edit_file", {"path": "none.txt", "old": "a", "new": "b"})]
+OUTSIDE = [("write_file", {"path": "outside.txt", "content": "x"})]
+OTHERS = [("list_directory", {"path": "."}), ("read_file", {"path": "note.md"}), ("list_directory", {"path": "Knowledge"})]
+
+
+@pytest.mark.parametrize(("replies", "config", "end", "turns", "noticed"), [
+    (each(*[READ] * 8), "", "repetition", 3, "2 turns in a row made the same calls"),
+    (each(*SAME), "", "repetition", 6, "was called again and again"),
+    (each(*SAME), "[guards]\nrepeats = 6\n", "repetition", 7, "two calls alternated for 6 calls"),
+    (each(NO_FILE[0], OTHERS[0], NO_FILE[0], OTHERS[1], NO_FILE[0], OTHERS[2], NO_FILE[0]), "[guards]\nrepeats = 9\n",
+     "tool_error", 7, "`edit_file none.txt` failed 3 times"),
+    (each(OUTSIDE[0], OTHERS[0], OUTSIDE[0], OTHERS[1], OUTSIDE[0], OTHERS[2], OUTSIDE[0]), "[guards]\nrepeats = 9\n",
+     "scope", 7, "`write_file outside.txt` was refused 3 times"),
+    (each(write(1), *[("read_file", {"path": "note.md", "offset": 1, "limit": n}) for n in range(1, 9)]), "", "stall", 7,
+     "5 turns in a row changed nothing"),
+    ([{"text": "I think."}] * 8, "", "talk", 4, "3 turns in a row called no tool"),
+    ([{"stop_reason": "refusal", "text": "No.", "calls": [write(1)]}] * 8, "", "refusal", 2, "the model refused to go on"),
+    ([{"stop_reason": "max_tokens", "calls": [write(1)]}] * 8, "", "model_error", 2, "cut off at its limit"),
+    ([{"stop_reason": "model_context_window_exceeded", "calls": [write(1)]}] * 8, "", "context_full", 2, "no longer fits"),
+])
+def test_a_pattern_is_told_once_and_then_ends_it(tmp_path: Path, replies: list[dict[str, Any]], config: str, end: str, turns: int,
+                                                noticed: str) -> None:
+    running = carried_out(tmp_path, replies, config=config, scope={"write": ["hello.txt", "a", "b", "none.txt"]})
+    ended = failed(running)
+    told = [text for text in said(running) if "Noticed: " in text]
+    assert (ended["reason"], ended["iterations"]) == (end, turns)
+    assert [noticed in text for text in told] == [True], told
+    assert f"Why it ended: `{end}`" in running.vault.reports()[0].read_text()
+
+
+@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])
+def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(tmp_path: Path, stop_reason: str) -> None:
+    running = carried_out(tmp_path, [{"stop_reason": stop_reason, "calls": [write(1)]}, {"calls": [write(2)]}, FINISH])
+    assert [row["metadata"]["tool"] for row in running.vault.rows("tool.called")] == ["write_file"]
+    assert len(running.vault.rows("execution.completed")) == 1
+
+
+def test_looking_at_a_file_again_after_each_change_is_no_repetition(tmp_path: Path) -> None:
+    look = ("read_file", {"path": "hello.txt"})
+    running = carried_out(tmp_path, [{"calls": [write(n), look]} for n in range(5)] + [FINISH])
+    assert len(running.vault.rows("execution.completed")) == 1
+    assert running.vault.rows("tool.refused") == []

@@ -1,0 +1,204 @@
+"""When the model cannot be asked: work waits, people are told once, and it goes on by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from looping import Fake, Running, Time, bare_vault, greeter, looping, says
+from messages_api import MessagesApi, call, closed_port, reply
+from placet import desk
+from placet.core.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
+from placet.core.waiting import Hold, Why
+from placet.daybook import day_of
+from placet.models.anthropic import AnthropicModel
+from placet.show import status_text
+from vaultkit import PLAN, TestVault
+
+
+class Line:
+    """A model that a test can take away and give back."""
+
+    def __init__(self) -> None:
+        self.error: ModelError | None = None
+        self.model = Fake(self.answer)
+
+    def answer(self, ask: Ask) -> Reply:
+        if self.error is not None:
+            raise self.error
+        return greeter(ask)
+
+    def opened(self) -> Fake:
+        return self.model
+
+
+def holds(running: Running) -> list[Hold]:
+    return [told for told in running.told if isinstance(told, Hold)]
+
+
+def side_notes(vault: TestVault) -> list[str]:
+    return [name for name in vault.notes("Inbox/Requests") if name.endswith(".placet.md")]
+
+
+def shown(vault: TestVault) -> str:
+    return status_text(desk.status(vault.root, {"PLACET_STATE_HOME": str(vault.state)}))
+
+
+def finished(running: Running, count: int = 1) -> None:
+    for plan in (running.vault.root / "Inbox/Plans").glob("*_plan.md"):
+        running.vault.approve(plan.name.removesuffix("_plan.md"))
+    running.settle()
+    assert len(running.vault.rows("execution.completed")) == count
+    assert running.vault.rows("plan.failed") == running.vault.rows("execution.failed") == []
+
+
+def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> None:
+    """A real connection that is refused, at every stage; then a server that is there."""
+    vault, time = bare_vault(tmp_path), Time()
+    write = call("write_file", {"path": "hello.txt", "content": "hello\n"})
+    with MessagesApi([reply(call("submit_plan", PLAN)), reply(write, call("complete_step", {"step": 1, "summary": "Hi"})),
+                      reply(call("finish", {"summary": "Done."}))]) as api:
+        nobody = closed_port()
+        url = [nobody]
+        with looping(vault, time=time, model=lambda: AnthropicModel("claude-opus-5-5", url[0], "key", 10)) as running:
+            vault.drop("Say hello.\n")
+            for stage in ("plan.created", "execution.completed"):
+                url[0], until = nobody, time.now_s + 3600
+                while time.now_s < until:
+                    waits = running.settle()
+                    assert "cannot connect" in waits.waiting[0]
+                    assert running.loop.jobs == {}, "no slot is held"
+                    time.pass_time(waits.again_in_s)
+                assert "cannot connect" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+                assert stage not in vault.actions()
+                url[0] = api.url
+                while stage not in vault.actions():
+                    time.pass_time(running.settle().again_in_s)
+                if stage == "plan.created":
+                    vault.approve()
+                    url[0] = nobody
+            running.settle()
+    assert [row for row in vault.actions() if row.endswith(".failed") and row != "model.failed"] == []
+    assert holds(running) == []
+    assert side_notes(vault) == []
+    assert 10 < len(vault.rows("model.failed")) < 40, "it is asked less and less often"
+    assert len(vault.rows("execution.completed")) == 1
+
+
+def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    line.error = ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
+    for n in range(5):
+        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
+    with looping(vault, time=time, model=line.opened) as running:
+        for _ in range(4):
+            tick = running.settle()
+            assert tick.waiting == (f"all work waits for the model: {running.loop.hold.notice}",)
+            time.pass_time(tick.again_in_s)
+        assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
+        assert len([said for said in running.said if "credit" in said]) == 1
+        assert side_notes(vault) == ["Model.placet.md"]
+        assert "no credit" in (vault.root / "Inbox/Requests/Model.placet.md").read_text()
+        assert "no credit" in shown(vault)
+        assert len(line.model.asks) < 8, "one piece of work tries for all"
+    with looping(vault, time=time, model=line.opened) as running:
+        time.pass_time(running.settle().again_in_s)
+        running.settle()
+        assert (holds(running), running.said) == ([], []), "a restart tells nothing again"
+        line.error = None
+        time.pass_time(60)
+        running.settle()
+        assert [row["metadata"].get("why") for row in vault.rows("model.waiting")] == ["blocked"]
+        assert len(vault.rows("model.resumed")) == 1
+        assert side_notes(vault) == []
+        assert "credit" not in shown(vault)
+        assert len(vault.rows("plan.created")) == 5
+        finished(running, 5)
+
+
+def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_ends_it(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    line.error = ModelError(ModelErrorKind.PERMANENT, "no such model")
+    request = vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=line.opened) as running:
+        running.settle()
+        asked = len(line.model.asks)
+        other = vault.drop("Say more.\n", "More.md")
+        running.settle()
+        assert len(line.model.asks) == asked
+        assert side_notes(vault) == ["Model.placet.md"]
+        request.unlink()
+        other.unlink()
+        for _ in range(20):
+            running.loop.tick(frozenset(), "polling")
+            time.pass_time(1)
+        assert running.loop.hold is None
+        assert side_notes(vault) == []
+
+
+def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path, "[daemon]\nplans_at_once = 1\n"), Time(), Line()
+    line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=line.opened) as running:
+        running.settle()
+        assert running.loop.jobs == {}
+        assert len(line.model.asks) == 1
+        line.error = None
+        vault.drop("Say more.\n", "More.md")
+        running.settle()
+        assert len(vault.rows("plan.created")) == 1, "the only slot was free for another"
+    time.pass_time(300)
+    with looping(vault, time=time, model=line.opened) as running:
+        assert "tried again" in running.settle().waiting[0]
+        assert len(line.model.asks) == 2
+        time.pass_time(300)
+        running.settle()
+        assert len(vault.rows("plan.created")) == 2
+        assert len(line.model.asks) == 3
+
+
+def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 57000\n"), Time()
+    model = Fake(lambda ask: dataclasses.replace(greeter(ask), usage=Usage(input_tokens=8_000, output_tokens=500)))
+    for n in range(8):
+        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
+    said = []
+    for _ in range(2):  # the second daemon finds all that is used up in the journal
+        with looping(vault, time=time, model=lambda: model) as running:
+            waits = running.settle()
+            said += running.said
+            assert running.loop.hold.why is Why.DAY
+            assert "tomorrow" in waits.waiting[0]
+    assert len([words for words in said if "today's budget" in words]) == 1
+    assert len(model.asks) == 6, "8,500 tokens each, and one more could come to more than is left"
+    assert side_notes(vault) == ["Model.placet.md"]
+    assert "51,000 of 57,000 tokens" in status_of(vault, time)
+    with looping(vault, time=time, model=lambda: model) as running:
+        running.settle()
+        time.pass_time((day_of(time.wall())[1] - time.wall()).total_seconds() + 1)
+        running.settle()
+        assert len(vault.rows("plan.created")) == 8
+        assert side_notes(vault) == []
+        assert len(vault.rows("model.resumed")) == 1
+
+
+def status_of(vault: TestVault, time: Time) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk, "Clock", lambda: time.clock)
+        return shown(vault)
+
+
+def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 10000\n"), Time()
+    model = Fake(lambda ask: says(("submit_plan", PLAN), usage=Usage(9_000, 300)))
+    vault.drop("Say hello.\n")
+    vault.drop("Say more.\n", "More.md")
+    with looping(vault, time=time, model=lambda: model) as running:
+        running.settle()
+        assert len(vault.rows("plan.created")) == 1
+        vault.configure((vault.root / "System/placet.toml").read_text().replace("10000", "100000"))
+        running.settle()
+        assert len(vault.rows("plan.created")) == 2

@@ -8,6 +8,7 @@ what they were, at the same paths.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -38,8 +39,8 @@ from vaultkit import PLAN, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed")
-"""Rows that a restart adds; all others must be there exactly as often as without one."""
+APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting")
+"""Rows that a restart or an error adds; all others must be there exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
 STEPS = [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
@@ -158,7 +159,7 @@ def _alike(text: str) -> str:
 
 
 def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | None = None,
-            strace: Sequence[str] = (), blow: signal.Signals = signal.SIGKILL) -> None:
+            strace: Sequence[str] = (), blow: signal.Signals | int = signal.SIGKILL) -> None:
     """Make this fork the daemon that a case needs."""
     count_models(bench.here / "asked")
     spoil(variant)
@@ -168,8 +169,11 @@ def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | 
         traced(strace)
 
 
-def patch(at: int | None, log: Path | None, blow: signal.Signals = signal.SIGKILL) -> None:
-    """Count failpoints in this process, writing their names to `log`; send it `blow` at number `at`."""
+def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.SIGKILL) -> None:
+    """Count failpoints in this process, writing their names to `log`; send it `blow` at number `at`.
+
+    A number that is no signal is an errno: the call at that place fails with it, instead.
+    """
     count = 0
 
     def point(name: str) -> None:
@@ -178,6 +182,9 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals = signal.SIGKIL
             with log.open("a") as file:
                 file.write(name + "\n")
         if count == at:
+            if not isinstance(blow, signal.Signals):
+                count += 1
+                raise OSError(blow, os.strerror(blow))
             os.kill(os.getpid(), blow)
             if blow == signal.SIGKILL:
                 time.sleep(5)
@@ -259,7 +266,10 @@ def once(bench: Bench, good: dict[str, Any]) -> list[str]:
     events = now["events"]
     ends = events.get("execution.completed", 0) + events.get("execution.failed", 0)
     reports = [name for name in now["files"] if name.startswith("Knowledge/Reports/")]
-    if (events["execution.started"], ends, events["report.written"], len(reports)) != (1, 1, 1, 1):
+    runs = good["events"].get("execution.started", 0)
+    plans = events.get("plan.created", 0) + events.get("plan.failed", 0)
+    found = plans, events.get("execution.started", 0), ends, events.get("report.written", 0), len(reports)
+    if found != (1, runs, runs, runs, runs):
         bad.append(f"{events} and {reports}")
     if "execution.completed" in events and (now["commits"], now["refs"]) != (good["commits"], good["refs"]):
         bad.append(f"commits: {now['commits']}")
@@ -289,6 +299,34 @@ def sweep(folder: Path, part: int, parts: int, step: int, variant: str, only: st
             code = bench.live(partial(prepare, bench, variant))
             bad = judge(bench, good, asked, 2)
             tally["cut"] += max(0, bench.asked() - asked)
+            if code != 0:
+                bad.append(f"ended with {code}")
+            if bad:
+                tally["bad"].append([stage, at, names[at], bad])
+    return tally
+
+
+def errors(folder: Path, part: int, parts: int, step: int, name: str, only: str = "") -> dict[str, Any]:
+    """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
+
+    `only` leaves out the calls whose failpoint has another name.
+    """
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for stage in ("plan", "mission"):
+        bench.put_back(stage)
+        log = folder / f"points-{stage}"
+        assert bench.live(partial(prepare, bench, "", log)) == 0, (folder / "log").read_text()
+        good, asked = bench.state(), bench.asked()
+        names = log.read_text().splitlines()
+        points = [n for n, place in enumerate(names) if place.startswith("before os.") and only in place]
+        for at in points[part * step::parts * step]:
+            bench.put_back(stage)
+            tally["points"] += 1
+            tally["killed"] += bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name))) != 0
+            code = next((c for c in (bench.live(partial(prepare, bench)) for _ in range(3)) if c == 0), 1)
+            # A permission that is missing is told to the model, and this one goes on as if it had not been.
+            bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good)
             if code != 0:
                 bad.append(f"ended with {code}")
             if bad:
@@ -409,5 +447,5 @@ if __name__ == "__main__":
     kind, where, part, parts, step, *rest = sys.argv[1:]
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
-    run = {"failpoints": sweep, "calls": system_calls, "crowd": crowd, "stopped": stopped}[kind]
+    run = {"failpoints": sweep, "calls": system_calls, "errors": errors, "crowd": crowd, "stopped": stopped}[kind]
     print(json.dumps(run(Path(where), int(part), int(parts), int(step), *rest)))

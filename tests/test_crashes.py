@@ -67,6 +67,22 @@ def test_killed_at_every_write_side_system_call(tmp_path: Path) -> None:
     assert found["points"] >= 250
 
 
+@pytest.mark.parametrize(("error", "call"), [("ENOSPC", "os.mkdir"), ("EIO", "os.rename")])
+def test_work_that_meets_a_full_or_failing_disk_waits_and_goes_on(tmp_path: Path, error: str, call: str) -> None:
+    found = run(tmp_path, "errors", 2, error, call)
+    assert found["points"] >= 3
+    assert found["bad"] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EACCES"])
+def test_an_error_at_every_call_that_writes(tmp_path: Path, error: str) -> None:
+    found = run(tmp_path, "errors", 1, error, parts=PARTS)
+    assert found["bad"] == []
+    assert found["points"] >= 100
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -35,11 +35,11 @@ from placet.lease import VaultLock
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
 from placet.vault import Vault
-from vaultkit import PLAN, make_vault
+from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting")
+APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting", "git.ran")
 """Rows that a restart or an error adds; all others must be there exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
@@ -82,7 +82,8 @@ class Bench:
 
     def live(self, act: Callable[[], None] | None) -> int:
         """Let one daemon work until nothing is left to do; return what it ended with (-9: killed)."""
-        return self.await_end(self.begin(act))
+        with hands_off(self.vault.root):
+            return self.await_end(self.begin(act))
 
     def begin(self, act: Callable[[], None] | None) -> int:
         """Let a daemon begin to work in a fork of its own; return its pid."""

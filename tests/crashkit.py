@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import placet.journal
-import placet.repo
 from gitkit import git, make_repo, settle_home
 from placet.app import daemon
 from placet.dialogue import Record
@@ -34,6 +33,7 @@ from placet.journal import Journal
 from placet.lease import VaultLock
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
+from placet.repo import checkout, differences, history, making, repository, runner, worktrees
 from placet.vault import Vault
 from vaultkit import PLAN, hands_off, make_vault
 
@@ -206,7 +206,8 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     for name in ("publish", "replace", "move", "remove"):
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
-    wrap(placet.repo, "_git", "git")
+    for module in (checkout, differences, history, making, repository, runner, worktrees):
+        wrap(module, "run_git", "git")
     for name in CALLS:
         wrap(os, name, f"os.{name}")
 

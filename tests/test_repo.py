@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import repo as r
 from placet.core.errors import UserError
+from placet.repo import differences, making, repository, runner, worktrees
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -130,11 +131,11 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
         r.open_repo(path)
     write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
     (programs / "git").chmod(0o755)
-    r._programs.cache_clear()
+    runner._programs.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
         r.open_repo(path)
     monkeypatch.setenv("PATH", before)
-    r._programs.cache_clear()
+    runner._programs.cache_clear()
 
 
 def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
 
 def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path) -> None:
     path = person()
-    time.sleep(2 * r.RACY_NS / 1e9)
+    time.sleep(2 * runner.RACY_NS / 1e9)
     calls: list[r.GitCall] = []
     wt = start(path, tmp_path, on_call=calls.append)
     for n in range(2):
@@ -262,20 +263,20 @@ def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path) -> No
 
 def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, tmp_path: Path) -> None:
     path = make_repo(tmp_path / "mine")
-    time.sleep(2 * r.RACY_NS / 1e9)
+    time.sleep(2 * runner.RACY_NS / 1e9)
     repo = r.open_repo(path)
     assert r.identity(repo).name == "Ann Person"
     config(path, **{"user.name": "Bea"})  # as young as a file can be
     assert r.identity(repo).name == "Bea"
     text = (path / ".git/config").read_bytes()
     config(path, **{"user.name": "Cleo"})
-    time.sleep(2 * r.RACY_NS / 1e9)
+    time.sleep(2 * runner.RACY_NS / 1e9)
     assert r.identity(repo).name == "Cleo"
     (path / ".git/config").write_bytes(text)
     assert r.identity(repo).name == "Bea"
     write(path.parent, {"included": "[user]\n\tname = Dora\n"})
     config(path, **{"include.path": str(path.parent / "included")})
-    time.sleep(2 * r.RACY_NS / 1e9)
+    time.sleep(2 * runner.RACY_NS / 1e9)
     assert r.identity(repo).name == "Dora"
     write(path.parent, {"included": "[user]\n\tname = Emma\n"})
     assert r.identity(repo).name == "Emma"
@@ -662,12 +663,12 @@ def test_a_moved_branch_is_not_overwritten(
     path = person()
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
-    place = r._inside(wt)
-    tip = r._status(place)[0]
+    place = worktrees._inside(wt)
+    tip = differences.read_status(place)[0]
     other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
     git(path, "update-ref", wt.ref, other)
     with pytest.raises(r.RepositoryChanged, match="moved by somebody else"):
-        r._update_ref(place, wt.ref, tip, tip)
+        worktrees.update_ref(place, wt.ref, tip, tip)
     assert r.resolve(wt.repo, wt.branch) == other
 
 
@@ -745,12 +746,12 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
                "sleep 0.4 > /dev/null 2>&1 &\n",
     })
     (tmp_path / "bin/git").chmod(0o755)
-    with monkeypatch.context() as patch, r._writing(wt.path) as held:
-        place = replace(r._inside(wt), held=held)
+    with monkeypatch.context() as patch, worktrees._writing(wt.path) as held:
+        place = replace(worktrees._inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-        r._git(place, "status")  # leaves something of itself at work
+        runner.run_git(place, "status")  # leaves something of itself at work
     began = time.monotonic()
-    with pytest.raises(UserError, match="another git process"), r._writing(wt.path, timeout_s=0.05):
+    with pytest.raises(UserError, match="another git process"), worktrees._writing(wt.path, timeout_s=0.05):
         pass
     r.clear_stale_locks(wt)
     assert time.monotonic() - began > 0.15
@@ -762,7 +763,7 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     git(path, "config", "include.path", str(tmp_path / "pipe"))  # git waits for somebody to write into it
     repo = r.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
     with pytest.raises(r.GitError, match=r"no answer within 0\.2 s"):
-        r._git(r._at(repo), "status", timeout_s=0.2)
+        runner.run_git(runner.place_of(repo), "status", timeout_s=0.2)
     (path / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n")
     person.look(path)
 
@@ -1029,7 +1030,7 @@ def test_making_one_can_be_killed_anywhere(
     class Killed(BaseException):
         pass
 
-    real, left = r._git, 0
+    real, left = runner.run_git, 0
 
     def dying(*args: object, **named: object) -> object:
         nonlocal left
@@ -1045,12 +1046,14 @@ def test_making_one_can_be_killed_anywhere(
         if existing:
             git(path, "init", "-q", "-b", "main")
         left = after
-        monkeypatch.setattr(r, "_git", dying)
+        for module in (differences, making, repository, runner, worktrees):
+            monkeypatch.setattr(module, "run_git", dying)
         try:
             first(path)
         except Killed:
             deaths += 1
-        monkeypatch.setattr(r, "_git", real)
+        for module in (differences, making, repository, runner, worktrees):
+            monkeypatch.setattr(module, "run_git", real)
         _, sha = first(path)
         assert git(path, "ls-tree", "--name-only", sha) == "a"
         assert git(path, "status", "--porcelain") == ""

@@ -1,0 +1,225 @@
+"""Commits: what is between two of them, what came of them, what a merge would do. Reads only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from placet.repo.repository import head, loose_tip, resolve
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, text_of
+
+_MAX_DIFFED_BYTES = 16 * 1024 * 1024  # a bigger file counts as binary in a patch: git need not hold it
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit in a list: newest first."""
+
+    sha: str
+    subject: str
+    author: str
+    committed_at: datetime
+
+
+
+
+def changes(repo: Repo, base: str, head: str) -> list[FileChange]:
+    """Return what differs between two commits, in git's order, with counted lines.
+
+    A rename is its D and its A.
+    """
+    _, out = run_git(
+        place_of(repo), "diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff",
+        "--no-textconv", "--end-of-options", base, head,
+    )
+    statuses: dict[str, str] = {}
+    found = []
+    items = iter(items_of(out))
+    for item in items:
+        if item.startswith(":"):
+            statuses[next(items)] = item.split(" ")[4][0]
+        else:
+            added, deleted, path = item.split("\t", 2)
+            binary = added == "-"
+            found.append(FileChange(path, statuses[path], None if binary else int(added),
+                                    None if binary else int(deleted)))
+    return found
+
+
+def diff_text(
+    repo: Repo, base: str, head: str, *, paths: Sequence[str] = (), max_bytes: int = 1_000_000,
+) -> str:
+    """Return the difference between two commits as a patch; cut after `max_bytes`, and then it says so.
+
+    What is not UTF-8 is replaced: this is for reading.
+    """
+    _, out = run_git(
+        place_of(repo), "diff-tree", "-r", "-p", "--no-renames", "--no-ext-diff", "--no-textconv",
+        "--end-of-options", base, head, "--", *paths,
+        config=(f"core.bigFileThreshold={_MAX_DIFFED_BYTES}",), max_bytes=max_bytes + 1,
+    )
+    text = out[:max_bytes].decode("utf-8", "replace")
+    return text if len(out) <= max_bytes else f"{text.rstrip(chr(0xFFFD))}\n… (cut after {max_bytes} bytes)\n"
+
+
+def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
+    """Return a file of a commit as it is stored, empty where there is none; no more than `max_bytes` of it."""
+    code, out = run_git(place_of(repo), "cat-file", "blob", f"{commit}:{path}", ok=(0, 128), max_bytes=max_bytes)
+    return out if code in (0, -9) else b""
+
+
+def paths_at(repo: Repo, rev: str) -> list[str]:
+    """Return the paths of all files of a commit."""
+    _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev, timeout_s=BULK_TIMEOUT_S)
+    return items_of(out)
+
+
+def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return git's digests of these files in a commit, by path; what is no file there is left out."""
+    if not paths:
+        return {}
+    wanted = frozenset(paths)
+    _, out = run_git(place_of(repo), "ls-tree", "-z", "--full-tree", "--end-of-options", rev, "--", *wanted)
+    rows = (item.split("\t", 1) for item in items_of(out))
+    return {path: what.split(" ")[2] for what, path in rows if path in wanted and what.split(" ")[1] == "blob"}
+
+
+def tip_now(repo: Repo, branch: str) -> str:
+    """Return the commit that a branch of the person's is at; HEAD's where it is gone, or none is named."""
+    if sha := loose_tip(repo, branch):
+        return sha
+    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
+
+
+def log(repo: Repo, base: str, head: str) -> list[Commit]:
+    """Return the commits of `head` that `base` does not have, newest first."""
+    _, out = run_git(
+        place_of(repo), "log", "-z", "--format=%H%x00%s%x00%an%x00%ct", "--no-notes", "--no-mailmap",
+        "--end-of-options", head, f"^{base}",
+    )
+    rows = out.decode("utf-8", "replace").split("\0")
+    return [Commit(sha, subject, author, datetime.fromtimestamp(int(at), UTC))
+            for sha, subject, author, at in zip(rows[0::4], rows[1::4], rows[2::4], rows[3::4], strict=False)]
+
+
+def ahead_behind(repo: Repo, branch: str, base_branch: str) -> tuple[int, int]:
+    """Return how many commits `branch` has that `base_branch` lacks, and the other way round."""
+    both = f"refs/heads/{branch}...refs/heads/{base_branch}"
+    _, out = run_git(place_of(repo), "rev-list", "--left-right", "--count", both, "--")
+    ahead, behind = out.split()
+    return int(ahead), int(behind)
+
+
+def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
+    """Return the paths that would conflict if `theirs` were merged into `ours`; changes no ref or file.
+
+    Attributes in the tree (`merge=union`) are not consulted, and a file with a merge driver of the repository's
+    own counts as conflicting where both sides changed it: it foresees too many conflicts rather than too few.
+    """
+    code, out = run_git(
+        neutral(place_of(repo)), "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages",
+        "--end-of-options", ours, theirs, ok=(0, 1),
+    )
+    return [] if code == 0 else sorted({path for path in items_of(out)[1:] if path})
+
+
+def traced_work(repo: Repo, refs: str = "refs/heads/feat*") -> dict[str, tuple[str, str]]:
+    """Return the work of each trace below the references `refs` (a glob): the commit it starts from ("" for none), its last.
+
+    Only the trailer block counts, not a line of the text that looks like one.
+    """
+    _, out = run_git(
+        place_of(repo), "log", "-z", "--format=%H%x00%P%x00%(trailers:key=Placet-Trace,valueonly,separator=%x01)",
+        "--no-notes", "--fixed-strings", "--grep=Placet-Trace: ", f"--glob={refs}", timeout_s=BULK_TIMEOUT_S,
+    )
+    rows = out.decode("utf-8", "replace").split("\0")
+    found: dict[str, tuple[str, str]] = {}
+    for sha, parents, values in zip(rows[0::3], rows[1::3], rows[2::3], strict=False):
+        for trace in filter(None, values.split("\x01")):
+            found[trace] = (parents.partition(" ")[0], found[trace][1] if trace in found else sha)
+    return found
+
+
+def references(repo: Repo) -> str:
+    """Return every branch, of the person and of remotes, with its commit, as one comparable text."""
+    _, out = run_git(place_of(repo), "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/remotes")
+    return hashlib.sha256(out).hexdigest()
+
+
+def contained_in(repo: Repo, sha: str) -> bool:
+    """Say whether any branch, of the person or of a remote, has this commit."""
+    if resolve(repo, sha) is None:
+        return False
+    _, out = run_git(place_of(repo), "for-each-ref", "--count=1", f"--contains={sha}", "refs/heads", "refs/remotes")
+    return bool(out)
+
+
+def is_ancestor(repo: Repo, sha: str, target: str) -> bool:
+    """Say whether `target` has the commit `sha` in its history."""
+    return run_git(place_of(repo), "merge-base", "--is-ancestor", sha, target, ok=(0, 1))[0] == 0
+
+
+def merge_base(repo: Repo, one: str, other: str) -> str | None:
+    """Return the best common ancestor of two commits, None where they have none."""
+    code, out = run_git(place_of(repo), "merge-base", one, other, ok=(0, 1))
+    return text_of(out) if code == 0 else None
+
+
+def merged_by(repo: Repo, tip: str, target: str) -> str:
+    """Return the commit that brought `tip`, an ancestor of `target`, to target's own line: a merge, or `tip` where it is on it."""
+    _, out = run_git(place_of(repo), "rev-list", "--ancestry-path", "--end-of-options", f"{tip}..{target}",
+                     timeout_s=BULK_TIMEOUT_S)
+    above = set(out.decode().split())
+    _, out = run_git(place_of(repo), "rev-list", "--first-parent", "--parents", "--end-of-options", target, f"^{tip}",
+                  timeout_s=BULK_TIMEOUT_S)
+    rows = [row.split() for row in out.decode().splitlines()]
+    oldest = [row for row in rows if row[0] in above][-1:]
+    return oldest[0][0] if oldest and oldest[0][1] != tip else tip
+
+
+def same_patches(repo: Repo, since: str, tip: str, target: str) -> str:
+    """Return the newest commit of `since..target` that repeats the changes of `since..tip`; empty where none does.
+
+    Either all of its commits one by one (rebase, cherry-pick) or all of them as one (squash); by patch-id, so that where
+    a change lies in a file does not matter.
+    """
+    branch = patch_ids(repo, "log", f"{since}..{tip}")
+    there = patch_ids(repo, "log", f"{since}..{target}")
+    if branch and branch.keys() <= there.keys():
+        shas = {there[patch] for patch in branch}
+        return next(sha for sha in there.values() if sha in shas)
+    whole = patch_ids(repo, "diff-tree", since, tip)
+    return next((there[patch] for patch in whole if patch in there), "")
+
+
+def patch_ids(repo: Repo, *command: str) -> dict[str, str]:
+    """Return patch-ids with their commits, in the order of the command's patches."""
+    name, *rest = command
+    shape = ("--format=commit %H", "--no-notes", "--no-show-signature", "--no-merges") if name == "log" else ("-r",)
+    _, patches = run_git(place_of(repo), name, "-p", *shape, "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index",
+                      "--end-of-options", *rest, timeout_s=BULK_TIMEOUT_S)
+    _, out = run_git(place_of(repo), "patch-id", "--stable", stdin=patches or b"\n")
+    rows = [line.split() for line in out.decode().splitlines()]
+    return {row[0]: row[1] for row in rows}
+
+
+def commits_with_trailer(repo: Repo, key: str, value: str, target: str, since: str) -> list[str]:
+    """Return the commits of `target` (without those of `since`, where given) that have the trailer, newest first."""
+    _, out = run_git(
+        place_of(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
+        "--fixed-strings", f"--grep={key}: {value}", "--end-of-options", target, *([f"^{since}"] if since else []),
+        timeout_s=BULK_TIMEOUT_S,
+    )
+    rows = out.decode("utf-8", "replace").split("\0")
+    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+
+
+def signs_commits(repo: Repo) -> bool:
+    """Say whether the person's git is set to sign commits."""
+    # With its scope, since the runner's own override would be the answer otherwise.
+    _, out = run_git(place_of(repo), "config", "-z", "--type=bool", "--show-scope", "--get-all", "commit.gpgSign", ok=(0, 1, 128))
+    items = items_of(out)
+    said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
+    return said[-1:] == ["true"]

@@ -1,0 +1,220 @@
+"""A repository of the person's: opening it, what is configured, what is peculiar about it. Reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.repo.differences import read_status
+from placet.repo.runner import (
+    BOT,
+    BULK_TIMEOUT_S,
+    Author,
+    GitError,
+    OnCall,
+    Place,
+    Repo,
+    items_of,
+    neutral,
+    place_of,
+    run_git,
+    settings_of,
+    text_of,
+)
+
+
+def _is_bare_layout(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
+
+
+def is_repository(path: Path) -> bool:
+    """Say whether this very folder is the top of a work tree, or a bare repository; starts no process.
+
+    A folder somewhere inside a repository is none of its own: a vault inside a bigger repository gets its
+    own.
+    """
+    return os.path.lexists(path / ".git") or _is_bare_layout(path)
+
+
+def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
+    """Look at the repository whose top is `path` (symbolic links in it are followed once, here).
+
+    `on_call` is told of each git process from now on. Raises UserError where there is none, it lies inside
+    another one, it belongs to somebody else, it is broken, or git is missing.
+    """
+    top = path.resolve()
+    if not is_repository(top):
+        outer = next((parent for parent in top.parents if os.path.lexists(parent / ".git")), None)
+        if outer is not None:
+            raise UserError(
+                f"{top} is not a repository of its own; it lies inside the one at {outer}",
+                f"Name {outer} instead, or make one of its own: git -C '{top}' init", exit_code=2,
+            )
+        raise UserError(f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2)
+    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it to this
+    # folder.
+    place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
+    bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
+    try:
+        # The last question fails in a bare repository, after the others were answered.
+        asked = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
+        code, out = run_git(place, "rev-parse", "--path-format=absolute", *asked, "--show-toplevel", config=bare_layout,
+                            ok=(0, 128))
+        if code != 0:
+            _, out = run_git(place, "rev-parse", "--path-format=absolute", *asked, config=bare_layout)
+        bare, shallow, git_dir, common_dir, top_dir = [*text_of(out).split("\n"), *([""] if code != 0 else [])]
+    except GitError as error:
+        raise UserError(
+            f"git does not accept {top} as a repository: {error.stderr}", f"Look at: git -C '{top}' status",
+            exit_code=2,
+        ) from error
+    except ValueError as error:
+        raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}") from error
+    if bare == "false" and Path(top_dir).resolve() != top:
+        raise UserError(
+            f"the work tree of {top} is elsewhere ({top_dir})",
+            f"Look at: git -C '{top}' config core.worktree", exit_code=2,
+        )
+    found = Path(git_dir).resolve(), Path(common_dir).resolve()
+    return Repo(top, *found, bare == "true", shallow == "true", on_call)
+
+
+def resolve(repo: Repo, rev: str) -> str | None:
+    """Return the commit that `rev` names, None where there is none. A name is never taken for an option."""
+    code, out = run_git(
+        place_of(repo), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}",
+        ok=(0, 1, 128),
+    )
+    return text_of(out) if code == 0 else None
+
+
+def tree_of(repo: Repo, commit: str) -> str:
+    """Return the tree of a commit that is there."""
+    return text_of(run_git(place_of(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[1].splitlines()[-1])
+
+
+def loose_tip(repo: Repo, branch: str) -> str | None:
+    """Return the commit of a branch that git keeps in a file of its own, as it does after each commit; None for any other."""
+    if branch:
+        with suppress(OSError):
+            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
+            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
+                return line
+    return None
+
+
+def head(repo: Repo) -> str:
+    """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
+    sha = loose_tip(repo, current_branch(repo)) or resolve(repo, "HEAD")
+    if sha is None:
+        raise UserError(
+            f"{repo.path} has no commit yet, so there is nothing to branch from",
+            f"Make the first one: git -C '{repo.path}' add -A && git -C '{repo.path}' commit -m 'Begin'",
+        )
+    return sha
+
+
+def identity(repo: Repo) -> Author:
+    """Return the person's `user.name` and `user.email` where both are set and usable, else `BOT`."""
+    values = dict(item.split("\n", 1) for _, item in settings_of(place_of(repo)) if "\n" in item)  # the last one wins, as in git
+    try:
+        return Author(values.get("user.name", ""), values.get("user.email", ""))
+    except ValueError:
+        return BOT
+
+
+def default_branch(repo: Repo) -> str:
+    """Return the branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
+    _, out = run_git(
+        place_of(repo), "for-each-ref", "--format=%(refname)%00%(symref)%00%(HEAD)%00",
+        "refs/heads", "refs/remotes/origin/HEAD",
+    )
+    rows = [item.lstrip("\n") for item in items_of(out)]
+    refs = list(zip(rows[0::3], rows[1::3], rows[2::3], strict=True))
+    local = {name.removeprefix("refs/heads/") for name, _, _ in refs if name.startswith("refs/heads/")}
+    remote = [to.removeprefix("refs/remotes/origin/") for _, to, _ in refs if to.startswith("refs/remotes/")]
+    current = [name.removeprefix("refs/heads/") for name, _, mark in refs if mark == "*"]
+    return next((name for name in (*remote, "main", "master", *current) if name in local), "")
+
+
+def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
+    """Return up to `limit` paths whose changes a worktree at HEAD will not show: uncommitted or untracked.
+
+    Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are one path.
+    """
+    if repo.is_bare:
+        return []
+    place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    _, changes, _ = read_status(place, untracked="normal")
+    return [change.path for change in changes][:limit]
+
+
+def notes(repo: Repo) -> list[str]:
+    """Return a sentence for each peculiarity of the repository that a mission's worktree will feel."""
+    said = []
+    if repo.is_bare:
+        said.append("The repository is bare: nobody has it checked out.")
+    elif not (repo.git_dir / "HEAD").read_bytes().startswith(b"ref: "):
+        said.append("HEAD is detached: the mission begins at that commit, not at a branch.")
+    if repo.git_dir != repo.common_dir:
+        said.append(f"The folder is a worktree of {repo.common_dir}: the branch appears there too.")
+    if repo.is_shallow:
+        said.append("The clone is shallow: older history is missing.")
+    busy = {"rebase-merge": "rebase", "rebase-apply": "rebase", "MERGE_HEAD": "merge",
+            "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "BISECT_LOG": "bisect"}
+    said += [f"A {what} is in progress in {repo.path}; it is left as it is." for name, what in busy.items()
+             if (repo.git_dir / name).exists()]
+    if (repo.common_dir / "objects/info/alternates").exists():
+        said.append("Some objects are borrowed from another repository (objects/info/alternates).")
+    if resolve(repo, "HEAD") is None:
+        return [*said, "There is no commit yet."]
+    _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
+    rows = [item.split("\t", 1) for item in items_of(out)]
+    modules = [path for what, path in rows if what.startswith("160000 ")]
+    if modules:
+        said.append(f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}.")
+    filters = filters_named(repo, rows)
+    if filters:
+        if "lfs" in filters:
+            said.append("Files kept with git LFS appear as small pointer files, and must not be edited.")
+        said += [f"The filter {name!a} is not run: its files appear as they are stored."
+                 for name in filters if name != "lfs"]
+    return said
+
+
+def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name."""
+    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
+    if not attributes:
+        return []
+    _, out = run_git(place_of(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
+    words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
+             for word in line.split()[1:]}
+    return sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+
+
+def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
+    """Return a branch name that is free: `feat/{request_id}-{trace8}`, with a time added where that is taken.
+
+    A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
+    """
+    _, out = run_git(place_of(repo), "for-each-ref", "--format=%(refname)%00", "refs/heads")
+    # On file systems that fold case, `Feat` is in the way of `feat/…` too.
+    taken = {item.lstrip("\n").removeprefix("refs/heads/").casefold() for item in items_of(out)}
+    folders = {"/".join(name.split("/")[:n]) for name in taken for n in range(1, name.count("/") + 1)}
+    prefix = "feat-" if "feat" in taken else "feat/"
+    wanted = f"{prefix}{request_id}-{trace8}"
+    stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
+    names: Iterator[str] = iter((wanted, stamped, *(f"{stamped}-{n}" for n in range(2, len(taken) + 4))))
+    return next(name for name in names if name.casefold() not in taken | folders)
+
+
+def current_branch(repo: Repo) -> str:
+    """Return the branch that the person has checked out, empty where HEAD is detached."""
+    line = (repo.git_dir / "HEAD").read_text("utf-8", "surrogateescape").strip()
+    return line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""

@@ -1,0 +1,395 @@
+"""Git: one worktree and one branch for each mission; the person's checkout is only ever read.
+
+Everything goes through one runner, `run_git`. A repository is data that a stranger may have written, and plain
+git runs programs that its configuration, attributes and hooks name. The runner therefore fixes the
+configuration that can start a program, switches off every driver that the repository configures (`neutral`),
+starts from an empty environment, and names the git directory and the work tree outright, so that a `.git`
+file which a mission replaced is never believed.
+
+Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name survives. One
+writer for each worktree: the functions that write hold a lock file beside it (`_writing` in `worktrees`), which a git
+process that outlives a killed daemon inherits; so the next daemon waits for it instead of removing its locks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from placet.core.errors import PlacetError, UserError
+
+MINIMUM_GIT = (2, 38)
+"""`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
+
+CALL_TIMEOUT_S = 60.0
+BULK_TIMEOUT_S = 600.0
+"""For what touches every file of a worktree; 10,000 files take about a second."""
+
+_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_MAX_DRIVERS = 500  # each costs up to four environment variables; the kernel's limit is some thousands
+
+# Configuration that can start a program or reach the network, each with a value that does neither. Git lets
+# the command line win over every file. An empty fsmonitor, not `false`: before 2.37 `false` was a path.
+_OVERRIDES = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "credential.helper=",
+    "commit.gpgSign=false",
+    "log.showSignature=false",
+    "gpg.program=false",
+    "gpg.ssh.program=false",
+    "gpg.x509.program=false",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "safe.bareRepository=explicit",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    # Git's default does not flush loose objects: a power cut would leave a branch that points at nothing.
+    # `batch` flushes many at once: a first commit of 3,000 files takes half the time.
+    "core.fsync=committed",
+    "core.fsyncMethod=batch",
+    "core.quotePath=true",
+    "core.ignoreStat=false",
+    "i18n.commitEncoding=UTF-8",
+    "i18n.logOutputEncoding=UTF-8",
+)
+
+# A repository may name programs for filters, merges and hooks under names of its own; all that it names are
+# given these values. `required=false` lets an emptied filter pass the file through. A merge driver cannot be
+# unset and an empty one would claim a clean merge, so it is made to fail: the preview then says conflict.
+# Configured hooks (`hook.NAME`) exist in newer versions of git, and core.hooksPath does not reach them.
+_NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
+    "filter": (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")),
+    "merge": (("driver", "false"),),
+    "hook": (("enabled", "false"), ("command", "false")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GitCall:
+    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    duration_ms: float
+    stderr: str = ""
+
+
+OnCall = Callable[[GitCall], None]
+
+
+class GitError(PlacetError):
+    """Git refused.
+
+    `argv` is the sub-command and its arguments; `returncode` is negative where it was killed.
+    """
+
+    def __init__(self, argv: tuple[str, ...], returncode: int, stderr: str) -> None:
+        super().__init__(f"git {' '.join(argv)} failed ({returncode}): {stderr}")
+        self.argv = argv
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+    """Something that only placet should change was changed by somebody else: the mission must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A name and an address as a commit bears them. Raises ValueError where git could not write them."""
+
+    name: str
+    email: str
+
+    def __post_init__(self) -> None:
+        for value in (self.name, self.email):
+            if not value.strip(" .,:;\"'") or re.search(r"[<>\x00-\x1f]", value):
+                raise ValueError(f"not a name or address that git can write: {value!r}")
+
+
+BOT = Author("placet", "bot@placet.local")
+"""Who commits where the person has set no name, and who made checkpoints and reference log lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A changed file.
+
+    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path can be
+    held against a plan's scope. Counts are None for a binary file, and where nothing was counted.
+    """
+
+    path: str
+    status: str
+    added: int | None = None
+    deleted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    """A repository of the person's, as `open_repo` found it; no resource is held.
+
+    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is this
+    checkout's, `common_dir` what all its worktrees share.
+    """
+
+    path: Path
+    git_dir: Path
+    common_dir: Path
+    is_bare: bool
+    is_shallow: bool
+    on_call: OnCall | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a git process works: its --git-dir and --work-tree, and what is added to its environment."""
+
+    git_dir: Path | None
+    work_tree: Path | None
+    cwd: Path
+    on_call: OnCall | None
+    env: Mapping[str, str] = field(default_factory=dict)
+    held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
+
+
+
+
+@lru_cache(maxsize=1)
+def _programs(path: str) -> tuple[str, str]:
+    """Return the full paths of `env` and `git` on this PATH.
+
+    Raises UserError where git is missing or too old.
+    """
+    env, git = shutil.which("env", path=path), shutil.which("git", path=path)
+    if env is None or git is None:
+        raise UserError("git is not installed, or not on PATH", "Install git, then try again.", exit_code=2)
+    version = subprocess.run([git, "version"], capture_output=True, text=True, check=False, timeout=60)
+    said = version.stdout.strip()
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
+        wanted = ".".join(map(str, MINIMUM_GIT))
+        raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
+    return env, git
+
+
+def _environment(path: str) -> dict[str, str]:
+    """Return a git process's whole environment: of the daemon's, only where the person's settings are."""
+    person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    return person | {
+        "PATH": path,
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        # Unlike protocol.allow this also wins over `protocol.ext.allow = always` in the repository.
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_AUTHOR_NAME": BOT.name,
+        "GIT_AUTHOR_EMAIL": BOT.email,
+        "GIT_COMMITTER_NAME": BOT.name,
+        "GIT_COMMITTER_EMAIL": BOT.email,
+    }
+
+
+def _read_all(
+    process: subprocess.Popen[bytes], timeout_s: float, max_bytes: int,
+) -> tuple[bytes, bytes, bool, bool]:
+    """Read both outputs to their end; return them, whether time ran out, and whether the output was cut.
+
+    `communicate` would hold whatever a hostile repository makes git print, so this stops at `max_bytes`.
+    """
+    deadline = time.monotonic() + timeout_s
+    assert process.stdout is not None
+    assert process.stderr is not None
+    taken: dict[int, bytearray] = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    late = cut = False
+    with selectors.DefaultSelector() as selector:
+        for descriptor in taken:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map() and not (late or cut):
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            late = not ready
+            for key, _ in ready:
+                piece = os.read(key.fd, 65_536)
+                taken[key.fd] += piece
+                if not piece:
+                    selector.unregister(key.fd)
+                cut = cut or len(taken[key.fd]) > max_bytes
+    if late or cut:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    # Git closes its outputs only by exiting, so this does not wait; `wait(timeout=…)` would poll, 1 ms a
+    # call.
+    process.wait()
+    out, err = taken.values()
+    return bytes(out[:max_bytes]), bytes(err[:max_bytes]), late, cut
+
+
+def run_git(
+    place: Place, *args: str, stdin: bytes = b"", ok: Sequence[int] = (0,), config: Sequence[str] = (),
+    timeout_s: float = CALL_TIMEOUT_S, max_bytes: int | None = None,
+) -> tuple[int, bytes]:
+    """Run one git command and return its exit code and output. Raises GitError unless the code is in `ok`.
+
+    GitPython starts the process (`Git.execute` with a whole argv); three things are done around it. It always
+    adds the daemon's environment to the one given, so the command begins with `env -i`. Its time limit looks
+    for children by name and leaves some behind, so the process gets a session of its own, which is killed as
+    a group. Its working folder is expanded like a shell would (`~`, `$HOME`), so `-C` names it. Output beyond
+    `max_bytes` is an error, except where a limit was asked for: then the output is cut there.
+    """
+    path = os.environ.get("PATH", os.defpath)
+    env_program, git_program = _programs(path)
+    from git.cmd import Git  # here, since importing it takes 150 ms and starts a process
+
+    whole_env = {**_environment(path), **place.env}
+    argv = [env_program, "-i", *(f"{name}={value}" for name, value in whole_env.items())]
+    argv += [git_program, "-C", str(place.cwd)]
+    for override in (*_OVERRIDES, *config):
+        argv += ["-c", override]
+    if place.git_dir is not None:
+        argv.append(f"--git-dir={place.git_dir}")
+    if place.work_tree is not None:
+        argv.append(f"--work-tree={place.work_tree}")
+    argv += args
+    began = time.monotonic()
+    # Input comes from a file, so that git cannot wait for it while it is being waited for.
+    with tempfile.TemporaryFile() if stdin else nullcontext() as source:
+        if source is not None:
+            source.write(stdin)
+            source.seek(0)
+        handle = Git().execute(
+            argv, istream=source, as_process=True, start_new_session=True,
+            pass_fds=() if place.held is None else (place.held,),
+        )
+    process = handle.proc
+    assert process is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
+    code = process.returncode
+    wrong = ""
+    if late:
+        wrong = f"no answer within {timeout_s:g} s"
+    elif cut and max_bytes is None:
+        wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
+    elif not cut and code not in ok:
+        wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
+    if place.on_call is not None:
+        place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
+    if wrong:
+        raise GitError(args, code, wrong)
+    return code, out
+
+
+def text_of(raw: bytes) -> str:
+    """Return output that is one value, without its last newline."""
+    return os.fsdecode(raw.removesuffix(b"\n"))
+
+
+def items_of(raw: bytes) -> list[str]:
+    """Return the values of `-z` output."""
+    return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+
+
+def place_of(repo: Repo) -> Place:
+    """Work on the repository without a work tree."""
+    return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
+
+
+Settings = Sequence[tuple[str, str]]
+"""What git is configured to do: scope ("local", "global", "worktree", …) and `key` or `key\\nvalue`, in git's order."""
+
+_known: dict[Path, tuple[object, Settings]] = {}
+RACY_NS = 100_000_000
+"""A file that changed as recently may change again without its times telling: clocks of file systems tick each 10 ms or faster."""
+
+
+def settings_of(place: Place) -> Settings:
+    """Return the configuration that git has at `place`: asked again only where one of its files changed.
+
+    A process each time would be a fifth of what a commit takes. Never kept where a file includes others, which may be anywhere,
+    or where a worktree has a configuration of its own.
+    """
+    common, stamps = _config_files(place)
+    known = _known.get(common) if common is not None else None
+    if known is not None and known[0] == stamps:
+        return known[1]
+    _, out = run_git(place, "config", "-z", "--list", "--show-scope")
+    items = items_of(out)
+    found = list(zip(items[0::2], items[1::2], strict=True))
+    if common is not None and not any(item.startswith(("include.", "includeif.")) for _, item in found):
+        if len(_known) > _MAX_DRIVERS:
+            _known.clear()
+        _known[common] = stamps, found
+    return found
+
+
+def _config_files(place: Place) -> tuple[Path | None, object]:
+    """Return the directory that the configuration at `place` is known by, None where it must not be kept, and its files' times."""
+    if place.git_dir is None or (place.git_dir / "config.worktree").exists():
+        return None, ()
+    common = place.git_dir
+    with suppress(FileNotFoundError):
+        common = Path(os.path.normpath(place.git_dir / os.fsdecode((place.git_dir / "commondir").read_bytes()).rstrip("\n")))
+    home = os.environ.get("HOME", "")
+    stamps: list[object] = []
+    xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    for path in (common / "config", Path(home, ".gitconfig"), Path(xdg, "git/config")):
+        try:
+            info = path.stat()
+        except OSError:
+            stamps.append(str(path))
+            continue
+        if time.time_ns() - max(info.st_mtime_ns, info.st_ctime_ns) < RACY_NS:
+            return None, ()
+        stamps.append((str(path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+    return common, stamps
+
+
+def neutral(place: Place) -> Place:
+    """Return `place` with every driver that its configuration names switched off.
+
+    Reading configuration runs nothing.
+
+    Through the environment rather than `-c`, which splits at the first `=`: a driver named `a=b` would slip
+    through. Raises UserError past a sane number.
+    """
+    names = (item.partition("\n")[0] for _, item in settings_of(place))
+    sections = {name.rpartition(".")[0] for name in names if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))}
+    drivers = [section.split(".", 1) for section in sorted(sections) if "." in section]
+    if len(drivers) > _MAX_DRIVERS:
+        raise UserError(
+            f"{place.git_dir} configures {len(drivers)} filter, merge and hook drivers; "
+            f"at most {_MAX_DRIVERS} are accepted", f"Look at: git --git-dir={place.git_dir} config --list",
+        )
+    settings = [(f"{kind}.{name}.{key}", value) for kind, name in drivers for key, value in _NEUTRAL[kind]]
+    env = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for n, (key, value) in enumerate(settings):
+        env[f"GIT_CONFIG_KEY_{n}"] = key
+        env[f"GIT_CONFIG_VALUE_{n}"] = value
+    return with_env(place, env)
+
+
+def with_env(place: Place, env: Mapping[str, str]) -> Place:
+    """Return `place` with more in its environment."""
+    return replace(place, env={**place.env, **env})

@@ -1,0 +1,614 @@
+"""A mission's own worktree: made, committed in, kept as checkpoints, rolled back, removed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.core.errors import PlacetError, UserError
+from placet.repo.differences import read_status
+from placet.repo.history import contained_in
+from placet.repo.repository import resolve
+from placet.repo.runner import (
+    BOT,
+    BULK_TIMEOUT_S,
+    CALL_TIMEOUT_S,
+    Author,
+    FileChange,
+    GitError,
+    Place,
+    Repo,
+    RepositoryChanged,
+    items_of,
+    neutral,
+    place_of,
+    run_git,
+    settings_of,
+    text_of,
+    with_env,
+)
+
+
+class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
+    """A worktree was not removed, since it holds work that no commit has. `paths` are some of the files."""
+
+    def __init__(self, path: Path, paths: Sequence[str]) -> None:
+        super().__init__(f"{path} holds uncommitted work: {', '.join(map(ascii, paths[:5]))}")
+        self.path = path
+        self.paths = tuple(paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """A mission's own worktree.
+
+    `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read from the
+    `.git` file in the worktree, which a mission could replace. `base` is the commit it began at. Where
+    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from.
+    """
+
+    repo: Repo
+    path: Path
+    git_dir: Path
+    branch: str
+    base: str
+
+    @property
+    def ref(self) -> str:
+        """The branch as a full reference name; the base commit where there is no branch."""
+        return f"refs/heads/{self.branch}" if self.branch else self.base
+
+    @property
+    def head(self) -> str:
+        """What its HEAD file must say."""
+        return f"ref: {self.ref}" if self.branch else self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Digests of what decides how git behaves in a worktree, by name."""
+
+    digests: tuple[tuple[str, str], ...]
+
+
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+@contextmanager
+def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
+    """Hold the lock beside the worktree at `path` and yield its descriptor, which git processes inherit.
+
+    If the daemon dies, its git process keeps the lock until it ends. Raises UserError where that takes too
+    long.
+    """
+    deadline = time.monotonic() + timeout_s
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with _lock_path(path).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"another git process has been working in {path} for {timeout_s:g} s",
+                        f"See which: fuser '{_lock_path(path)}'",
+                    ) from None
+                time.sleep(0.02)
+                continue
+            # The holder before may have removed the file with its worktree: then this one locks nothing.
+            try:
+                current = _lock_path(path).stat().st_ino == os.fstat(file.fileno()).st_ino
+            except FileNotFoundError:
+                current = False
+            if current:
+                yield file.fileno()
+                return
+
+
+@contextmanager
+def _saying(path: Path) -> Iterator[None]:
+    """Turn what the system refuses (a full disk, a missing permission) into words for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"a worktree cannot be made at {error.filename or path}: {error.strerror}",
+                        "Mend that (free some space, give the permission), then try again.") from error
+
+
+def _inside(wt: Worktree, held: int | None = None) -> Place:
+    """Work in the mission's worktree, by names that we know, with its drivers switched off."""
+    return neutral(Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call, held=held))
+
+
+def _registered(repo: Repo, path: Path) -> Path | None:
+    """Return the private git directory of the worktree at `path`, as the repository knows it."""
+    for pointer in sorted((repo.common_dir / "worktrees").glob("*/gitdir")):
+        if os.fsdecode(pointer.read_bytes()).rstrip("\n") == str(path / ".git"):
+            return pointer.parent
+    return None
+
+
+def _place_for(repo: Repo, path: Path) -> Path:
+    """Return where a worktree asked for at `path` really lies.
+
+    Raises UserError where that is no safe place.
+    """
+    place = path.parent.resolve() / path.name
+    inside = [place.is_relative_to(repo.git_dir), place.is_relative_to(repo.common_dir)]
+    if any(inside) or (not repo.is_bare and place.is_relative_to(repo.path)):
+        raise UserError(
+            f"a worktree cannot lie inside its own repository: {place}",
+            "Set PLACET_STATE_HOME to a folder outside of it.", exit_code=2,
+        )
+    if place.is_symlink():
+        raise UserError(f"{place} is a symbolic link, not a folder", f"Look at it, then: rm '{place}'")
+    return place
+
+
+def _register(repo: Repo, path: Path, head_line: str) -> Path:
+    """Make the private git directory and the worktree's `.git` file as `git worktree add` does; return it.
+
+    By hand, after gitrepository-layout(5) and in git's own order: the command would start three more
+    processes, which read configuration for a branch (`includeIf`) that could not be looked at beforehand.
+    """
+    stale = repo.common_dir / "worktrees" / path.name
+    if stale.is_dir() and not (stale / "gitdir").exists():  # a making of ours that was killed
+        shutil.rmtree(stale)
+    for n in range(1, 1_000):
+        admin = stale if n == 1 else stale.with_name(f"{path.name}{n}")
+        with suppress(FileExistsError):
+            admin.mkdir(parents=True)
+            break
+    else:
+        raise UserError(f"there are too many worktrees named {path.name} in {repo.common_dir}")
+    (admin / "locked").write_text("initializing")  # so that `git worktree prune` leaves it alone
+    (admin / "commondir").write_text("../..\n")
+    (admin / "HEAD").write_text(f"{head_line}\n")
+    _point(path, admin)
+    # Last, and whole: from here on the worktree is known.
+    (admin / "gitdir.new").write_bytes(os.fsencode(f"{path / '.git'}\n"))
+    (admin / "gitdir.new").replace(admin / "gitdir")
+    (admin / "locked").unlink()
+    return admin
+
+
+def _point(path: Path, admin: Path) -> None:
+    """Make the worktree's folder and its `.git` file, for who runs git in there; nothing here reads it."""
+    path.mkdir(exist_ok=True)
+    (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
+
+
+def add_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
+    """Create `branch` at the commit `base` and check it out at `path`; or finish what a killed call began.
+
+    The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
+    own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
+    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed.
+    Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
+    """
+    good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
+    if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
+        raise ValueError(f"not a branch and a commit that placet makes: {branch!r}, {base!r}")
+    path = _place_for(repo, path)
+    with _saying(path), _writing(path) as held:
+        admin = _registered(repo, path)
+        if admin is None:
+            _check_free(path)
+            admin = _register(repo, path, Worktree(repo, path, path, branch, base).head)
+        elif not path.exists():  # deleted, or a killed removal: what is not in the branch is gone
+            (admin / "index").unlink(missing_ok=True)
+            _point(path, admin)
+        wt = Worktree(repo, path, admin, branch, base)
+        _check_head(wt)
+        place = _inside(wt, held)
+        if not (admin / "index").exists():  # the index is written last, so nothing has been worked on yet
+            _remove_locks(wt)
+            if branch:
+                _attach(wt, place)
+            # --reset writes over what a killed attempt had checked out
+            run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+    return wt
+
+
+def _check_free(path: Path) -> None:
+    """Raise UserError unless `path` is unused, or holds only a `.git` file (a killed call of ours)."""
+    if path.exists() and {entry.name for entry in path.iterdir()} - {".git"}:
+        raise UserError(
+            f"{path} is in the way of a new worktree, and git knows nothing of it",
+            f"Look at what is in it, then: rm -r '{path}'",
+        )
+
+
+def _check_head(wt: Worktree) -> None:
+    """Raise RepositoryChanged unless the worktree is on its branch, or at its commit where it has none."""
+    with suppress(FileNotFoundError):
+        if (wt.git_dir / "HEAD").read_text("utf-8", "replace").strip() == wt.head:
+            return
+    raise RepositoryChanged(f"{wt.path} is no longer at {wt.branch or wt.base[:12]}")
+
+
+def _check_branch(wt: Worktree) -> None:
+    """Raise ValueError for a worktree without a branch, which is only for reading."""
+    if not wt.branch:
+        raise ValueError(f"{wt.path} has no branch: it is only for reading")
+
+
+def _attach(wt: Worktree, place: Place) -> None:
+    """Make the branch at the base, unless it is there and descends from it."""
+    try:
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+    except RepositoryChanged as error:
+        if run_git(place, "merge-base", "--is-ancestor", wt.base, wt.ref, ok=(0, 1))[0] != 0:
+            what = f"the branch {wt.branch} exists and does not begin at {wt.base[:12]}"
+            raise RepositoryChanged(what) from error
+
+
+def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
+    """Return the worktree that `add_worktree` made.
+
+    Raises RepositoryChanged where it is gone, or elsewhere.
+    """
+    place = _place_for(repo, path)
+    admin = _registered(repo, place)
+    if admin is None or not (admin / "index").exists() or not place.is_dir():
+        raise RepositoryChanged(f"{place} is no longer a worktree of {repo.path}")
+    wt = Worktree(repo, place, admin, branch, base)
+    _check_head(wt)
+    return wt
+
+
+def status(wt: Worktree) -> list[FileChange]:
+    """Return what differs from the branch's last commit: untracked files too, ignored ones not, no counts."""
+    _check_head(wt)
+    return read_status(_inside(wt))[1]
+
+
+def stage(place: Place, changes: Sequence[FileChange]) -> str:
+    """Put these paths, as they are now, into the index and return the tree that it makes."""
+    gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
+    here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
+    if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
+        run_git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=gone, timeout_s=BULK_TIMEOUT_S)
+    if here:
+        options = ("--add", "--replace", "-z", "--stdin")
+        run_git(place, "update-index", *options, stdin=here, timeout_s=BULK_TIMEOUT_S)
+    return text_of(run_git(place, "write-tree")[1])
+
+
+def commit_tree(
+    place: Place, tree: str, parent: str | None, message: str, author: Author, committer: Author,
+    when: datetime,
+) -> str:
+    """Return a new commit of `tree`, on no reference, with exactly these names and this time."""
+    stamp = f"@{int(when.timestamp())} +0000"
+    env = {
+        "GIT_AUTHOR_NAME": author.name, "GIT_AUTHOR_EMAIL": author.email, "GIT_AUTHOR_DATE": stamp,
+        "GIT_COMMITTER_NAME": committer.name, "GIT_COMMITTER_EMAIL": committer.email,
+        "GIT_COMMITTER_DATE": stamp,
+    }
+    parents = () if parent is None else ("-p", parent)
+    text = message.encode("utf-8", "replace")
+    return text_of(run_git(with_env(place, env), "commit-tree", tree, *parents, "-F", "-", stdin=text)[1])
+
+
+def update_ref(place: Place, ref: str, new: str, old: str) -> None:
+    """Move `ref` from `old` (zeros: must not exist) to `new`; RepositoryChanged where it is elsewhere."""
+    try:
+        run_git(place, "update-ref", "-m", "placet", ref, new, old)
+    except GitError as error:
+        _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
+        if (text_of(out) or "0" * len(old)) != old:
+            raise RepositoryChanged(f"{ref} was moved by somebody else") from error
+        raise
+
+
+def _chosen(path: str, paths: Sequence[str]) -> bool:
+    return any(path == wanted or path.startswith(f"{wanted.rstrip('/')}/") for wanted in paths)
+
+
+def commit(
+    wt: Worktree, message: str, author: Author, when: datetime, *, paths: Sequence[str] | None = None,
+    committer: Author = BOT,
+) -> str | None:
+    """Commit the worktree's changes (only those at or under `paths`, where given) and return the new commit.
+
+    None where nothing changed: there are no empty commits, and a commit that was made before a crash is not
+    made twice. The branch is moved by compare-and-swap. Raises RepositoryChanged where somebody else moved
+    it.
+    """
+    _check_branch(wt)
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        place = _inside(wt, held)
+        tip, changes, staged = _since_tip(wt, place)
+        if staged:  # a killed call: begin from the last commit, so that only what is asked for goes in
+            run_git(place, "read-tree", "--reset", tip)
+            tip, changes, _ = read_status(place)
+        chosen = [change for change in changes if paths is None or _chosen(change.path, paths)]
+        if not chosen:
+            return None
+        tree = stage(place, chosen)
+        new = commit_tree(place, tree, tip, message, author, committer, when)
+        update_ref(place, wt.ref, new, tip)
+    return new
+
+
+def _since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
+    """Return what `read_status` does. Raises RepositoryChanged where the branch is gone."""
+    found = read_status(place)
+    if found[0] == "(initial)":
+        raise RepositoryChanged(f"the branch {wt.branch} was deleted by somebody else")
+    return found
+
+
+def _snapshot(wt: Worktree, place: Place) -> tuple[str, str]:
+    """Return the branch's commit and the tree of everything in the worktree; its index is left alone."""
+    tip, changes, _ = _since_tip(wt, place)
+    index = wt.git_dir / "placet-index"
+    try:
+        # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
+        # the same size made within the second of the check-out.
+        shutil.copy2(wt.git_dir / "index", index)
+        return tip, stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def snapshot(wt: Worktree) -> str:
+    """Return the tree of everything in the worktree (untracked files too, ignored not), on no reference."""
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        return _snapshot(wt, _inside(wt, held))[1]
+
+
+def checkpoint(wt: Worktree, ref: str, message: str, when: datetime) -> str:
+    """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`; return it.
+
+    The commit is the branch's own where nothing is uncommitted, else a child of it. Branch and index stay as
+    they are. `ref` must be `refs/placet/…`, and is moved where it exists.
+    """
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        return _checkpoint(wt, _inside(wt, held), ref, message, when)
+
+
+def _checkpoint(wt: Worktree, place: Place, ref: str, message: str, when: datetime) -> str:
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    tip, tree = _snapshot(wt, place)
+    _, out = run_git(place, "for-each-ref", "--format=%(objectname) %(tree) %(parent)", ref)
+    old, old_tree, old_parent = (*text_of(out).split(" "), "", "", "")[:3]
+    if old_tree == tree and tip in (old, old_parent):
+        return old
+    if text_of(run_git(place, "rev-parse", f"{tip}^{{tree}}")[1]) == tree:
+        new = tip
+    else:
+        new = commit_tree(place, tree, tip, message, BOT, BOT, when)
+    update_ref(place, ref, new, old or "0" * len(new))
+    return new
+
+
+def restore(wt: Worktree, kept: str) -> None:
+    """Make the worktree's files those of `kept`, a checkpoint; the branch stays where it is.
+
+    Files that the checkpoint lacks are deleted, ignored ones are not: take a checkpoint first.
+    """
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        place = _inside(wt, held)
+        run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
+        run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+        run_git(place, "read-tree", "--reset", wt.ref)
+
+
+def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
+    """Return placet's own references in a repository: name, commit, and when that was made."""
+    form = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00"
+    _, out = run_git(place_of(repo), "for-each-ref", form, "refs/placet")
+    rows = [item.lstrip("\n") for item in items_of(out)]
+    return [(name, sha, datetime.fromtimestamp(int(at), UTC))
+            for name, sha, at in zip(rows[0::3], rows[1::3], rows[2::3], strict=True) if at]
+
+
+def let_go(repo: Repo, ref: str, sha: str) -> bool:
+    """Delete one of placet's own references, which is at `sha`, if a branch has all that it keeps; say whether it did."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    if not contained_in(repo, sha):
+        return False
+    run_git(place_of(repo), "update-ref", "-d", ref, sha)
+    return True
+
+
+def delete_ref(repo: Repo, ref: str) -> None:
+    """Delete one of placet's own references; nothing where it is gone already."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    (repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
+    run_git(place_of(repo), "update-ref", "-d", ref)
+
+
+def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
+    for name in ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "placet-index", "placet-index.lock"):
+        (wt.git_dir / name).unlink(missing_ok=True)
+    for ref in (wt.ref, *refs):
+        (wt.repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
+
+
+def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
+    """Remove lock files that a killed git left: in the worktree's private directory, and of its branch.
+
+    `refs` are further references that are this mission's alone. The caller holds the lease; a git process
+    that is still at work is waited for. No lock of the person's is ever touched.
+    """
+    if not all(ref.startswith("refs/placet/") for ref in refs):
+        raise ValueError(f"not references of placet's own: {refs!r}")
+    with _writing(wt.path):
+        _remove_locks(wt, refs)
+
+
+def _delete(wt: Worktree) -> None:
+    """Delete the worktree and what git knows of it; finishes what a killed call began.
+
+    It is first renamed, so that a half-deleted worktree is never taken for a mission's work.
+    """
+    gone = wt.path.with_name(f"{wt.path.name}.removed")
+    delete_tree(gone)
+    with suppress(FileNotFoundError):
+        wt.path.rename(gone)
+    delete_tree(gone)
+    if wt.git_dir.is_dir():
+        (wt.git_dir / "locked").unlink(missing_ok=True)
+        delete_tree(wt.git_dir)
+        with suppress(OSError):  # other worktrees are in it
+            wt.git_dir.parent.rmdir()
+    _lock_path(wt.path).unlink(missing_ok=True)
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a folder, also where its folders are not writable; symbolic links in it are not followed."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        for folder, _, _ in os.walk(path):
+            Path(folder).chmod(0o700)
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    Path(entry.path).chmod(0o700)
+        shutil.rmtree(path)
+
+
+def remove_worktree(wt: Worktree, kept: str | None = None) -> None:
+    """Remove the worktree; the branch stays. Does nothing where it is gone already.
+
+    Raises WorkNotKept where it has uncommitted work, unless the commit `kept` holds exactly what is in it.
+    Ignored files are deleted with it.
+    """
+    with _writing(wt.path) as held:
+        if wt.path.exists() and (wt.git_dir / "index").exists():
+            place = _inside(wt, held)
+            if kept is None:
+                _, changes, _ = read_status(place)
+                if changes:
+                    raise WorkNotKept(wt.path, [change.path for change in changes])
+            elif _snapshot(wt, place)[1] != text_of(run_git(place, "rev-parse", f"{kept}^{{tree}}")[1]):
+                raise WorkNotKept(wt.path, [change.path for change in read_status(place)[1]])
+        _delete(wt)
+
+
+def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str | None:
+    """Undo a failed attempt: what it did is kept at `keep_ref`, its branch is deleted, its worktree removed.
+
+    Returns the kept commit, None where nothing had been done. `message` is of the commit that holds what was
+    uncommitted. Calling it again after a crash finishes the job.
+    """
+    _check_branch(wt)
+    with _writing(wt.path) as held:
+        _remove_locks(wt, (keep_ref,))
+        kept = resolve(wt.repo, keep_ref)
+        if wt.path.exists() and (wt.git_dir / "index").exists():
+            place = _inside(wt, held)
+            if resolve(wt.repo, wt.ref) is None:  # deleted by somebody else; the files are still here
+                update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+            (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")  # a mission may have switched away
+            at, changes, _ = read_status(place)
+            if at != wt.base or kept is not None or changes:
+                kept = _checkpoint(wt, place, keep_ref, message, when)
+        tip = resolve(wt.repo, wt.ref)
+        if tip is not None and tip != wt.base and kept is None:  # the worktree is lost, the commits are not
+            kept = tip
+            update_ref(place_of(wt.repo), keep_ref, tip, "0" * len(tip))
+        _delete(wt)
+        if tip is not None:
+            run_git(place_of(wt.repo), "update-ref", "-d", wt.ref, tip)
+    return kept
+
+
+def is_worktree_of(repo: Repo, path: Path) -> bool:
+    """Say whether the repository knows a worktree at `path`."""
+    return _registered(repo, path.parent.resolve() / path.name) is not None
+
+
+def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
+    """Remove a worktree of ours that a crash left; return the commit, at `ref`, that keeps what was in it, empty for nothing.
+
+    Commits that only its HEAD has are kept too. Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    """
+    place = _place_for(repo, path)
+    admin = _registered(repo, place)
+    if admin is None:
+        raise RepositoryChanged(f"{place} is no longer a worktree of {repo.path}")
+    line = (admin / "HEAD").read_text("utf-8", "replace").strip()
+    tip = resolve(repo, line.removeprefix("ref: "))
+    branch = line.removeprefix("ref: refs/heads/") if line.startswith("ref: refs/heads/") else ""
+    wt = Worktree(repo, place, admin, branch, tip or "")
+    if tip is None or not (admin / "index").exists() or not place.exists():
+        if place.exists() and any(entry.name != ".git" for entry in place.iterdir()):
+            raise WorkNotKept(place, sorted(entry.name for entry in place.iterdir()))
+        with _writing(place):
+            _delete(wt)
+        return ""
+    with _writing(place) as held:
+        _remove_locks(wt)
+        inside = _inside(wt, held)
+        _, found, _ = read_status(inside)
+        kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
+    remove_worktree(wt, kept or None)
+    return kept
+
+
+def pins(wt: Worktree) -> Pins:
+    """Return digests of what decides how git behaves here: configuration, hooks, attributes and pointers.
+
+    Left out of the configuration is what a person's everyday work changes and placet never uses: `branch.*`,
+    `remote.*`, `user.*`.
+    """
+    place = Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
+    local = [item for scope, item in settings_of(place) if scope in ("local", "worktree")]
+    used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]
+    common = wt.repo.common_dir
+    named = {
+        "configuration": _digest("\0".join(used).encode("utf-8", "surrogateescape")),
+        "hooks": _digest(b"".join(_stamp(hook) for hook in sorted((common / "hooks").glob("*")))),
+    }
+    for path in (common / "info/attributes", common / "info/grafts", common / "objects/info/alternates",
+                 wt.git_dir / "info/attributes", wt.git_dir / "gitdir", wt.git_dir / "commondir",
+                 wt.git_dir / "HEAD", wt.path / ".git"):
+        named[str(path)] = _digest(_stamp(path))
+    return Pins(tuple(named.items()))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _stamp(path: Path) -> bytes:
+    """Return name, kind, executable bit and content of a file as bytes to digest; a link is not followed."""
+    if path.is_symlink():
+        return b"link " + os.fsencode(path) + b"\0" + os.fsencode(path.readlink()) + b"\0"
+    if not path.is_file():
+        return b"other " + os.fsencode(path) + b"\0"
+    mode = b"x" if path.stat().st_mode & 0o111 else b"-"
+    return mode + os.fsencode(path) + b"\0" + path.read_bytes() + b"\0"
+
+
+def check_pins(wt: Worktree, pinned: Pins) -> None:
+    """Raise RepositoryChanged, naming what, unless everything is as it was when `pinned` was taken."""
+    before, now = dict(pinned.digests), dict(pins(wt).digests)
+    changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    if changed:
+        raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")

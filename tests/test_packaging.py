@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from placet.tools.take_screenshot import BROWSERS
 from vaultkit import make_vault, running
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +30,12 @@ def test_ci_runs_the_readmes_test_command() -> None:
 def test_constraints_name_no_host() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line
+
+
+def test_the_extra_for_pictures_says_what_it_needs() -> None:
+    assert "screenshot" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    said = (ROOT / "README.md").read_text()
+    assert all(name in said for name in ("placet[screenshot]", *BROWSERS))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

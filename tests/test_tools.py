@@ -114,6 +114,73 @@ def test_odd_files_are_refused_or_answered_at_once(odd: Path) -> None:
     assert max(took.values()) < 0.05 * SLOW, sorted(took.items(), key=lambda t: -t[1])[:3]
 
 
+CELLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("grep", "glob", {"pattern": "needle"}), ("glob", "pattern", {}), ("take_screenshot", "path", {}),
+    *((tool, "path", rest) for tool, rest in FILE_TOOLS)]  # writing is the last
+LET_THROUGH = {"glob", "grep glob", "list_directory", "search_files", "grep"}
+"""Tools that answer about an odd file instead of refusing it: a name, an empty list, no match."""
+
+
+def cells(root: Path) -> list[tuple[str, str, bool, str, float]]:
+    """Try each odd file in each path argument of each tool; return what came of it, and the seconds that it took."""
+
+    def never_run(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the browser was started")
+
+    found = []
+    with real(root, level=Level.BUBBLEWRAP, run_with=never_run) as tools:
+        if os.environ.get("AS_NOBODY"):
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        for name in [*ODD, "closed", "closed/x", "noread", "none/there", "../outside.txt", "/etc/passwd", ".git/config", ""]:
+            for tool, argument, rest in CELLS:
+                began = time.perf_counter()
+                outcome = tools.dispatch(tool, {**rest, argument: name})
+                took = time.perf_counter() - began
+                assert "outside\n" not in outcome.content, (tool, name)
+                label = tool if argument == "path" else f"{tool} {argument}".removesuffix(" pattern")
+                found.append((label, name, outcome.ok, outcome.error_type, took))
+    return found
+
+
+@pytest.mark.parametrize("nobody", [False, True])
+@pytest.mark.skipif(os.geteuid() != 0, reason="looks at what root may and an ordinary user may not")
+@pytest.mark.timeout(60)
+def test_every_tool_answers_about_every_odd_file(odd: Path, tmp_path: Path, nobody: bool) -> None:
+    (odd / "closed").mkdir()
+    (odd / "closed" / "x").write_text("needle\n")
+    (odd / "noread").write_text("needle\n")
+    for name in ("closed", "noread"):
+        (odd / name).chmod(0)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "chromium-headless-shell").write_text("#!/bin/sh\n")
+    (programs / "chromium-headless-shell").chmod(0o755)
+    if not nobody:
+        for name in ("closed/x", "noread"):
+            (odd / name).unlink()
+    script = ("import json, sys; from pathlib import Path; from placet.sandbox import Level; import test_tools\n"
+              "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))")
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent),
+                   "AS_NOBODY": "1" if nobody else ""}
+    done = subprocess.run([sys.executable, "-B", "-c", script, str(odd)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == len(CELLS) * (len(ODD) + 8)
+    passed = {(tool, name) for tool, name, ok, _, _ in found if ok}
+    writing = {("write_file", name) for name in ("hard", "sparse", "large", "noread", "closed/x", "none/there")}
+    assert {(tool, name) for tool, name in passed if tool not in LET_THROUGH} <= (set() if nobody else writing)
+    if nobody:
+        refused = {(tool, name): error for tool, name, _, error, _ in found}
+        for tool, name in [("read_file", "noread"), ("read_file", "closed/x"), ("list_directory", "closed"),
+                           ("take_screenshot", "noread"), ("edit_file", "noread")]:
+            assert refused[tool, name] == "permission_denied", (tool, name)
+    slow = sorted(((took, tool, name) for tool, name, _, _, took in found), reverse=True)
+    assert slow[0][0] < 0.05 * SLOW, slow[:3]
+    assert (odd.parent / "outside.txt").read_text() == "outside\n"
+
+
 def test_permissions_are_told_to_an_ordinary_user(tmp_path: Path) -> None:
     """In a process of an ordinary user: root may do everything and would hide it."""
     root = tmp_path / "worktree"

@@ -1,8 +1,28 @@
-"""What every test gets."""
+"""What every test gets, and what holds for each: no daemon that it starts leaves a trace in what is a person's."""
+
+from __future__ import annotations
 
 import os
 import sys
+from typing import Any
+
+import pytest
 
 # The suite starts hundreds of processes of placet: each would compile it anew where this is set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.fixture(autouse=True)
+def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare people's repositories around each run of a daemon in this process; `vaultkit` does so around those of its own."""
+    from placet.app import Daemon
+    from vaultkit import hands_off
+
+    run_once = Daemon.run_once
+
+    def watched(self: Daemon) -> Any:
+        with hands_off(self.vault):
+            return run_once(self)
+
+    monkeypatch.setattr(Daemon, "run_once", watched)

@@ -31,11 +31,11 @@ from placet.journal import Journal
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
 from placet.vault import Vault
-from vaultkit import PLAN, make_vault
+from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed")
+APART = ("daemon.", "lease.", "execution.resumed", "git.ran")
 """Rows that a restart adds; all others must be there exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
@@ -78,6 +78,10 @@ class Bench:
 
     def live(self, act: Callable[[], None] | None) -> int:
         """Let one daemon work until nothing is left to do; return what it ended with (-9: killed)."""
+        with hands_off(self.vault.root):
+            return self._live(act)
+
+    def _live(self, act: Callable[[], None] | None) -> int:
         pid = os.fork()
         if pid == 0:
             code = 99

@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""
+
+
+IDENTITY = {"GIT_AUTHOR_NAME": "Ann Person", "GIT_AUTHOR_EMAIL": "ann@example.org",
+            "GIT_COMMITTER_NAME": "Ann Person", "GIT_COMMITTER_EMAIL": "ann@example.org"}
+"""Who commits in tests on a machine where nobody has told git who they are."""
 
 
 def settle_home(home: Path) -> dict[str, str]:
@@ -26,7 +31,7 @@ def git(where: Path, *args: str, check: bool = True, stdin: bytes | None = None,
     """Run plain git in a folder, as a person would, and return its output without the last newline."""
     done = subprocess.run(
         ["git", *args], cwd=where, input=stdin, capture_output=True, check=False,
-        env={**os.environ, "GIT_CONFIG_NOSYSTEM": "1", **env},
+        env={**IDENTITY, **os.environ, "GIT_CONFIG_NOSYSTEM": "1", **env},
     )
     if check and done.returncode != 0:
         raise AssertionError(f"git {args} in {where}: {done.returncode}: {done.stderr!r}")
@@ -73,11 +78,11 @@ def _tree(folder: Path, skip: tuple[Path, ...] = ()) -> dict[str, str]:
     return found
 
 
-def fingerprint(path: Path) -> dict[str, object]:
+def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     """Return all that is the person's in the repository at `path`, as one comparable value.
 
     HEAD, every reference but ours, index, configuration, hooks, stash, what is in progress, and the whole
-    work tree with untracked and ignored files. Objects, our branches and worktrees are left out.
+    work tree with untracked and ignored files. Objects, our branches and worktrees are left out, and the folders `skip`.
     """
     git_dir = path / ".git" if os.path.lexists(path / ".git") else path
     if git_dir.is_file():
@@ -93,5 +98,5 @@ def fingerprint(path: Path) -> dict[str, object]:
         file = git_dir / name
         found[name] = _content(file) if os.path.lexists(file) else None
     if git_dir != path:
-        found["files"] = _tree(path, skip=(path / ".git",))
+        found["files"] = _tree(path, skip=(path / ".git", *(path / name for name in skip)))
     return found

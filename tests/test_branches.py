@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import branches
-from placet.aftermath import look_after
-from placet.app import daemon
+from placet.aftermath import look_after, tidy
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
 from placet.repo import add_worktree, open_repo
@@ -42,13 +43,13 @@ def test_adding_and_removing_a_portal_leaves_every_other_byte(vault: TestVault, 
     before = fingerprint(repo)
     config = vault.root / "System/placet.toml"
     config.write_bytes(MINE)
-    assert vault.cli("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
+    assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
     after = config.read_bytes()
     assert tomllib.loads(after.decode())["portals"] == {"old": {"path": "~/old"}, "code": {"path": str(repo)}}
     added = [line for line in after.splitlines() if line not in MINE.splitlines()]
     assert added == [b"[portals.code]", f'path = "{repo}"'.encode()]
     assert [line for line in after.splitlines() if line and line not in added] == [line for line in MINE.splitlines() if line]
-    vault.cli("portal", "remove", "code")
+    vault.click("portal", "remove", "code")
     assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
     assert (vault.root / "Knowledge/Portals/code.md").exists()
     assert fingerprint(repo) == before
@@ -58,10 +59,10 @@ def test_adding_and_removing_a_portal_leaves_every_other_byte(vault: TestVault, 
 def test_a_portal_can_be_added_to_any_configuration(vault: TestVault, tmp_path: Path, text: str) -> None:
     repo = make_repo(tmp_path / "repo")
     vault.configure(text)
-    vault.cli("portal", "add", "code", str(repo))
-    assert json.loads(vault.cli("portal", "list", "--json").stdout)[0]["folder"] == str(repo)
-    vault.cli("portal", "remove", "code")
-    assert json.loads(vault.cli("portal", "list", "--json").stdout) == []
+    vault.click("portal", "add", "code", str(repo))
+    assert json.loads(vault.click("portal", "list", "--json").stdout)[0]["folder"] == str(repo)
+    vault.click("portal", "remove", "code")
+    assert json.loads(vault.click("portal", "list", "--json").stdout) == []
 
 
 def test_paths_are_kept_as_a_person_means_them(vault: TestVault, tmp_path: Path, home: Path) -> None:
@@ -69,8 +70,8 @@ def test_paths_are_kept_as_a_person_means_them(vault: TestVault, tmp_path: Path,
     make_repo(vault.root / "inner")
     make_repo(tmp_path / "beside")
     for name, given, written in (("a", "~/work", "~/work"), ("b", "inner", "inner"), ("c", "../beside", str(tmp_path / "beside"))):
-        assert vault.cli("portal", "add", name, given).stdout == f"{written}\n"  # the vault's root is the folder we are in
-    found = {line["name"]: line for line in json.loads(vault.cli("portal", "check", "--json").stdout)}
+        assert vault.click("portal", "add", name, given).stdout == f"{written}\n"  # the vault's root is the folder we are in
+    found = {line["name"]: line for line in json.loads(vault.click("portal", "check", "--json").stdout)}
     assert [found[n]["problem"] for n in "abc"] == ["", "", ""]
     assert found["a"]["folder"] == str(home / "work")
 
@@ -80,10 +81,10 @@ def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(vault: Te
     before, config = fingerprint(repo), (vault.root / "System/placet.toml").read_bytes()
     for name, path, said in (("a b", str(repo), "cannot be a portal's name"), ("x", str(tmp_path / "none"), "is not a folder"),
                              ("x", str(repo / "sub"), "lies inside the one at")):
-        done = vault.cli("portal", "add", name, path, check=False)
+        done = vault.click("portal", "add", name, path, check=False)
         assert done.returncode == 2
         assert said in done.stderr
-    assert vault.cli("portal", "remove", "x", check=False).returncode == 2
+    assert vault.click("portal", "remove", "x", check=False).returncode == 2
     assert (vault.root / "System/placet.toml").read_bytes() == config
     assert fingerprint(repo) == before
 
@@ -92,19 +93,19 @@ def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_pat
     repo = make_repo(tmp_path / "repo", {"a.bin": "x", ".gitattributes": "*.bin filter=lfs\n"})
     git(repo, "checkout", "-q", "--detach")
     vault.configure(f'[portals.code]\npath = "{repo}"\n[portals.gone]\npath = "{tmp_path}/gone"\n')
-    done = vault.cli("portal", "check", "--json", check=False)
+    done = vault.click("portal", "check", "--json", check=False)
     assert done.returncode == 1
     code, gone = json.loads(done.stdout)
     assert any("HEAD is detached" in note for note in code["notes"])
     assert any("git LFS" in note for note in code["notes"])
     assert "not a folder" in gone["problem"]
-    assert vault.cli("portal", "check", "code").stdout
+    assert vault.click("portal", "check", "code").stdout
 
 
 def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(vault: TestVault, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"a.py": "", "b.py": "", "c.js": "", "Makefile": "all:\ntest: all\n\ttrue\n",
                                          "pyproject.toml": "[tool.pytest.ini_options]\n"})
-    vault.cli("portal", "add", "code", str(repo))
+    vault.click("portal", "add", "code", str(repo))
     card = vault.root / "Knowledge/Portals/code.md"
     text = card.read_text()
     for piece in (f"Repository: `{repo}`", "Default branch: `main`", "Python (2 files), JavaScript (1 file)",
@@ -113,13 +114,13 @@ def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(vault: 
     card.write_bytes(b"Above, mine.\r\n" + text.encode() + b"Below, mine: \xff\n")
     write(repo, {"d.go": "", "go.mod": ""})
     commit_all(repo, "More")
-    vault.cli("portal", "check")
+    vault.click("portal", "check")
     after = card.read_bytes()
     assert b"Go (1 file)" in after
     assert b"`go test ./...`" in after
     assert after.startswith(b"Above, mine.\r\n# Portal code")
     assert after.endswith(b"goes here.\nBelow, mine: \xff\n")
-    vault.cli("portal", "check")
+    vault.click("portal", "check")
     assert card.read_bytes() == after
 
 
@@ -152,34 +153,46 @@ def test_languages_are_counted_by_extension() -> None:
 # --- after a mission ------------------------------------------------------------------------------------------
 
 
-def once(vault: TestVault) -> list[str]:
-    """Run the daemon in this process until nothing is left to do; return what it said."""
-    said: list[str] = []
-    with daemon(vault.root, vault.env, said.append) as running:
-        running.run_once()
-    return said
+FILES = {"a.txt": "".join(f"{n}\n" for n in range(20)), ".gitignore": "*.log\n"}
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo", {"a.txt": "".join(f"{n}\n" for n in range(20)), ".gitignore": "*.log\n"})
+    return make_repo(tmp_path / "repo", FILES)
+
+
+@pytest.fixture(scope="module")
+def once_done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in whose `kept` all of `here` is as it was after the mission, and the mission's branch."""
+    folder = tmp_path_factory.mktemp("done")
+    here = folder / "here"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settle_home(folder / "home").items():
+            patch.setenv(name, value)
+        branch = mission(make_vault(here), make_repo(here / "repo", FILES))
+    shutil.copytree(here, folder / "kept", symlinks=True)
+    return folder, branch
 
 
 @pytest.fixture
-def done(vault: TestVault, repo: Path) -> tuple[TestVault, Path, str]:
+def done(once_done: tuple[Path, str]) -> tuple[TestVault, Path, str]:
     """A vault, a repository, and the branch of a mission that wrote two files in two steps."""
-    return (vault, repo, mission(vault, repo))
+    folder, branch = once_done
+    here = folder / "here"
+    shutil.rmtree(here)
+    shutil.copytree(folder / "kept", here, symlinks=True)
+    return TestVault(here / "vault", here / "state"), here / "repo", branch
 
 
-def mission(vault: TestVault, repo: Path) -> str:
-    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+def mission(vault: TestVault, repo: Path, more: str = "") -> str:
+    vault.configure(more + f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     steps = [{"title": f"Step {n}", "actions": [{"tool": "write_file", "params": {"path": f"{n}.txt", "content": f"{n}\n"}}]}
              for n in ("one", "two")]
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
-    once(vault)
+    vault.here()
     vault.approve()
-    once(vault)
+    vault.here()
     return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
 
 
@@ -275,10 +288,10 @@ def test_a_merge_is_seen_whichever_way_it_was_made(done: tuple[TestVault, Path, 
             git(repo, "reflog", "expire", "--expire=now", "--all")
             git(repo, "gc", "-q", "--prune=now")
     before = fingerprint(repo)
-    once(vault)  # it happened while no daemon ran
+    vault.here()  # it happened while no daemon ran
     found = row_of(vault)
     assert (found["action"], found["commit_sha"]) == ("pr.merged", brought)
-    once(vault)
+    vault.here()
     row_of(vault)
     text = vault.reports()[0].read_text()
     assert "became: merged\n" in text
@@ -288,14 +301,14 @@ def test_a_merge_is_seen_whichever_way_it_was_made(done: tuple[TestVault, Path, 
 
 def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
-    once(vault)
+    vault.here()
     git(repo, "cherry-pick", f"{branch}~1")  # one of two
-    once(vault)
+    vault.here()
     git(repo, "branch", "-m", branch, "mine")  # renamed: still there
-    once(vault)
+    vault.here()
     assert not [a for a in vault.actions() if a.startswith("pr.")]
     git(repo, "branch", "-q", "-D", "mine")
-    once(vault)
+    vault.here()
     assert row_of(vault)["action"] == "pr.rejected"
 
 
@@ -305,7 +318,7 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tup
     report.write_text(report.read_text().replace("status: completed\n", "status: completed\ndropped_reason: Not what I meant\n"))
     git(repo, "branch", "-q", "-D", branch)
     before = fingerprint(repo)
-    once(vault)
+    vault.here()
     found = row_of(vault)
     assert (found["action"], found["reason"], found["branch"]) == ("pr.rejected", "Not what I meant", branch)
     assert "became: dropped\n" in report.read_text()
@@ -315,9 +328,9 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tup
 def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     away = repo.rename(repo.parent / "away")
-    assert any("is not there" in line for line in once(vault))
+    assert any("is not there" in line for line in vault.here())
     away.rename(repo)
-    once(vault)
+    vault.here()
     assert not [a for a in vault.actions() if a.startswith("pr.")]
 
 
@@ -351,7 +364,7 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert not marker.exists()
     with pytest.raises(UserError, match=r"has feat/.* already"):
         branches.merge(vault.root, vault.env, "say-hello", here=False)
-    once(vault)
+    vault.here()
     assert row_of(vault)["commit_sha"] == sha
     with pytest.raises(UserError, match="Nothing was changed"):
         branches.undo(vault.root, vault.env, "say-hello", lambda _: False)
@@ -448,7 +461,7 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
     assert fingerprint(repo) == before
     assert git(repo, "rev-parse", kept) == tip
     assert git(repo, "branch", "--list", "feat/*") == ""
-    once(vault)
+    vault.here()
     assert (row_of(vault)["action"], row_of(vault)["reason"]) == ("pr.rejected", "No: not that")
     with pytest.raises(UserError, match="dropped already"):
         branches.undo(vault.root, vault.env, "say-hello", yes)
@@ -457,11 +470,38 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
 def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     before = fingerprint(repo)
-    assert vault.cli("undo", "say-hello", stdin="n\n", check=False).returncode == 1
+    assert vault.click("undo", "say-hello", stdin="n\n", check=False).returncode == 1
     assert branch in git(repo, "branch", "--list", "feat/*")
-    vault.cli("undo", "say-hello", "--yes")
+    vault.click("undo", "say-hello", "--yes")
     assert git(repo, "branch", "--list", "feat/*") == ""
     assert fingerprint(repo) == before
+
+
+# --- on the record --------------------------------------------------------------------------------------------
+
+
+def test_every_git_process_is_in_the_journal_and_not_in_peoples_way(done: tuple[TestVault, Path, str]) -> None:
+    vault, _, _ = done
+    rows = [row for row in vault.rows("git.ran") if row["trace_id"]]
+    told = [row["metadata"] for row in rows]
+    assert {"status", "commit-tree", "update-ref"} <= {data["operation"] for data in told}
+    assert all(data.keys() == {"operation", "exit", "duration_ms"} and data["duration_ms"] > 0 for data in told)
+    assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
+    assert "git.ran" not in vault.click("journal").stdout
+
+
+def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(vault: TestVault, repo: Path) -> None:
+    blob = git(repo, "rev-parse", "HEAD:a.txt")
+    (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    (failed,) = [row["metadata"] for row in vault.rows("git.ran") if "stderr" in row["metadata"]]
+    assert failed["command"][:2] == ["git", "read-tree"]
+    assert blob in failed["stderr"]
+    assert failed["exit"] == 128
+    assert "git.ran" in vault.click("journal").stdout
 
 
 # --- who did it, and where ------------------------------------------------------------------------------------
@@ -488,14 +528,44 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
         {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
         {"calls": [*step, ("finish", {"summary": "Done."})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
-    once(vault)
+    vault.here()
     vault.approve()
-    once(vault)
+    with pytest.raises(AssertionError, match=r"was touched: \['config'\]"):  # every test would notice
+        vault.here()
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["reason"], failed["error_type"]) == ("repository", "RepositoryChanged")
     assert "configuration" in vault.reports()[0].read_text()
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert git(repo, "branch", "--list", "feat/*") == ""
+
+
+def test_references_go_only_where_a_branch_has_what_they_keep(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    worktrees = vault_state(vault.root, vault.env).worktrees
+    opened = open_repo(repo)
+    base, tip = git(repo, "rev-parse", "main"), git(repo, "rev-parse", branch)
+    alone = git(repo, "commit-tree", "-p", base, "-m", "Nowhere else", f"{base}^{{tree}}")
+    for name, sha in (("ckpt/aaaaaaaa-1", tip), ("failed/x-bbbbbbbb-1", alone), ("ckpt/cccccccc-1", base), ("left/y", base)):
+        git(repo, "update-ref", f"refs/placet/{name}", sha)
+    left = add_worktree(opened, worktrees / "deadbeef-1", "feat/left-deadbeef", base)
+    (left.path / "half.txt").write_text("half\n")
+    before = fingerprint(repo)
+    now = datetime.now(UTC)
+    assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now) == []
+    soon = now + timedelta(minutes=1)
+    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon) == ["refs/placet/ckpt/aaaaaaaa-1", "refs/placet/left/y"]
+    assert tidy(opened, worktrees, {"cccccccc"}, soon, soon) == [str(left.path)]
+    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines() == [
+        "refs/placet/ckpt/cccccccc-1", "refs/placet/failed/x-bbbbbbbb-1", "refs/placet/left/deadbeef-1"]
+    assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
+    assert fingerprint(repo) == before
+
+
+def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path) -> None:
+    git(repo, "update-ref", "refs/placet/ckpt/aaaaaaaa-1", "main")
+    mission(vault, repo, "[daemon]\ntidy_after_days = 0\n")
+    assert vault.rows("git.tidied")[0]["metadata"]["gone"] == ["refs/placet/ckpt/aaaaaaaa-1"]
+    assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
 def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVault, Path, str]) -> None:
@@ -506,10 +576,10 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     (worked.path / "half.txt").write_text("half\n")
     (state.worktrees / "strange").mkdir()
     before = fingerprint(repo)
-    said = vault.cli("doctor", "--fix", check=False).stderr
+    said = vault.click("doctor", "--fix", check=False).stderr
     assert "its work is kept at refs/placet/left/deadbeef-1" in said
     assert "it had no work in it" in said
-    assert "strange belongs to no repository" in said
+    assert "strange is left as it is: it belongs to no repository" in said
     assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0

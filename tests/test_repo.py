@@ -245,6 +245,42 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     assert all(call.duration_ms > 0 for call in calls)
 
 
+def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path) -> None:
+    path = person()
+    time.sleep(2 * r.RACY_NS / 1e9)
+    calls: list[r.GitCall] = []
+    wt = start(path, tmp_path, on_call=calls.append)
+    for n in range(2):
+        write(wt.path, {f"{n}.txt": "x"})
+        r.commit(wt, MESSAGE, r.identity(wt.repo), WHEN)
+    r.remove_worktree(wt)
+    committing = ["status", "update-index", "write-tree", "commit-tree", "update-ref"]
+    assert [call.argv[0] for call in calls if call.argv[0] != "config"] == [
+        "rev-parse", "update-ref", "read-tree", *committing, *committing, "status"]
+    assert sum(call.argv[0] == "config" for call in calls) <= 1
+
+
+def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, tmp_path: Path) -> None:
+    path = make_repo(tmp_path / "mine")
+    time.sleep(2 * r.RACY_NS / 1e9)
+    repo = r.open_repo(path)
+    assert r.identity(repo).name == "Ann Person"
+    config(path, **{"user.name": "Bea"})  # as young as a file can be
+    assert r.identity(repo).name == "Bea"
+    text = (path / ".git/config").read_bytes()
+    config(path, **{"user.name": "Cleo"})
+    time.sleep(2 * r.RACY_NS / 1e9)
+    assert r.identity(repo).name == "Cleo"
+    (path / ".git/config").write_bytes(text)
+    assert r.identity(repo).name == "Bea"
+    write(path.parent, {"included": "[user]\n\tname = Dora\n"})
+    config(path, **{"include.path": str(path.parent / "included")})
+    time.sleep(2 * r.RACY_NS / 1e9)
+    assert r.identity(repo).name == "Dora"
+    write(path.parent, {"included": "[user]\n\tname = Emma\n"})
+    assert r.identity(repo).name == "Emma"
+
+
 def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({"a": "1", "dir/b": "1"}), tmp_path)
     write(wt.path, {"a": "2", "dir/b": "2", "dir/c": "2", "directory": "2"})

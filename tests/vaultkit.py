@@ -10,13 +10,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from click.testing import CliRunner
+
+from gitkit import fingerprint
 from placet.app import daemon
 from placet.setup import init
 
@@ -42,6 +46,53 @@ def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_
         time.sleep(STEP_S)
 
 
+DAEMONS = ("Inbox", "System", "Knowledge/Reports", "Knowledge/Portals")
+"""Folders of a vault that the daemon writes notes in."""
+_meddling = False
+
+
+@contextmanager
+def meddling() -> Iterator[None]:
+    """For a test whose mission changes the person's repository on purpose, or whose person does while a daemon runs."""
+    global _meddling
+    _meddling = True
+    try:
+        yield
+    finally:
+        _meddling = False
+
+
+def _of_persons(root: Path, *, files: bool) -> dict[Path, dict[str, object]]:
+    """Return the fingerprints of a vault's repositories, the vault itself included where it is one."""
+    try:
+        portals = tomllib.loads((root / "System/placet.toml").read_text()).get("portals", {})
+        places = [Path(portal["path"]).expanduser() for portal in portals.values()]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        places = []  # the configuration is what the test is about
+    found = {}
+    for place in {root, *(root / place for place in places)}:
+        if place.is_dir() and (os.path.lexists(place / ".git") or (place / "HEAD").is_file()):
+            found[place] = fingerprint(place, DAEMONS if place == root else ())
+            if place == root and not files:
+                del found[place]["files"]
+    return found
+
+
+@contextmanager
+def hands_off(root: Path, *, files: bool = True) -> Iterator[None]:
+    """Fail unless all that is a person's in a vault's repositories is the same afterwards, however the work in between ended.
+
+    `files` says whether that holds for the vault's own files too, because no person works in it meanwhile.
+    """
+    before = {} if _meddling else _of_persons(root, files=files)
+    yield
+    if before and not _meddling:
+        after = _of_persons(root, files=files)
+        for place, found in before.items():
+            changed = [key for key in found if place in after and after[place][key] != found[key]]
+            assert not changed, f"the person's repository {place} was touched: {changed}"
+
+
 @dataclass
 class TestVault:
     """A vault with its own state home."""
@@ -63,8 +114,22 @@ class TestVault:
             assert done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def click(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command in this process: for what it does, where that it is a process does not matter."""
+        from placet.cli import main
+
+        missing = dict.fromkeys(os.environ.keys() - self.env.keys())
+        with chdir(self.root):
+            done = CliRunner().invoke(main, args, input=stdin, env={**missing, **self.env})
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        if check:
+            assert done.exit_code == 0, f"{args}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+        return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
+
     def once(self, *, code: int = 0) -> str:
-        done = self.cli("run", "--once", check=False)
+        with hands_off(self.root):
+            done = self.cli("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
 
@@ -166,19 +231,20 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root), *args], env=vault.env,
                                    stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True)
-    try:
-        until(lambda: len(vault.rows("daemon.started")) > started or process.poll() is not None, "daemon.started")
-        assert process.poll() is None, log.read_text()
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+    with hands_off(vault.root, files=False):
+        try:
+            until(lambda: len(vault.rows("daemon.started")) > started or process.poll() is not None, "daemon.started")
+            assert process.poll() is None, log.read_text()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                    raise
     said = log.read_text()
     assert "Traceback" not in said, said
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pwd
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.core.mission import After
 from placet.repo import (
+    GitCall,
     GitError,
     Repo,
+    RepositoryChanged,
+    WorkNotKept,
     ahead_behind,
     changes,
     commits_with_trailer,
@@ -20,12 +24,16 @@ from placet.repo import (
     dirty_paths,
     is_ancestor,
     is_repository,
+    is_worktree_of,
+    kept_refs,
+    let_go,
     merge_base,
     merge_preview,
     merged_by,
     notes,
     open_repo,
     references,
+    remove_leftover,
     resolve,
     same_patches,
     signs_commits,
@@ -52,6 +60,60 @@ def look_after(repo: Repo, branch: str) -> After:
         return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)))
     except (GitError, UserError) as error:
         return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
+
+
+# --- tidying up ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What became of a worktree that a crash left.
+
+    `kept` is the ref with the work that was in it, `problem` says why it is still there.
+    """
+
+    path: Path
+    removed: bool = False
+    kept: str = ""
+    problem: str = ""
+
+
+def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime,
+                     when: datetime) -> list[Leftover]:
+    """Remove worktrees of missions that are not at work (`live` are the `trace8` of those that are), after keeping their work.
+
+    Only those in which nothing changed since `before`, and only of these repositories.
+    """
+    found = []
+    for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
+        owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
+        if any(trace8 in path.name for trace8 in live) or path.stat().st_mtime > before.timestamp():
+            continue
+        if owner is None:
+            found.append(Leftover(path, problem="it belongs to no repository that is configured"))
+            continue
+        ref = f"refs/placet/left/{path.name}"
+        try:
+            found.append(Leftover(path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""))
+        except (GitError, RepositoryChanged, WorkNotKept, UserError) as error:
+            found.append(Leftover(path, problem=str(error)))
+    return found
+
+
+def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime) -> list[str]:
+    """Take away what ended missions left in a repository before `before`; return names of references and worktrees.
+
+    A reference goes only where a branch, of the person or of a remote, has everything that it keeps; a worktree only after what
+    was in it is at a reference.
+    """
+    gone = [str(one.path) for one in remove_leftovers([repo], worktrees, live, before, when) if one.removed]
+    try:
+        for ref, sha, made in kept_refs(repo):
+            if made < before and not any(trace8 in ref for trace8 in live) and let_go(repo, ref, sha):
+                gone.append(ref)
+    except (GitError, RepositoryChanged):
+        pass  # the next mission tries again; what git said is in the journal
+    return gone
 
 
 # --- what became of it ----------------------------------------------------------------------------------------
@@ -82,7 +144,8 @@ class Fate:
 class Looked:
     """What a look at one repository found.
 
-    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at.
+    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at, `calls` the git
+    processes that it took where a reference had moved.
     """
 
     path: Path
@@ -90,21 +153,23 @@ class Looked:
     fates: tuple[Fate, ...] = ()
     owner: str = ""
     problem: str = ""
+    calls: tuple[GitCall, ...] = ()
 
 
 def look_at_branches(path: Path, branches: Sequence[Open], known: str) -> Looked:
     """Return what became of these branches. One git process where no reference has moved since `known` was returned."""
     if not is_repository(path):
         return Looked(path, "", problem=f"{path} is not there, or no repository any more")
+    calls: list[GitCall] = []
     try:
-        repo = open_repo(path)
+        repo = open_repo(path, on_call=calls.append)
         refs = references(repo)
         if refs == known:
             return Looked(path, refs)
         fates = tuple(fate for one in branches if (fate := fate_of(repo, one)) is not None)
-        return Looked(path, refs, fates, _owner(repo.common_dir))
+        return Looked(path, refs, fates, _owner(repo.common_dir), calls=tuple(calls))
     except (GitError, UserError) as error:
-        return Looked(path, "", problem=str(error))
+        return Looked(path, "", problem=str(error), calls=tuple(calls))
 
 
 def _owner(path: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.aftermath import Open, fate_of
+from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, load, portal_path
 from placet.core.case import CASE_JSON, WORKING, Case, State
@@ -31,7 +32,6 @@ from placet.repo import (
     GitError,
     Repo,
     RepositoryChanged,
-    WorkNotKept,
     brought_in,
     commit_message,
     content,
@@ -42,13 +42,11 @@ from placet.repo import (
     is_ancestor,
     is_checked_out,
     is_repository,
-    is_worktree_of,
     merge_into_checkout,
     not_ready,
     notes,
     open_repo,
     paths_at,
-    remove_leftover,
     resolve,
     revert_in_checkout,
 )
@@ -362,24 +360,12 @@ def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
     state = vault_state(vault, env)
     if holder := lock_holder(state.lock):
         raise UserError(f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first.")
-    if not state.worktrees.is_dir():
-        return []
     with open_reader(state.journal) as reader:
         live = {case.trace8 for row in reader.cases() if (case := CASE_JSON.validate_json(row.body)).state in WORKING}
     config = load(vault)
     places = [vault, *(portal_path(vault, config, name) for name in config.portals)]
     repos = [open_repo(place) for place in places if place.is_dir() and is_repository(place)]
-    said = []
-    for path in sorted(p for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)):
-        owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
-        if owner is None:
-            said.append(f"{path} belongs to no repository that is configured; it is left as it is.")
-            continue
-        ref = f"refs/placet/left/{path.name}"
-        try:
-            kept = remove_leftover(owner, path, ref, Clock().wall())
-        except (GitError, RepositoryChanged, WorkNotKept) as error:
-            said.append(f"{path} is left as it is: {error}")
-            continue
-        said.append(f"{path} is removed; " + (f"its work is kept at {ref} of {owner.path}." if kept else "it had no work in it."))
-    return said
+    now = Clock().wall()
+    return [f"{one.path} " + (f"is left as it is: {one.problem}" if not one.removed else "is removed; "
+                              + (f"its work is kept at {one.kept}." if one.kept else "it had no work in it."))
+            for one in leftovers(repos, state.worktrees, live, now, now)]

@@ -447,7 +447,7 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
     if context.invoked_subcommand is not None:
         return
     from placet.desk import journal_rows, journal_sql
-    from placet.show import row_text, table_text
+    from placet.show import is_routine, row_text, table_text
 
     folder = _vault(vault)
     if sql is not None:
@@ -455,7 +455,8 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
         _out(table_text(columns, rows), [dict(zip(columns, row, strict=True)) for row in rows], as_json=as_json)
         return
     for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow):
-        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
+        if as_json or not is_routine(row):
+            click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
 
 
 @journal.command("verify")

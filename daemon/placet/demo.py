@@ -25,7 +25,7 @@ from placet.desk import journal_rows, show
 from placet.repo import BOT, diff_text, init_repo, open_repo
 from placet.sandbox import Level, probe
 from placet.setup import init
-from placet.show import colour, model_line, row_text
+from placet.show import colour, is_routine, model_line, row_text
 from placet.state import vault_state
 
 PATIENCE_S = 60.0
@@ -104,7 +104,7 @@ def _show(folder: Path, *, live: bool) -> None:
     _head("7  The test that failed, on that branch")
     _test(folder, repository, done["branch"])
     _head("8  The journal of it all")
-    for line in found["journal"]:
+    for line in (row for row in found["journal"] if not is_routine(row)):
         click.echo(row_text(line, WIDTH))
     _say("")
 

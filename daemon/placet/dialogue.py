@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -156,6 +156,16 @@ class Record:
     def note(self, *rows: Activity) -> None:
         """Write journal rows alone."""
         self._commit([AddActivity(row) for row in rows])
+
+    def aside(self, row: Activity) -> None:
+        """Have a journal row written with whatever is written next: one that is not worth a transaction of its own."""
+        self.held.append(AddActivity(row))
+
+    def close(self) -> None:
+        """Write what is still waiting; nothing where the lease was lost."""
+        if self.held:
+            with suppress(Stop):
+                self.flush()
 
     def begin_life(self) -> int:
         """Write down that a daemon takes the conversation up now; return how often in a row it crashed just here.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,12 @@ from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
-from placet.aftermath import look_after
+from placet.aftermath import look_after, tidy
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Limits, Room
-from placet.core.case import Case, Complexity
+from placet.core.case import WORKING, Case, Complexity, State
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
 from placet.core.failures import detected
@@ -473,12 +474,17 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
                         after=look_after(repo, ended.branch) if ended.commit else None)
         # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
         record.settle("ended", ENDED_JSON.dump_json(ended))
-        return _clean_up(ports, mission, record, repo, ended)
+        ended = _clean_up(ports, mission, record, repo, ended)
+        _tidy(ports, repo, record)
     except (Interrupted, Postponed):
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged) as error:
         return _unable(ports, mission, error, began, End.REPOSITORY)
+    else:
+        return ended
+    finally:
+        record.close()
 
 
 def _path(ports: Ports, case: Case) -> Path:
@@ -660,6 +666,16 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     if drift is not None and kept:
         drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
     return replace(ended, kept=kept, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
+
+
+def _tidy(ports: Ports, repo: Repo, record: Record) -> None:
+    """Take away what long ended missions left in the repository, and journal what it was."""
+    with ports.journal.read() as reader:
+        live = {row.trace_id[:8] for row in reader.cases() if State(row.state) in WORKING}
+    now = ports.clock.wall()
+    gone = tidy(repo, ports.worktrees, live, now - timedelta(days=ports.config.daemon.tidy_after_days), now)
+    if gone:
+        record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, path=str(repo.path), gone=gone))
 
 
 def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ from placet.tools import PLANNABLE
 from placet.vault import AlreadyThere, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 from placet.vault import Kind as FileKind
 from placet.watch import Mode
-from placet.workshop import Ports
+from placet.workshop import Ports, facts_of
 
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
@@ -850,6 +850,10 @@ class Loop:
     def _settle_branches(self, found: Looked) -> None:
         if found.problem:
             self.say(f"what became of branches cannot be seen: {found.problem}")
+        if found.calls:
+            now, place = self.ports.clock.now(), str(found.path)
+            self.ports.journal.commit([AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place,
+                                                            metadata=facts_of(call))) for call in found.calls])
         for fate in found.fates:
             case = self.cases[fate.trace_id]
             by, reason = ("", "") if fate.commit_sha else self._why_dropped(case)

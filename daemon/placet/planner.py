@@ -152,6 +152,8 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
         return PlanningFailed(case.generation, str(error), type(error).__name__)
     except ToolError as error:
         return PlanningFailed(case.generation, error.message, error.error_type)
+    finally:
+        record.close()
 
 
 def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:

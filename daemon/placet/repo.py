@@ -86,11 +86,12 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """One git process, for the journal: sub-command and arguments, exit code, and how long it took."""
+    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
 
     argv: tuple[str, ...]
     returncode: int
     duration_ms: float
+    stderr: str = ""
 
 
 OnCall = Callable[[GitCall], None]
@@ -344,14 +345,17 @@ def _git(
     with process.stdout, process.stderr:
         out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
     code = process.returncode
-    if place.on_call is not None:
-        place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000))
+    wrong = ""
     if late:
-        raise GitError(args, code, f"no answer within {timeout_s:g} s")
-    if cut and max_bytes is None:
-        raise GitError(args, code, f"more than {_MAX_OUTPUT_BYTES} bytes of output")
-    if not cut and code not in ok:
-        raise GitError(args, code, err.decode("utf-8", "backslashreplace").strip()[:2000])
+        wrong = f"no answer within {timeout_s:g} s"
+    elif cut and max_bytes is None:
+        wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
+    elif not cut and code not in ok:
+        wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
+    if place.on_call is not None:
+        place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
+    if wrong:
+        raise GitError(args, code, wrong)
     return code, out
 
 
@@ -370,17 +374,66 @@ def _at(repo: Repo) -> _Place:
     return _Place(repo.git_dir, None, repo.git_dir, repo.on_call)
 
 
+_Settings = Sequence[tuple[str, str]]
+"""What git is configured to do: scope ("local", "global", "worktree", …) and `key` or `key\\nvalue`, in git's order."""
+
+_known: dict[Path, tuple[object, _Settings]] = {}
+RACY_NS = 100_000_000
+"""A file that changed as recently may change again without its times telling: clocks of file systems tick each 10 ms or faster."""
+
+
+def _settings(place: _Place) -> _Settings:
+    """Return the configuration that git has at `place`: asked again only where one of its files changed.
+
+    A process each time would be a fifth of what a commit takes. Never kept where a file includes others, which may be anywhere,
+    or where a worktree has a configuration of its own.
+    """
+    common, stamps = _config_files(place)
+    known = _known.get(common) if common is not None else None
+    if known is not None and known[0] == stamps:
+        return known[1]
+    _, out = _git(place, "config", "-z", "--list", "--show-scope")
+    items = _items(out)
+    found = list(zip(items[0::2], items[1::2], strict=True))
+    if common is not None and not any(item.startswith(("include.", "includeif.")) for _, item in found):
+        if len(_known) > _MAX_DRIVERS:
+            _known.clear()
+        _known[common] = stamps, found
+    return found
+
+
+def _config_files(place: _Place) -> tuple[Path | None, object]:
+    """Return the directory that the configuration at `place` is known by, None where it must not be kept, and its files' times."""
+    if place.git_dir is None or (place.git_dir / "config.worktree").exists():
+        return None, ()
+    common = place.git_dir
+    with suppress(FileNotFoundError):
+        common = Path(os.path.normpath(place.git_dir / os.fsdecode((place.git_dir / "commondir").read_bytes()).rstrip("\n")))
+    home = os.environ.get("HOME", "")
+    stamps: list[object] = []
+    xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    for path in (common / "config", Path(home, ".gitconfig"), Path(xdg, "git/config")):
+        try:
+            info = path.stat()
+        except OSError:
+            stamps.append(str(path))
+            continue
+        if time.time_ns() - max(info.st_mtime_ns, info.st_ctime_ns) < RACY_NS:
+            return None, ()
+        stamps.append((str(path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+    return common, stamps
+
+
 def _neutral(place: _Place) -> _Place:
     """Return `place` with every driver that its configuration names switched off.
 
     Reading configuration runs nothing.
 
     Through the environment rather than `-c`, which splits at the first `=`: a driver named `a=b` would slip
-    through. Asked anew before each use: it costs 2 ms, and a kept answer could be stale. Raises UserError
-    past a sane number.
+    through. Raises UserError past a sane number.
     """
-    _, out = _git(place, "config", "-z", "--name-only", "--get-regexp", r"^(filter|merge|hook)\.", ok=(0, 1))
-    sections = {name.rpartition(".")[0] for name in _items(out)}
+    names = (item.partition("\n")[0] for _, item in _settings(place))
+    sections = {name.rpartition(".")[0] for name in names if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))}
     drivers = [section.split(".", 1) for section in sorted(sections) if "." in section]
     if len(drivers) > _MAX_DRIVERS:
         raise UserError(
@@ -436,13 +489,12 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     place = _Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
     bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
     try:
-        _, out = _git(
-            place, "rev-parse", "--path-format=absolute", "--is-bare-repository", "--is-shallow-repository",
-            "--git-dir", "--git-common-dir", config=bare_layout,
-        )
-        bare, shallow, git_dir, common_dir = _text(out).split("\n")
-        if bare == "false":
-            _, out = _git(place, "rev-parse", "--show-toplevel")
+        # The last question fails in a bare repository, after the others were answered.
+        asked = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
+        code, out = _git(place, "rev-parse", "--path-format=absolute", *asked, "--show-toplevel", config=bare_layout, ok=(0, 128))
+        if code != 0:
+            _, out = _git(place, "rev-parse", "--path-format=absolute", *asked, config=bare_layout)
+        bare, shallow, git_dir, common_dir, top_dir = [*_text(out).split("\n"), *([""] if code != 0 else [])]
     except GitError as error:
         raise UserError(
             f"git does not accept {top} as a repository: {error.stderr}", f"Look at: git -C '{top}' status",
@@ -450,9 +502,9 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
         ) from error
     except ValueError as error:
         raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}") from error
-    if bare == "false" and Path(_text(out)).resolve() != top:
+    if bare == "false" and Path(top_dir).resolve() != top:
         raise UserError(
-            f"the work tree of {top} is elsewhere ({_text(out)})",
+            f"the work tree of {top} is elsewhere ({top_dir})",
             f"Look at: git -C '{top}' config core.worktree", exit_code=2,
         )
     found = Path(git_dir).resolve(), Path(common_dir).resolve()
@@ -473,9 +525,19 @@ def tree_of(repo: Repo, commit: str) -> str:
     return _text(_git(_at(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[1].splitlines()[-1])
 
 
+def _loose(repo: Repo, branch: str) -> str | None:
+    """Return the commit of a branch that git keeps in a file of its own, as it does after each commit; None for any other."""
+    if branch:
+        with suppress(OSError):
+            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
+            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
+                return line
+    return None
+
+
 def head(repo: Repo) -> str:
     """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
-    sha = resolve(repo, "HEAD")
+    sha = _loose(repo, current_branch(repo)) or resolve(repo, "HEAD")
     if sha is None:
         raise UserError(
             f"{repo.path} has no commit yet, so there is nothing to branch from",
@@ -486,8 +548,7 @@ def head(repo: Repo) -> str:
 
 def identity(repo: Repo) -> Author:
     """Return the person's `user.name` and `user.email` where both are set and usable, else `BOT`."""
-    _, out = _git(_at(repo), "config", "-z", "--get-regexp", r"^user\.(name|email)$", ok=(0, 1))
-    values = dict(item.split("\n", 1) for item in _items(out) if "\n" in item)  # the last one wins, as in git
+    values = dict(item.split("\n", 1) for _, item in _settings(_at(repo)) if "\n" in item)  # the last one wins, as in git
     try:
         return Author(values.get("user.name", ""), values.get("user.email", ""))
     except ValueError:
@@ -957,6 +1018,24 @@ def restore(wt: Worktree, kept: str) -> None:
         _git(place, "read-tree", "--reset", wt.ref)
 
 
+def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
+    """Return placet's own references in a repository: name, commit, and when that was made."""
+    _, out = _git(_at(repo), "for-each-ref", "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00", "refs/placet")
+    rows = [item.lstrip("\n") for item in _items(out)]
+    return [(name, sha, datetime.fromtimestamp(int(at), UTC))
+            for name, sha, at in zip(rows[0::3], rows[1::3], rows[2::3], strict=True) if at]
+
+
+def let_go(repo: Repo, ref: str, sha: str) -> bool:
+    """Delete one of placet's own references, which is at `sha`, if a branch has all that it keeps; say whether it did."""
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+    if not contained_in(repo, sha):
+        return False
+    _git(_at(repo), "update-ref", "-d", ref, sha)
+    return True
+
+
 def delete_ref(repo: Repo, ref: str) -> None:
     """Delete one of placet's own references; nothing where it is gone already."""
     if not ref.startswith("refs/placet/"):
@@ -1103,10 +1182,7 @@ def pins(wt: Worktree) -> Pins:
     `remote.*`, `user.*`.
     """
     place = _Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
-    _, out = _git(place, "config", "-z", "--list", "--show-scope")
-    scopes = _items(out)
-    pairs = zip(scopes[0::2], scopes[1::2], strict=True)
-    local = [item for scope, item in pairs if scope in ("local", "worktree")]
+    local = [item for scope, item in _settings(place) if scope in ("local", "worktree")]
     used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]
     common = wt.repo.common_dir
     named = {
@@ -1207,15 +1283,9 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def tip_now(repo: Repo, branch: str) -> str:
-    """Return the commit that a branch of the person's is at; HEAD's where it is gone, or none is named.
-
-    Starts no process where git keeps the branch in a file of its own, as it does after each commit.
-    """
-    if branch:
-        with suppress(OSError):
-            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
-            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
-                return line
+    """Return the commit that a branch of the person's is at; HEAD's where it is gone, or none is named."""
+    if sha := _loose(repo, branch):
+        return sha
     return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
 
 

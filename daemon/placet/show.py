@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from placet.core.activity import Action
 from placet.core.names import show as visible
 
 _COLOURS = {"review": "yellow", "running": "cyan", "planning": "cyan", "revising": "cyan", "approved": "cyan",
@@ -118,8 +119,14 @@ def case_text(found: Mapping[str, Any]) -> str:
     for name in ("plan", "report"):
         if text := found[f"{name}_text"]:
             parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + text.strip())
-    parts.append(colour("── journal ", "white", bold=True) + "\n" + "\n".join(row_text(row) for row in found["journal"]))
+    rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
+    parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
     return "\n\n".join(parts)
+
+
+def is_routine(row: Mapping[str, Any]) -> bool:
+    """Say whether a row is one of the many that only those want to see who ask for data: a git process that went well."""
+    return row["action_type"] == Action.GIT_RAN and "stderr" not in row["metadata"]
 
 
 def row_text(row: Mapping[str, Any], width: int | None = None) -> str:

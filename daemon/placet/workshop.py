@@ -7,22 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from placet.clock import Clock
 from placet.config import Config, portal_path
 from placet.confine import ALWAYS, VAULT, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import UserError
+from placet.core.names import show
 from placet.core.price import Price
 from placet.core.retry import RetryPolicy
 from placet.core.scope import Scope
-from placet.core.secrets import git_config_secrets
+from placet.core.secrets import git_config_secrets, redact
 from placet.core.talk import Model
 from placet.daybook import Daybook
 from placet.dialogue import Line, Record
 from placet.journal import Journal
-from placet.repo import BOT, Repo, init_repo, is_repository, open_repo
+from placet.repo import BOT, GitCall, OnCall, Repo, init_repo, is_repository, open_repo
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Workplace
 from placet.tools.texts import known_secrets
@@ -84,14 +85,27 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     path = portal_path(ports.vault, ports.config, portal)
     if not path.is_dir():
         raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
+    ran = journalled(record)
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
-            return open_repo(path)
+            return open_repo(path, on_call=ran)
         is_vault = path.samefile(ports.vault)
         repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
+                                 on_call=ran,
                                  message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
     record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
     return repo
+
+
+def journalled(record: Record) -> OnCall:
+    """Return what writes each git process into the journal, with the record's next write."""
+    return lambda call: record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts_of(call)))
+
+
+def facts_of(call: GitCall) -> dict[str, Any]:
+    """Return what the journal says of a git process: the command's name and time; all of it, and its words, where it failed."""
+    failed = {"command": ["git", *map(show, call.argv)], "stderr": redact(show(call.stderr))[0]} if call.stderr else {}
+    return {"operation": call.argv[0], "exit": call.returncode, "duration_ms": round(call.duration_ms, 1), **failed}
 
 
 @contextmanager

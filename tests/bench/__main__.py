@@ -15,12 +15,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchkit import reading_us
+from gitkit import git, make_repo, settle_home
 from placet.core.names import QUEUES
+from placet.repo import add_worktree, commit, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
 from test_spending import cached_share, spoken, twenty_turns
@@ -156,8 +159,39 @@ def conversation() -> None:
              f"of {sent:,} bytes sent; without a cache 0 %")
 
 
+def git_work() -> None:
+    """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same."""
+    for count, times in ((10, 21), (10_000, 5)):
+        with scratch() as folder:
+            os.environ.update(settle_home(folder / "home"))
+            path = make_repo(folder / "repo", {f"{n % 100}/{n}.txt": f"{n}\n" for n in range(count)})
+            time.sleep(0.2)  # git's configuration is believed once it is older than a file system's clock tick
+            ours, bare, calls = [], [], []
+            for n in range(times):
+                calls.clear()
+                began = time.perf_counter()
+                repo = open_repo(path, on_call=calls.append)
+                now = datetime.now(UTC)
+                tree = add_worktree(repo, folder / "ours" / f"{n:08}", free_branch(repo, "say-hello", f"{n:08}", now), head(repo))
+                (tree.path / "new.txt").write_text("new\n")
+                commit(tree, "Say hello\n", identity(repo), now, paths=["new.txt"])
+                remove_worktree(tree)
+                ours.append(time.perf_counter() - began)
+                began = time.perf_counter()
+                place = folder / "bare" / f"{n:08}"
+                git(path, "worktree", "add", "-q", "-b", f"bare-{n}", str(place))
+                (place / "new.txt").write_text("new\n")
+                git(place, "add", "new.txt")
+                git(place, "commit", "-q", "-m", "Say hello")
+                git(path, "worktree", "remove", str(place))
+                bare.append(time.perf_counter() - began)
+        mine, beside = statistics.median(ours) * 1000, statistics.median(bare) * 1000
+        told(f"branch, worktree, commit, removal on {count:,} files", f"{mine:.0f} ms",
+             f"git: {beside:.0f} ms, ratio {mine / beside:.2f}; {len(calls)} git processes, 5 of them for the commit")
+
+
 def main() -> None:
-    for bench in (command_line, reading, the_box, idle, drop_to_detected, scan_cost, start_up, conversation):
+    for bench in (command_line, reading, git_work, the_box, idle, drop_to_detected, scan_cost, start_up, conversation):
         bench()
 
 

@@ -213,6 +213,23 @@ def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:
     assert len(model.asks) == 2
 
 
+def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 26000\n")
+    vault.drop("Say hello.\n")
+    model = Fake(lambda ask: says(("submit_plan", {**LONG, "answers": ["Yes."]} if ask.purpose is Purpose.REVISE else LONG),
+                                  usage=Usage(9_000, 500)))
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+        for _ in range(3):
+            if "plan.failed" in vault.actions():
+                break
+            text = vault.plan().read_text()
+            vault.plan().write_text(text.replace("status: review", "status: needs_revision"))
+            running.settle()
+    assert len(model.asks) == 2, "the third could come to more than is left of 26,000"
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "BudgetError"
+
+
 # --- long conversations ---------------------------------------------------------------------------------------
 
 TURNS = 20

@@ -566,6 +566,32 @@ def test_daemon_nobody_approves_but_a_person(tmp_path: Path) -> None:
 
 
 @needs_wall
+def test_daemon_a_command_cannot_commit_what_no_scope_opens(tmp_path: Path) -> None:
+    """The repository is the vault, which has its System folder in git, and the scope opens everything."""
+    vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY)
+    write(vault.root, {"SYSTEM_PROMPT.md": "Be good.\n", ".obsidian/app.json": "{}\n", "Home.md": "Home\n"})
+    for words in (["init", "-q"], ["add", "-A", "-f"], ["commit", "-q", "-m", "All of it"]):
+        git(vault.root, *words)
+    evil = ("from pathlib import Path\nfor name in ('SYSTEM_PROMPT.md', 'System/Agents/default.md', 'System/Active/own.md', "
+            "'Inbox/Requests/own.md', '.obsidian/app.json', 'Home.md'):\n    Path(name).parent.mkdir(parents=True, exist_ok=True)\n"
+            "    Path(name).write_text('evil')\n")
+    steps = [{"title": "Do it", "tools": ["write_file", "run_command"]}]
+    plan = {**PLAN, "scope": {"write": ["**"], "run": ["python3"]}, "steps": steps}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "evil.py", "content": evil}),
+                   ("run_command", {"command": "python3", "args": ["evil.py"]}),
+                   ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done"})]}]))
+    vault.drop("Write.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    (row,) = vault.rows("execution.completed")
+    assert row["metadata"]["files_changed"] == ["Home.md", "evil.py"]
+    branch = row["metadata"]["branch"]
+    assert sorted(git(vault.root, "diff", "--name-only", f"HEAD...{branch}").split()) == ["Home.md", "evil.py"]
+
+
+@needs_wall
 def test_daemon_bombs_end_and_the_mission_is_told(tmp_path: Path) -> None:
     bomb = "import os, time\nfor _ in range(200):\n try:\n  if os.fork() == 0:\n   os.setsid(); time.sleep(600)\n"
     bomb += " except OSError: pass\n"

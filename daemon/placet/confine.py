@@ -437,6 +437,10 @@ class Root:
         """
         return self._canonical(path)
 
+    def protects(self, path: str) -> bool:
+        """Return whether `path` (as `relative` gives it) can never be written here, whatever a scope says."""
+        return self.denied.protects(path)
+
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
         """Return the whole content of a regular file.
 

@@ -344,8 +344,8 @@ class _Work:
         Raises ToolError, with file and line, for a secret that the commit would add.
         """
         case = self.mission.case
-        scope = self.mission.plan.scope
-        paths = [path for path in _touched(self.tree) if scope.allows_write(path)]
+        assert self.place is not None
+        paths = [path for path in _touched(self.tree) if self.place.may_commit(path)]
         if not paths:
             return None, paths
         refuse_secrets(self.repo, self.tree, paths)
@@ -569,7 +569,8 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}",
                     error_type="ToolExecutionError")
     if stop is None:
-        left_out = tuple(path for path in _touched(tree) if not scope.allows_write(path))
+        assert work.place is not None
+        left_out = tuple(path for path in _touched(tree) if not work.place.may_commit(path))
         sha = None
         try:
             if work.record.outcome("last commit") is None:
@@ -658,14 +659,15 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
                              case.trace_id, case.approved_digest, case.approved_by)
     roll_back(tree, ref, message, when)
     delete_ref(repo, _checkpoint_ref(case))
-    kept = ref if resolve(repo, ref) is not None else ""
+    kept_commit = resolve(repo, ref) or ""
+    kept = ref if kept_commit else ""
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
                                                                branch=ended.branch, kept=kept))
     drift = ended.drift
     if drift is not None and kept:
         drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
-    return replace(ended, kept=kept, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
+    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
 
 
 def _tidy(ports: Ports, repo: Repo, record: Record) -> None:

@@ -117,8 +117,7 @@ class _Play:
     def compare(self, number: int, commit: str) -> None:
         """Raise _Departed unless what the scope lets be written is as it is in the commit."""
         self.tip = commit
-        scope = self.place.scope
-        paths = [c.path for c in changes(self.repo, commit, snapshot(self.tree)) if scope.allows_write(c.path)]
+        paths = [c.path for c in changes(self.repo, commit, snapshot(self.tree)) if self.place.may_commit(c.path)]
         if paths:
             raise _Departed(Difference(number, commit, tuple(paths)))
 

@@ -71,6 +71,10 @@ class Files(Protocol):
         """Return a file's content."""
         ...
 
+    def protects(self, path: str) -> bool:
+        """Tell whether a canonical path can never be written, whatever a scope says."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Tell whether something is there."""
         ...
@@ -140,6 +144,10 @@ class Workplace:
         if first == "Knowledge" and self.knowledge is not None and not self.root.exists(canonical):
             return Spot(self.knowledge, _as_spelt(self.knowledge, rest or "."), "Knowledge/")
         return Spot(self.root, _as_spelt(self.root, canonical))
+
+    def may_commit(self, path: str) -> bool:
+        """Tell whether a change of this file may go into a commit: a command may have made it, past what `writable` refuses."""
+        return self.scope.allows_write(path) and not self.root.protects(path)
 
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.

@@ -101,6 +101,10 @@ class MemoryFiles:
                 found[inner] = Entry(inner, Kind.DIRECTORY, 0) if rest else Entry(inner, Kind.FILE, len(content))
         return [found[name] for name in sorted(found)]
 
+    def protects(self, path: str) -> bool:
+        """Tell whether a canonical path can never be written."""
+        return self.denied.protects(path)
+
     def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
         """Give every file below a folder."""
         folder = self._folder(path)

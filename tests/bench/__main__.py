@@ -30,6 +30,7 @@ from placet.journal import AddActivity, Journal, PutCase
 from placet.repo import add_worktree, commit, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
+from test_spending import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 
 ROWS: list[tuple[str, str, str]] = []
@@ -154,6 +155,14 @@ def the_box() -> None:
     told(f"one command in the box (level {level.value})", f"{boxed:.1f} ms", f"subprocess.run: {bare:.1f} ms")
 
 
+def conversation() -> None:
+    with scratch() as folder:
+        bodies = twenty_turns(folder)
+        sent = sum(len(piece) for body in bodies for piece in spoken(body))
+        told(f"a mission of {len(bodies)} turns, in the cached prefix", f"{cached_share(bodies) * 100:.1f} %",
+             f"of {sent:,} bytes sent; without a cache 0 %")
+
+
 def git_work() -> None:
     """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same."""
     for count, times in ((10, 21), (10_000, 5)):
@@ -267,7 +276,8 @@ def start_full() -> None:
 
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
-    benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full)
+    benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
+               conversation)
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

@@ -13,7 +13,7 @@ from typing import Any
 
 from placet.briefing import guidance, system_prompt
 from placet.confine import Root
-from placet.core.budget import Limits, Room
+from placet.core.budget import Amount, Limits, Room
 from placet.core.case import Case, Complexity, Drafted, PlanningFailed
 from placet.core.errors import End, Stop, ToolError, UserError, passing
 from placet.core.guards import PlanFacts
@@ -175,7 +175,20 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
 def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:
     limits = ports.config.limits
     return Restraint("planning", ports, record, Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
-                     guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT), PlanFacts(writes=False), cancelled)
+                     guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT), PlanFacts(writes=False), cancelled,
+                     _earlier(ports, record))
+
+
+def _earlier(ports: Ports, record: Record) -> Amount:
+    """Return what earlier plannings of the same request used: revisions and new attempts share one budget."""
+    known = record.outcome("earlier")
+    if known is None:
+        with ports.journal.read() as reader:
+            tokens, usd = reader.used(0, record.case.trace_id)
+        known = json.dumps([tokens, None if usd is None else str(usd)]).encode()
+        record.settle("earlier", known)
+    tokens, usd = json.loads(known)
+    return Amount(tokens, None if usd is None else Decimal(usd))
 
 
 def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, place: Workplace) -> _Accepted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -494,6 +495,13 @@ def test_tool_chains_work(wall: Level, git_box: Box) -> None:
         ran = run(words, git_box, wall)
         assert ran.exit_code == 0, (words, ran)
         assert said in ran.stdout, (words, ran)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no capabilities")
+def test_roots_command_has_no_capabilities(wall: Level, box: Box) -> None:
+    ran = run(["python3", "-c", "import os\nprint(open('/proc/self/status').read())\nos.setgroups([]); os.setuid(1)"], box, wall)
+    assert re.findall(r"Cap(?:Prm|Eff|Bnd|Amb):\s+(\w+)", ran.stdout) == ["0" * 16] * 4
+    assert ran.exit_code == 1
 
 
 def test_git_is_read_only(wall: Level, git_box: Box) -> None:

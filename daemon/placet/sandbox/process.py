@@ -83,7 +83,7 @@ def run(
     began = time.monotonic()
     # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
-    usage = Usage((box.worktree, *temporary), box.limits)
+    usage = Usage((box.worktree, *temporary), box.limits, began)
     with _starting(argv, box, level, cwd, terminal=False) as start, _input(stdin) as source:
         pipe = subprocess.PIPE
         options = {"stdin": source, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}

@@ -25,7 +25,7 @@ class Usage:
     Whoever else writes to the same disk counts too: better a command too many is ended than one too few.
     """
 
-    def __init__(self, folders: Sequence[Path], limits: Limits) -> None:
+    def __init__(self, folders: Sequence[Path], limits: Limits, now_s: float) -> None:
         """Take the present for the beginning. Raises ToolError `disk_full` where a folder's disk has no room for a command."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
@@ -36,7 +36,8 @@ class Usage:
                                 f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.")
             self._least.append((folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files))
         self._tasks = _all_tasks() + limits.processes
-        self._next_s = self._next_count_s = 0.0
+        self._next_s = now_s + _PERIOD_S
+        self._next_count_s = now_s + _COUNT_PERIOD_S
 
     def exceeded(self, launcher: int, now_s: float) -> str:
         """Return which limit the command below the process `launcher` exceeds: `disk`, `processes`, or "" for none."""

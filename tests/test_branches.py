@@ -323,6 +323,9 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tup
     assert (found["action"], found["reason"], found["branch"]) == ("pr.rejected", "Not what I meant", branch)
     assert "became: dropped\n" in report.read_text()
     assert fingerprint(repo) == before
+    for command in ("status", "show"):
+        said = vault.cli(command, *(["say-hello"] if command == "show" else [])).stdout
+        assert f"{branch}, dropped" in said
 
 
 def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:

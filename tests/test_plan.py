@@ -7,20 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.core.plan import (
-    Action,
+from placet.core.plan import Action, Plan, PlanProblems, Section, Step, parse_plan, render_plan
+from placet.core.plan_comments import (
     Comment,
-    Plan,
-    PlanProblems,
-    Section,
-    Step,
     changed_lines,
     comments,
     comments_section,
     diff_callout,
-    parse_plan,
     rejection_reason,
-    render_plan,
     with_answers,
     with_comment,
 )

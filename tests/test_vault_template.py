@@ -32,7 +32,7 @@ DATAVIEW = ROOT / "System" / "Missions (Dataview).md"
 BASE = yaml.safe_load((ROOT / "Missions.base").read_text())
 TYPES = json.loads((ROOT / ".obsidian" / "types.json").read_text())["types"]
 REPORT_KEYS = {"trace_id", "request_id", "status", "completed_at", "failed_at", "agent", "branch", "commit", "error_type",
-               "cost_usd"}
+               "cost_usd", "became", "merged_as", "dropped_by", "dropped_reason"}
 REQUEST_KEYS = REQUEST_STAMPS | {"agent", "portal", "priority", "complexity", "budget_usd"}
 KEYS = REPORT_KEYS | REQUEST_KEYS | PLAN_STAMPS | {field.name for field in fields(PlanHead)}
 NUMBERS = {"priority", "budget_usd", "revision", "cost_usd"}
@@ -103,6 +103,12 @@ def test_every_property_has_its_type_once() -> None:
     assert set(TYPES) == KEYS
     assert {key for key, sort in TYPES.items() if sort == "number"} == NUMBERS
     assert set(TYPES.values()) == {"number", "text"}
+
+
+def test_what_became_of_a_branch_is_a_column_of_what_is_finished() -> None:
+    finished, = [view for view in BASE["views"] if view["name"] == "Finished"]
+    assert "became" in finished["order"]
+    assert 'became AS "Became"' in DATAVIEW.read_text()
 
 
 def test_nothing_says_how_somebodys_windows_stand() -> None:

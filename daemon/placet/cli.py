@@ -169,6 +169,26 @@ def show(ident: str, vault: str | None, as_json: bool) -> None:
 
 @main.command()
 @click.argument("ident", metavar="ID")
+@click.option("--request", "only_request", is_flag=True, help="Print only a request that starts from where the mission broke.")
+@vault_option
+@json_option
+@_boundary
+def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> None:
+    """Say why a request is where it is, and what to do next; of a failed mission, what its report shows."""
+    from placet.desk import why as run
+    from placet.show import why_text
+
+    found = run(_vault(vault), os.environ, ident)
+    if not only_request:
+        _out(why_text(found), found, as_json=as_json)
+    elif found["mission"] is None:
+        raise UserError(f"{ident} is {found['state']}: no mission of it broke.", f"See: placet why {ident}")
+    else:
+        click.echo(found["mission"]["request"], nl=False)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
 @vault_option
 @json_option
 @_boundary

@@ -12,19 +12,32 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from placet.clock import Clock
 from placet.config import load, portal_path
-from placet.core.activity import Action
+from placet.core.activity import Action, CommittedRow
 from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
-from placet.core.names import Folder, active_name, plan_name, rejected_name
+from placet.core.names import Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
-from placet.core.plan import parse_plan, with_comment
+from placet.core.plan import parse_plan
+from placet.core.plan_comments import with_comment
+from placet.core.postmortem import (
+    against_estimate,
+    of_last_mission,
+    proof,
+    ready_request,
+    remains,
+    row_line,
+    timeline,
+    tried,
+    verdict,
+)
 from placet.core.request import title_of
+from placet.core.standing import standing
 from placet.core.talk import ModelError
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
@@ -35,6 +48,7 @@ from placet.models import ModelSettings, open_model
 from placet.notify import Event, Notice, NotifySettings, send
 from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
+from placet.tools import PLANNABLE
 from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
 
 FOLLOW_STEP_S = 0.2
@@ -47,7 +61,8 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
     """
     if not text.strip():
         raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
-    name = _file_name(title or title_of("request.md", text if text.lstrip().startswith("#") else "# " + text.strip()))
+    said = read_note(text.encode()).body.strip()  # the text may be a whole note, frontmatter and all
+    name = _file_name(title or title_of("request.md", said if said.startswith("#") else "# " + said))
     raw = text.encode()
     if not raw.endswith(b"\n"):
         raw += b"\n"
@@ -291,6 +306,57 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             "report_text": None if report is None else report.decode(errors="replace"), "journal": rows}
 
 
+def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
+    """Return why a case is where it is and what to do next; of a failed mission all that its report shows of it.
+
+    A note that is no case because it cannot be used is found by the id it would have. Raises UserError as `find` does.
+    """
+    state = vault_state(vault, env)
+    with _reader(vault, env) as reader:
+        seen = reader.seen()
+        unusable = [row for row in seen if request_id(PurePosixPath(row.path).name, ()) == ident]
+        try:
+            case = find(reader, ident)
+        except UserError:
+            if not unusable:
+                raise
+            return {"request_id": ident, "state": "unusable", "why": [f"{row.path}: {row.detail}" for row in unusable],
+                    "next": ["Mend the note; it is taken up as soon as it can be used."], "mission": None}
+        rows = reader.activity(case.trace_id, limit=10_000, newest=True)
+        notices = [f"{row.path}: {row.detail}" for row in seen if row.path in (case.request_path, case.plan_path)]
+        found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
+        if case.state is State.FAILED and case.report_path:
+            mission = _failed_mission(reader, case, of_last_mission(rows))
+            return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
+        reason, helps = standing(case, rows, daemon_runs=lock_holder(state.lock) is not None, paused=load(vault).daemon.paused)
+    return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
+
+
+def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> dict[str, Any]:
+    """Return what a Failure Report shows of a mission, made of the same rows."""
+    facts = next(row.details for row in reversed(rows) if row.action_type == Action.EXECUTION_FAILED)
+    detail = case.failure.removeprefix(f"{facts['error_type'] or facts['reason']}: ").removesuffix(f" (see {case.report_path})")
+    left = remains(facts, detail, rows)
+    text = reader.text(facts["digest"])
+    assert text is not None, "what is carried out was stored when it was approved"
+    plan = parse_plan(read_note(text).body, PLANNABLE)
+    found = verdict(left.end)
+    limit = plan.scope.budget_usd
+    return {
+        "class": found.kind.value, "end": left.end.value, "iterations": facts["iterations"], "meaning": found.meaning,
+        "cost": against_estimate(facts["cost_usd"], facts.get("typical_cost_usd"), None if limit is None else float(limit)),
+        "proof": [row_line(row) for row in proof(left.end, rows)],
+        "timeline": [{"turn": bar.turn, "what": bar.what, "began_ms": bar.began_ms, "ended_ms": bar.ended_ms, "ok": bar.ok}
+                     for bar in timeline(rows)],
+        "tried": list(tried(rows)), "kept": left.kept, "kept_commit": left.kept_commit, "files": list(left.files),
+        "request": ready_request(case, plan, left),
+        "next": [found.advice, f"Read the report: {case.report_path}",
+                 f"Set `status: pending` in {case.request_path or 'the request'} for a new plan, or in "
+                 f"{case.plan_path or 'the plan'} for a revision of it; whoever writes it reads the report.",
+                 f"A request that starts from where it broke: placet why {case.request_id} --request"],
+    }
+
+
 def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limit: int, follow: bool) -> Iterator[dict[str, Any]]:
     """Give the last `limit` rows, in order; with `follow` also those that are written from now on."""
     path = vault_state(vault, env).journal
@@ -336,7 +402,7 @@ def _line(reader: Reader, case: Case) -> dict[str, Any]:
         "request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "title": case.title,
         "agent": case.agent, "portal": case.portal, "priority": case.priority, "revision": case.revision,
         "since": case.since, "request": case.request_path, "plan": case.plan_path, "branch": case.branch,
-        "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
+        "became": case.became, "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
     }
     if case.state is State.RUNNING:
         text = reader.text(case.approved_digest)

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from placet.core.activity import Action, Actor, Entity
+from placet.core.activity import Action, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 
 SOCKET = "events.sock"
@@ -91,30 +91,7 @@ EVENT: TypeAdapter[Happened | FailureDetected | Skipped] = TypeAdapter(Event)
 """The schema of a line: validates one, and writes itself as JSON Schema."""
 
 
-class Committed(Protocol):
-    """A row of the journal as it stands."""
-
-    @property
-    def id(self) -> int: ...  # noqa: D102 - columns of table activity
-    @property
-    def timestamp(self) -> str: ...  # noqa: D102
-    @property
-    def trace_id(self) -> str: ...  # noqa: D102
-    @property
-    def actor(self) -> str: ...  # noqa: D102
-    @property
-    def agent(self) -> str: ...  # noqa: D102
-    @property
-    def action_type(self) -> str: ...  # noqa: D102
-    @property
-    def entity_type(self) -> str: ...  # noqa: D102
-    @property
-    def entity_id(self) -> str: ...  # noqa: D102
-    @property
-    def details(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-
-def event_of(row: Committed) -> Happened | FailureDetected:
+def event_of(row: CommittedRow) -> Happened | FailureDetected:
     """Return a committed row as an event."""
     data = row.details
     own = "" if row.entity_type == Entity.DAEMON else row.entity_id
@@ -221,7 +198,7 @@ class Broadcast:
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
         self._say = say
-        self._inbox: queue.Queue[Sequence[Committed]] = queue.Queue(MAX_WAITING)
+        self._inbox: queue.Queue[Sequence[CommittedRow]] = queue.Queue(MAX_WAITING)
         self._lost = 0
         self._clients: dict[socket.socket, _Client] = {}
         self._leaving = False
@@ -249,7 +226,7 @@ class Broadcast:
             self._thread.join(2 * LAST_WORDS_S)
         self._open.close()
 
-    def publish(self, rows: Sequence[Committed]) -> None:
+    def publish(self, rows: Sequence[CommittedRow]) -> None:
         """Take committed rows in, from whichever thread; never waits."""
         if not self._clients:
             return

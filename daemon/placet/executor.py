@@ -659,14 +659,15 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
                              case.trace_id, case.approved_digest, case.approved_by)
     roll_back(tree, ref, message, when)
     delete_ref(repo, _checkpoint_ref(case))
-    kept = ref if resolve(repo, ref) is not None else ""
+    kept_commit = resolve(repo, ref) or ""
+    kept = ref if kept_commit else ""
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
                                                                branch=ended.branch, kept=kept))
     drift = ended.drift
     if drift is not None and kept:
         drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
-    return replace(ended, kept=kept, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
+    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
 
 
 def _tidy(ports: Ports, repo: Repo, record: Record) -> None:

@@ -43,10 +43,12 @@ from placet.core.decide import adopt_outcome, adopt_plan, decide, open_case, set
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
-from placet.core.names import QUEUES, Folder, conflict_of, request_id, show, trace_id
+from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan import diff_callout, parse_plan
+from placet.core.plan import parse_plan
+from placet.core.plan_comments import diff_callout
+from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
 from placet.core.settle import Looks, look
@@ -91,6 +93,10 @@ BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 ARCHIVE_EVERY_S = 86_400.0
 MAX_BACKOFF_S = 60.0
+MAX_ROWS = 10_000
+"""How many rows of a case a report is made from, the last ones."""
+MAX_REPORT_CHARS = 40_000
+"""How much of a Failure Report the next planning reads."""
 SLICE_S = 1.0
 """How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
 TAKE_UP_AT_ONCE = 100
@@ -276,9 +282,6 @@ class Loop:
         if thing.kind is not FileKind.FILE:
             self.odd[path] = _ODD[thing.kind]
             return
-        if any("\udc80" <= c <= "\udcff" for c in path):
-            self.odd[path] = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
-            return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
                               "nothing. Compare the two, put what you want to keep into one, and delete the other.")
@@ -364,8 +367,7 @@ class Loop:
             assert gesture.note is not None
             # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
             known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
-            return replace(gesture, level=int(self.ports.sandbox),
-                           written_text=read_note(self._text(known)).body if known else "")
+            return replace(gesture, level=int(self.ports.sandbox), written_text=self._body_if_known(known))
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -374,6 +376,12 @@ class Loop:
             if path not in self.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
+
+    def _body_if_known(self, name: str) -> str:
+        """Return the body of a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
+        with self.ports.journal.read() as reader:
+            text = reader.text(name) if name else None
+        return "" if text is None else read_note(text).body
 
     def _unpayable(self, gesture: Gesture) -> str:
         """Say why a plan's money limit cannot be kept to, empty if it can: an unknown price is not guessed."""
@@ -466,8 +474,8 @@ class Loop:
 
     def _acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
-        request_path = notes.request.path if notes.request is not None else case.request_path
-        plan_path = notes.plans[0].path if len(notes.plans) == 1 else case.plan_path
+        request_path = notes.request.path if notes.request is not None and is_utf8(notes.request.path) else case.request_path
+        plan_path = notes.plans[0].path if len(notes.plans) == 1 and is_utf8(notes.plans[0].path) else case.plan_path
         if (request_path, plan_path) != (case.request_path, case.plan_path) and case.request_path:
             self._record(Decision(replace(case, request_path=request_path, plan_path=plan_path), ()))
 
@@ -636,8 +644,17 @@ class Loop:
         request = read_note(self._text(case.request_digest)).body
         current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
-        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, case.failure)
+        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case))
         self._run(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
+
+    def _what_failed(self, case: Case) -> str:
+        """Return what the next plan is told of a failure: the report as it stands in the vault, with what people wrote into it."""
+        if not case.failure or not case.report_path:
+            return case.failure
+        try:
+            return read_note(self.vault.read(case.report_path)[0]).body[:MAX_REPORT_CHARS]
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return case.failure
 
     def _start_mission(self, case: Case) -> None:
         raw = self._text(case.approved_digest)
@@ -694,10 +711,13 @@ class Loop:
     def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
         ports = self.ports
         moment = ports.clock.wall()
+        with ports.journal.read() as reader:
+            rows = of_last_mission(reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True))
+            costs = reader.costs(mission.complexity.value)
         return outcome_of(ended, Circumstances(
             mission.case, mission.plan, mission.complexity, ports.config.model.name, ports.config.model.provider,
             ports.sandbox.title, moment,
-            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter)))
+            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs)))
 
     def _run(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
         def run() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -18,6 +18,18 @@ from placet.core.mission import After, Ended
 from placet.core.names import Folder, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
+from placet.core.postmortem import (
+    Remains,
+    Rows,
+    against_estimate,
+    chart,
+    proof,
+    ready_request,
+    remains,
+    row_line,
+    tried,
+    verdict,
+)
 
 MAX_NAMED = 10
 """How many files one sentence of a report names."""
@@ -25,7 +37,10 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a report says besides what the mission came to."""
+    """What a report says besides what the mission came to.
+
+    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too few are known).
+    """
 
     case: Case
     plan: Plan
@@ -36,6 +51,8 @@ class Circumstances:
     now: datetime
     stamp: str
     kind: Frontmatter
+    rows: Rows = ()
+    typical_usd: float | None = None
 
 
 def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
@@ -49,13 +66,15 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd), "duration_s": round(ended.duration_s, 3),
         "report": path, "digest": case.approved_digest, "complexity": at.complexity.value,
+        "files_changed": [show(f.path) for f in ended.files],
     }
     if ended.ok:
-        facts["files_changed"] = [show(f.path) for f in ended.files]
         return MissionEnded(case.generation, Kind.MISSION_COMPLETED, _mission(ended, at), path, facts, branch=ended.branch)
-    facts |= {"error_type": ended.error_type, "kept": ended.kept}
+    facts |= {"error_type": ended.error_type, "kept": ended.kept, "kept_commit": ended.kept_commit,
+              "typical_cost_usd": at.typical_usd}
     reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
-    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at), path, facts, reason, ended.branch, ended.drift)
+    return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch,
+                        ended.drift)
 
 
 def _mission(ended: Ended, at: Circumstances) -> bytes:
@@ -63,14 +82,14 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
     text = _template("mission_report.md").substitute(
         _common(at, ended), summary=_quoted(ended.summary or "Done."),
         steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended) + _pictures(ended), cost=_cost(ended, at),
-        where=_where(ended, at))
+        where=_where(ended, at), end=ended.end.value, iterations=str(ended.iterations))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
         "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit, **_cost_key(ended),
     }, kind_if_none=at.kind)
 
 
-def _failure(ended: Ended, at: Circumstances) -> bytes:
+def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = ", ".join(f"{name} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
@@ -80,7 +99,8 @@ def _failure(ended: Ended, at: Circumstances) -> bytes:
         error_details=_fenced(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (rolled back)" if ended.branch else "none", tools=tools,
         last_success=_code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
-        end=ended.end.value, work=_work(ended), next_steps=_next_steps(ended, case))
+        end=ended.end.value, happened=_happened(ended, at), work=_work(ended),
+        next_steps=_next_steps(ended, case) + "\n\n" + _ready(at, remains(facts, ended.detail, at.rows)))
     return stamp(text.encode(), {
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "failed", "failed_at": at.stamp,
         "error_type": ended.error_type or ended.end.value, "agent": case.agent, **_cost_key(ended),
@@ -220,19 +240,38 @@ def _work(ended: Ended) -> str:
         "```", "", _files(ended)])
 
 
+def _happened(ended: Ended, at: Circumstances) -> str:
+    """Return the class of a failure, the rows that prove it, the timeline, what was tried, and what it cost."""
+    found = verdict(ended.end)
+    limit = at.plan.scope.budget_usd
+    cost = against_estimate(None if ended.spent.cost_usd is None else float(ended.spent.cost_usd), at.typical_usd,
+                            None if limit is None else float(limit))
+    parts = [f"**{found.kind.capitalize()}** (`{ended.end.value}`, after {ended.iterations} iterations): {found.meaning}",
+             f"Cost: {cost}."]
+    if rows := proof(ended.end, at.rows):
+        parts += ["The journal's rows that show it:", _fenced("\n".join(row_line(row) for row in rows), "text")]
+    if drawn := chart(at.rows):
+        parts += ["### Timeline", _fenced(drawn, "mermaid")]
+    if lines := tried(at.rows):
+        parts += ["### What Was Tried", "\n".join(f"- {_code(line)}" for line in lines)]
+    return "\n\n".join(parts)
+
+
+def _ready(at: Circumstances, left: Remains) -> str:
+    """Return a request that starts from where the mission broke, folded: Obsidian shows a callout with `-` closed."""
+    text = _fenced(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
+    lines = ["[!example]- A request that starts from where it broke",
+             f"Copy it into `{Folder.REQUESTS}`, or: `placet why {at.case.request_id} --request | placet submit --file -`", "",
+             *text.splitlines()]
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
 def _next_steps(ended: Ended, case: Case) -> str:
-    first = {
-        End.GAVE_UP: "Read the agent's reason above and adjust the request to it.",
-        End.ITERATION_CAP: "Ask for less at once, or give the plan a higher `max_iterations`.",
-        End.BUDGET: "Raise `budget_usd` in the request, or ask for less at once.",
-        End.MODEL_ERROR: "Look at the model's error above; if it was an outage, nothing has to be changed.",
-        End.REPOSITORY: "Put the repository right as the error says.",
-        End.DRIFT: "Look at what changed under the plan, as the error says.",
-        End.STOPPED_BY_PERSON: "The mission was stopped on purpose; nothing has to be mended.",
-    }.get(ended.end, "Review the error and adjust the request.")
+    first = verdict(ended.end).advice
     name = case.request_path or "the request"
-    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, which is told of this failure; or move "
-                      "the plan to `Inbox/Plans`, read it, and approve it again to repeat it as it is.",
+    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, or in the plan itself for a revision "
+                      "of it: whoever writes it reads this report. Or move the plan to `Inbox/Plans`, read it, and approve it "
+                      "again to repeat it as it is.",
                       "3. Or leave it: nothing more happens by itself."])
 
 

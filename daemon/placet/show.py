@@ -65,7 +65,9 @@ def _detail(case: Mapping[str, Any]) -> str:
         return f": {visible(case['failure'].splitlines()[0][:150])}" if case["failure"] else ""
     if case["state"] == "review":
         return f": {visible(case['plan'])}"
-    return f": {visible(case['branch'])}" if case["branch"] else ""
+    if not case["branch"]:
+        return ""
+    return f": {visible(case['branch'])}" + (f", {case['became']}" if case["became"] else "")
 
 
 def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
@@ -122,6 +124,33 @@ def case_text(found: Mapping[str, Any]) -> str:
     rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
     parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
     return "\n\n".join(parts)
+
+
+def why_text(found: Mapping[str, Any]) -> str:
+    """Return `placet why` for people."""
+    lines = [f"{colour(visible(found['request_id']), 'white', bold=True)}  {found['state']}",
+             *(_visible_lines("\n".join(found["why"])))]
+    if mission := found["mission"]:
+        lines += [f"{mission['class']} ({mission['end']}, after {mission['iterations']} iterations)", f"cost   {mission['cost']}",
+                  f"kept   {mission['kept'] or 'nothing: it had changed nothing'}",
+                  "", colour("── the journal's rows that show it ", "white", bold=True), *mission["proof"],
+                  "", colour("── what happened when ", "white", bold=True), *_timeline(mission["timeline"]),
+                  "", colour("── what was tried ", "white", bold=True), *mission["tried"]]
+    lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in _visible_lines("\n".join(found["next"])))]
+    return "\n".join(lines)
+
+
+def _visible_lines(text: str) -> list[str]:
+    return [visible(line) for line in text.splitlines()]
+
+
+def _timeline(bars: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not bars:
+        return ["nothing took time"]
+    began = bars[0]["began_ms"]
+    return [f"{(bar['began_ms'] - began) / 1000:>8.1f} s  +{(bar['ended_ms'] - bar['began_ms']) / 1000:.1f} s  "
+            f"{'turn ' + str(bar['turn']) if bar['turn'] else 'before'}  "
+            + (visible(bar["what"]) if bar["ok"] else colour(visible(bar["what"]), "red")) for bar in bars]
 
 
 def is_routine(row: Mapping[str, Any]) -> bool:

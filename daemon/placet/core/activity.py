@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 
 class Actor(StrEnum):
@@ -100,3 +100,26 @@ class Activity:
     def __post_init__(self) -> None:
         if self.actor is Actor.HUMAN and not self.metadata.get("reviewed_by"):
             raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by")
+
+
+class CommittedRow(Protocol):
+    """A row of table `activity` as it stands; `details` is its metadata."""
+
+    @property
+    def id(self) -> int: ...  # noqa: D102 - columns of the table
+    @property
+    def timestamp(self) -> str: ...  # noqa: D102
+    @property
+    def trace_id(self) -> str: ...  # noqa: D102
+    @property
+    def actor(self) -> str: ...  # noqa: D102
+    @property
+    def agent(self) -> str: ...  # noqa: D102
+    @property
+    def action_type(self) -> str: ...  # noqa: D102
+    @property
+    def entity_type(self) -> str: ...  # noqa: D102
+    @property
+    def entity_id(self) -> str: ...  # noqa: D102
+    @property
+    def details(self) -> Mapping[str, Any]: ...  # noqa: D102

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from placet.core.activity import Activity
+from placet.core.errors import End
 from placet.core.mission import Drifted
 from placet.core.names import Folder
 
@@ -191,6 +192,8 @@ class Case:
     approved_by: str = ""
     approved_at: str = ""
     approved_level: int = 0  # how strong the box for commands was then; a weaker one asks again
+    reviewed_by: str = ""  # who asked for changes last, and when: the revision says so
+    reviewed_at: str = ""
     spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
@@ -267,12 +270,14 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class PlanningFailed:
-    """A planner's failure: `reason` is a sentence for a person."""
+    """A planner's failure: `reason` is a sentence for a person, `end` its name, `iterations` the model's turns until then."""
 
     generation: int
     reason: str
     error_type: str
     kind: Literal[Kind.PLANNING_FAILED] = Kind.PLANNING_FAILED
+    end: End = End.INTERNAL_ERROR
+    iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

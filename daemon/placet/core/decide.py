@@ -32,7 +32,7 @@ from placet.core.drift import KEY, IfChanged, Verdict
 from placet.core.mission import Outcome
 from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
-from placet.core.plan import changed_lines, comments, diff_callout, rejection_reason
+from placet.core.plan_comments import changed_lines, comments, diff_callout, rejection_reason
 from placet.core.request import Request
 
 
@@ -194,6 +194,9 @@ def _pending(d: _Drawer, g: Gesture) -> None:
         d.set(request_path=request.path, request_digest=request.digest)
         d.text(without_keys(request.raw, REQUEST_STAMPS))
     _set_basis(d, g.plan)
+    if note.is_plan:  # the plan itself was put back: what comes is a revision of it, with what the person wrote in it
+        d.set(basis_digest=note.digest)
+        d.text(without_keys(note.raw, PLAN_STAMPS))
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=d.case.request_digest, again=True)
     d.stamp_request(request, "planning")
     if d.case.plan_path and d.case.state is State.PLANNING:
@@ -262,7 +265,7 @@ def _revision_asked(d: _Drawer, g: Gesture) -> None:
     who = _who(plan, "reviewed_by")
     d.void_work()
     _spend_approval(d)
-    d.set(plan_path=plan.path)
+    d.set(plan_path=plan.path, reviewed_by=who, reviewed_at=d.now)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
     d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, who, comment_count=len(open_comments), digest=plan.digest,
@@ -388,12 +391,14 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     # Only ever into Inbox/Plans: put in the place of an unusable plan in System/Active, a new text would be approved unread.
     in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
     path = case.plan_path if in_place else _plan_path(case)
-    name = d.text(e.text)
-    d.text(without_keys(e.text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
+    asked = {"reviewed_by": case.reviewed_by, "reviewed_at": case.reviewed_at} if case.reviewed_at else {}
+    text = stamp(e.text, asked)
+    name = d.text(text)
+    d.text(without_keys(text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="",
           base_branch=e.base_branch, based_on=e.based_on)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
-          revision=e.revision, size=len(e.text), **e.facts)
+          revision=e.revision, size=len(text), **e.facts)
     if case.basis_digest and in_place:
         keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
         d.commands.append(Rewrite(path, case.basis_digest, name, keep))
@@ -404,7 +409,8 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
 
 def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
     d.set(failure=e.reason, report_path="")
-    d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type)
+    d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type, end=e.end.value,
+          iterations=e.iterations)
     d.stamp_request(None, "error")
     if d.case.plan_path:
         d.commands.append(Stamp(d.case.plan_path, {"status": "error"}))
@@ -424,7 +430,8 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
         else ("error", _returned_path(case))
-    if case.plan_path and not case.stop:
+    # A plan that was taken back stays where the person put it; among the requests lie those that failed, so there it becomes one.
+    if case.plan_path and (not case.stop or case.plan_path.startswith(f"{Folder.REQUESTS}/")):
         d.commands += [Stamp(case.plan_path, {"status": plan_status}), Move(case.plan_path, plan_home)]
         d.set(plan_path=plan_home)
     if case.request_path:

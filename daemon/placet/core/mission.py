@@ -139,6 +139,7 @@ class Ended:
     repository: str
     pictures: tuple[str, ...] = ()
     after: After | None = None  # where there is a branch to look after
+    kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan
 
 

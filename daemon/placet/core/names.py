@@ -162,6 +162,11 @@ def duplicate_of(name: str) -> str | None:
     return f"{match[1]}{name[len(_stem(name)):]}" if match else None
 
 
+def is_utf8(name: str) -> bool:
+    """Say whether every byte of a file's name is UTF-8; Python writes the others as lone surrogates (PEP 383)."""
+    return not any("\udc80" <= char <= "\udcff" for char in name)
+
+
 def show(name: str) -> str:
     r"""The name for people to read: what would move the cursor, hide text or turn it round is escaped.
 

@@ -11,9 +11,10 @@ from uuid import UUID
 
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
 from placet.core.drift import KEY, IfChanged
-from placet.core.names import QUEUES, Folder
+from placet.core.names import QUEUES, Folder, is_utf8, show
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
-from placet.core.plan import PlanProblems, diff_callout, parse_plan
+from placet.core.plan import PlanProblems, parse_plan
+from placet.core.plan_comments import diff_callout
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
@@ -72,7 +73,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             elif note.status not in _KNOWN_STATUS:
                 notices.append((note, f"`status: {note.status}` is not a status that placet knows. To ask for a "
                                       "plan, remove the line or write `status: pending`."))
-        elif note.is_plan or note.path == owner.plan_path != owner.request_path:
+        elif note.is_plan or note.path == owner.plan_path != owner.request_path or (plan_place and note.problem):
+            # One that became unreadable as it was moved no longer says what it is; where it lies does.
             of_case.setdefault(owner.trace_id, CaseNotes()).plans.append(note)
             if note.problem:
                 notices.append((note, note.problem))
@@ -90,12 +92,12 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         of_case.setdefault(trace_id, CaseNotes()).request = chosen
         for note in found:
             if note is not chosen:
-                notices.append((note, f"This note has the same `trace_id` as `{chosen.path}`, so it is taken for a copy and "
+                notices.append((note, f"This note has the same `trace_id` as `{show(chosen.path)}`, so it is taken for a copy and "
                                       "nothing is done with it. To make it a request of its own, remove its "
                                       "`trace_id` and `status` lines." + _difference(chosen, note)))
     for trace_id, its in of_case.items():
         if len(its.plans) > 1:
-            places = ", ".join(f"`{n.path}`" for n in sorted(its.plans, key=lambda n: n.path))
+            places = ", ".join(f"`{show(n.path)}`" for n in sorted(its.plans, key=lambda n: n.path))
             for note in its.plans:
                 other = its.plans[0] if note is not its.plans[0] else its.plans[1]
                 notices.append((note, f"There are {len(its.plans)} plans with the trace_id {trace_id}: {places}. None of "
@@ -107,7 +109,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
 def _difference(one: NoteSeen, other: NoteSeen) -> str:
     """Return how a note differs from another one, as a line or a callout below a reason."""
     if one.raw == other.raw:
-        return f"\nIts text is the same as that of `{one.path}`."
+        return f"\nIts text is the same as that of `{show(one.path)}`."
     return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
 
 
@@ -247,6 +249,7 @@ def body_of(raw: bytes) -> str:
     return read_note(raw).body
 
 
+NOT_UTF8 = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
 _TRACE = re.compile(rb"trace_id[\"']?\s*[:=]\s*[\"']?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 
 
@@ -262,7 +265,7 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     trace_id = str(meta.get("trace_id") or "")
     if note.problem and not trace_id and (hint := _TRACE.search(raw[:4096])):
         trace_id = hint[1].decode()
-    problem = note.problem
+    problem = note.problem if is_utf8(path) else NOT_UTF8
     try:
         trace_id = str(UUID(trace_id)) if trace_id else ""
     except ValueError:

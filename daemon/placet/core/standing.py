@@ -1,0 +1,77 @@
+"""Why a case is where it is and what helps, for each state but a failed mission's, which `postmortem` explains."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import assert_never
+
+from placet.core.activity import Action, CommittedRow
+from placet.core.case import WORKING, Case, State
+
+
+def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, paused: bool) -> tuple[str, tuple[str, ...]]:
+    """Return why a case is where it is, and what a person may do next. `rows` are its own, in order."""
+    if case.state in WORKING and not daemon_runs:
+        return f"It is {case.state}, and the daemon is not running.", ("Start it: placet run",)
+    ident = case.request_id
+    match case.state:
+        case State.PLANNING | State.REVISING | State.APPROVED:
+            if paused:
+                return f"It is {case.state}, and nothing new is taken up: work is paused.", ("Go on: placet resume",)
+            if trouble := _model_trouble(rows):
+                return trouble, ("Mend the model if it is not its server's outage: [model] in System/placet.toml, or its key. "
+                                 "It goes on by itself.",)
+            doing = "its mission begins as soon as one may" if case.state is State.APPROVED else "its plan is being written"
+            return f"Since {case.since} it is {case.state}: {doing}.", ("Wait; follow it with: placet journal --follow",)
+        case State.RUNNING:
+            noticed = _last(rows, {Action.FAILURE_DETECTED}, since=Action.EXECUTION_STARTED)
+            seen = "" if noticed is None else f" Noticed last: {noticed.details['description']}"
+            return f"It is carried out since {case.since}.{seen}", (f"Follow it: placet status. Stop it: placet stop {ident}",)
+        case State.REVIEW:
+            refused = _last(rows, {Action.PLAN_REFUSED, Action.PLAN_CHANGED_AFTER_APPROVAL, Action.PLAN_APPROVED,
+                                   Action.PLAN_REVISED, Action.PLAN_DRIFTED})
+            why = f"Revision {case.revision} of its plan waits for you since {case.since}: {case.plan_path}"
+            if refused is not None and refused.action_type in (Action.PLAN_REFUSED, Action.PLAN_DRIFTED):
+                why += f"\nIt was put back: {refused.details.get('reason', 'files changed under it')}"
+            elif refused is not None and refused.action_type == Action.PLAN_CHANGED_AFTER_APPROVAL:
+                why += "\nIt was changed after it had been approved, so that approval is void."
+            return why, (f"Read it: placet show {ident}", f"placet approve {ident}, or: placet reject {ident} --reason R, or: "
+                         f"placet revise {ident} --comment C")
+        case State.FAILED:
+            return (f"There is no plan: {case.failure}",
+                    (f"Set `status: pending` in {case.request_path or 'the request'} to try again; what failed is told to the next "
+                     "planning. Or edit the request first.",))
+        case State.REJECTED:
+            said = _last(rows, {Action.PLAN_REJECTED})
+            who, reason = ("somebody", "") if said is None else (said.details["reviewed_by"], said.details.get("reason", ""))
+            return (f"{who} rejected its plan at {case.since}" + (f": {reason}" if reason else ", without a reason."),
+                    (f"Set `status: pending` in {case.request_path or 'the request'} for a new plan, or move the plan back to "
+                     "Inbox/Plans.",))
+        case State.WITHDRAWN:
+            gone = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
+            what = "its note" if gone is None else gone.details["path"]
+            return f"{what} was taken away at {case.since}.", ("Put it back where it was, or write a new request.",)
+        case State.COMPLETED:
+            became = f" What became of its branch {case.branch}: {case.became or 'nothing yet'}." if case.tip else ""
+            return (f"It was carried out; see {case.report_path}.{became}",
+                    (f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R",)
+                    if case.tip and not case.became else ())
+        case _:
+            assert_never(case.state)
+
+
+def _model_trouble(rows: Sequence[CommittedRow]) -> str:
+    last = _last(rows, {Action.MODEL_FAILED, Action.MODEL_CALLED})
+    if last is None or last.action_type == Action.MODEL_CALLED:
+        return ""
+    return f"It waits for the model: {last.details['reason']} (attempt {last.details['attempt']}, {last.timestamp})"
+
+
+def _last(rows: Sequence[CommittedRow], actions: Collection[str], *, since: str = "") -> CommittedRow | None:
+    """Return the last row of these actions; with `since` only one that came after the last row of that action."""
+    for row in reversed(rows):
+        if row.action_type in actions:
+            return row
+        if row.action_type == since:
+            return None
+    return None

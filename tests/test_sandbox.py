@@ -367,6 +367,26 @@ def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: st
             file.unlink()
 
 
+MEMORY_FILES = """
+import os, time
+piece, held = bytes(1 << 20), []
+for _ in range(8):
+    held.append(os.memfd_create("held"))
+    for _ in range(40):
+        os.write(held[-1], piece)
+        time.sleep(0.004)
+print("done")
+"""
+
+
+def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> None:
+    """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
+    ran = run(["python3", "-c", MEMORY_FILES], limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20), wall)
+    assert (ran.exit_code, ran.stdout, ran.timed_out) == (None, "", False)
+    assert ran.stderr.endswith("bytes of shared memory]")
+    assert run(["python3", "-c", MEMORY_FILES], box, wall).stdout == "done\n"
+
+
 def test_where_the_disk_is_full_no_command_starts(wall: Level, box: Box) -> None:
     with pytest.raises(ToolError, match=r"limits\.free_disk_bytes") as caught:
         run(["touch", "made"], limited(box, free_bytes=2**60), wall)

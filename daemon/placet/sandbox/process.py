@@ -98,6 +98,7 @@ def run(
     used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",
                "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while it ran, or has less than "
                        f"{limits.free_bytes} bytes left",
+               "memory": f"more than {limits.memory_bytes} bytes of shared memory",
                "processes": f"more than {limits.processes} processes"}
     note = f"\n[killed: {used_up[watch.verdict]}]" if watch.verdict in used_up else ""
     return Ran(

@@ -8,6 +8,7 @@ what they were, at the same paths.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -19,15 +20,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import placet.journal
 import placet.repo
 from gitkit import git, make_repo, settle_home
 from placet.app import daemon
 from placet.dialogue import Record
 from placet.journal import Journal
+from placet.lease import VaultLock
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
 from placet.vault import Vault
@@ -35,8 +39,8 @@ from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed", "git.ran")
-"""Rows that a restart adds; all others must be there exactly as often as without one."""
+APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting", "git.ran")
+"""Rows that a restart or an error adds; all others must be there exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
 STEPS = [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
@@ -79,9 +83,10 @@ class Bench:
     def live(self, act: Callable[[], None] | None) -> int:
         """Let one daemon work until nothing is left to do; return what it ended with (-9: killed)."""
         with hands_off(self.vault.root):
-            return self._live(act)
+            return self.await_end(self.begin(act))
 
-    def _live(self, act: Callable[[], None] | None) -> int:
+    def begin(self, act: Callable[[], None] | None) -> int:
+        """Let a daemon begin to work in a fork of its own; return its pid."""
         pid = os.fork()
         if pid == 0:
             code = 99
@@ -98,6 +103,10 @@ class Bench:
                 print(repr(error), file=sys.stderr, flush=True)
             finally:
                 os._exit(code)
+        return pid
+
+    def await_end(self, pid: int) -> int:
+        """Return what a daemon ended with; 98: it did not end and was killed."""
         until = time.monotonic() + PATIENCE_S
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -110,6 +119,11 @@ class Bench:
             time.sleep(0.002)
 
     # --- what is there --------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[int]:
+        """Return the fencing tokens of all leases that are held."""
+        with closing(sqlite3.connect(f"file:{self.vault.db}?mode=ro", uri=True)) as connection:
+            return [row[0] for row in connection.execute("SELECT token FROM leases WHERE held")]
 
     def asked(self) -> int:
         path = self.here / "asked"
@@ -146,18 +160,21 @@ def _alike(text: str) -> str:
 
 
 def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | None = None,
-            strace: Sequence[str] = ()) -> None:
+            strace: Sequence[str] = (), blow: signal.Signals | int = signal.SIGKILL) -> None:
     """Make this fork the daemon that a case needs."""
     count_models(bench.here / "asked")
     spoil(variant)
     if log is not None or at is not None:
-        patch(at, log)
+        patch(at, log, blow)
     if strace:
         traced(strace)
 
 
-def patch(at: int | None, log: Path | None) -> None:
-    """Count failpoints in this process, writing their names to `log`; kill it at number `at`."""
+def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.SIGKILL) -> None:
+    """Count failpoints in this process, writing their names to `log`; send it `blow` at number `at`.
+
+    A number that is no signal is an errno: the call at that place fails with it, instead.
+    """
     count = 0
 
     def point(name: str) -> None:
@@ -166,8 +183,12 @@ def patch(at: int | None, log: Path | None) -> None:
             with log.open("a") as file:
                 file.write(name + "\n")
         if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(5)
+            if not isinstance(blow, signal.Signals):
+                count += 1
+                raise OSError(blow, os.strerror(blow))
+            os.kill(os.getpid(), blow)
+            if blow == signal.SIGKILL:
+                time.sleep(5)
         count += 1
 
     def wrap(owner: Any, name: str, label: str) -> None:
@@ -214,6 +235,12 @@ def spoil(variant: str) -> None:
         Loop.load = forget  # type: ignore[method-assign]
     elif variant == "record":
         Record.load = classmethod(_empty)  # type: ignore[assignment, method-assign]
+    elif variant == "lock":
+        VaultLock.__enter__ = lambda self: self  # type: ignore[method-assign]
+        VaultLock.__exit__ = lambda *_: None  # type: ignore[method-assign, assignment]
+    elif variant == "fence":
+        spoil("lock")
+        placet.journal._must_hold = lambda *_: None
 
 
 def _empty(cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None) -> Record:
@@ -230,6 +257,25 @@ def judge(bench: Bench, good: dict[str, Any], good_asked: int, lives: int) -> li
     cut = bench.asked() - good_asked
     if not 0 <= cut <= lives - 1:
         bad.append(f"models were asked {bench.asked()} times instead of {good_asked}")
+    return bad
+
+
+def once(bench: Bench, good: dict[str, Any]) -> list[str]:
+    """Return what is there twice, half or left over; that the mission failed because somebody meddled is well."""
+    now = bench.state()
+    bad = [f"{key}: {now[key]!r}" for key in ("outbox", "damage", "worktrees", "locks", "worktree list") if now[key] != good[key]]
+    events = now["events"]
+    ends = events.get("execution.completed", 0) + events.get("execution.failed", 0)
+    reports = [name for name in now["files"] if name.startswith("Knowledge/Reports/")]
+    runs = good["events"].get("execution.started", 0)
+    plans = events.get("plan.created", 0) + events.get("plan.failed", 0)
+    found = plans, events.get("execution.started", 0), ends, events.get("report.written", 0), len(reports)
+    if found != (1, runs, runs, runs, runs):
+        bad.append(f"{events} and {reports}")
+    if "execution.completed" in events and (now["commits"], now["refs"]) != (good["commits"], good["refs"]):
+        bad.append(f"commits: {now['commits']}")
+    if len(set(now["commits"])) != len(now["commits"]):
+        bad.append(f"commits: {now['commits']}")
     return bad
 
 
@@ -254,6 +300,34 @@ def sweep(folder: Path, part: int, parts: int, step: int, variant: str, only: st
             code = bench.live(partial(prepare, bench, variant))
             bad = judge(bench, good, asked, 2)
             tally["cut"] += max(0, bench.asked() - asked)
+            if code != 0:
+                bad.append(f"ended with {code}")
+            if bad:
+                tally["bad"].append([stage, at, names[at], bad])
+    return tally
+
+
+def errors(folder: Path, part: int, parts: int, step: int, name: str, only: str = "") -> dict[str, Any]:
+    """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
+
+    `only` leaves out the calls whose failpoint has another name.
+    """
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for stage in ("plan", "mission"):
+        bench.put_back(stage)
+        log = folder / f"points-{stage}"
+        assert bench.live(partial(prepare, bench, "", log)) == 0, (folder / "log").read_text()
+        good, asked = bench.state(), bench.asked()
+        names = log.read_text().splitlines()
+        points = [n for n, place in enumerate(names) if place.startswith("before os.") and only in place]
+        for at in points[part * step::parts * step]:
+            bench.put_back(stage)
+            tally["points"] += 1
+            tally["killed"] += bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name))) != 0
+            code = next((c for c in (bench.live(partial(prepare, bench)) for _ in range(3)) if c == 0), 1)
+            # A permission that is missing is told to the model, and this one goes on as if it had not been.
+            bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good)
             if code != 0:
                 bad.append(f"ended with {code}")
             if bad:
@@ -293,6 +367,69 @@ def system_calls(folder: Path, part: int, parts: int, step: int, fault: str) -> 
     return tally
 
 
+def crowd(folder: Path, part: int, parts: int, rounds: int, variant: str) -> dict[str, Any]:
+    """Start six daemons at once on a vault with an approved plan, so many times; one must do all the work, once."""
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    bench.put_back("mission")
+    assert bench.live(partial(prepare, bench)) == 0
+    good, asked = bench.state(), bench.asked()
+    for number in range(part, rounds, parts):
+        bench.put_back("mission")
+        tally["points"] += 1
+        codes = [bench.await_end(pid) for pid in [bench.begin(partial(prepare, bench, variant)) for _ in range(6)]]
+        bad = [] if bench.live(partial(prepare, bench)) == 0 else ["the daemon after them did not end well"]
+        bad += judge(bench, good, asked, 1)
+        if 0 not in codes or not set(codes) <= {0, REFUSED}:
+            bad.append(f"they ended with {codes}")
+        if bad:
+            tally["bad"].append([number, bad])
+    return tally
+
+
+REFUSED = 99
+"""What a fork ends with whose daemon raised an error: here, that another holds the vault or writes its journal."""
+
+
+def stopped(folder: Path, part: int, parts: int, rounds: int, variant: str) -> dict[str, Any]:
+    """Stop a daemon in its mission, let another take the mission over and end it, then let the first go on.
+
+    The lock of the vault, which keeps the second one out, is taken away: what is left is the lease. The second one takes the
+    first for gone. Nothing may be done twice, and what the first does after that counts for nothing.
+    """
+    bench = Bench(folder)
+    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    bench.put_back("mission")
+    log = folder / "points"
+    assert bench.live(partial(prepare, bench, "", log)) == 0
+    good, asked = bench.state(), bench.asked()
+    names = log.read_text().splitlines()
+    first = next(n for n, name in enumerate(names) if name == "before git update-ref")
+    places = [first + (len(names) - first) * k // rounds for k in range(rounds)]
+    for at in places[part::parts]:
+        bench.put_back("mission")
+        tally["points"] += 1
+        pid = bench.begin(partial(prepare, bench, variant or "lock", at=at, blow=signal.SIGSTOP))
+        os.waitpid(pid, os.WUNTRACED)
+        tokens = bench.tokens()
+        other = bench.begin(partial(prepare, bench, variant or "lock"))
+        until = time.monotonic() + 5  # the first may hold a lock of the journal's or of the worktree's: the other waits for it
+        while bench.tokens() == tokens and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGCONT)
+        tally["killed"] += bench.await_end(pid) != 0
+        second = bench.await_end(other)
+        last = bench.live(partial(prepare, bench))
+        bad = once(bench, good)
+        tally["cut"] += max(0, bench.asked() - asked)
+        if second not in (0, REFUSED) or last != 0:
+            bad.append(f"the others ended with {second} and {last}")
+        if bad:
+            tally["bad"].append([at, names[at], bad])
+    return tally
+
+
 WRITES = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,ftruncate"
 
 
@@ -311,5 +448,5 @@ if __name__ == "__main__":
     kind, where, part, parts, step, *rest = sys.argv[1:]
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
-    run = {"failpoints": sweep, "calls": system_calls}[kind]
+    run = {"failpoints": sweep, "calls": system_calls, "errors": errors, "crowd": crowd, "stopped": stopped}[kind]
     print(json.dumps(run(Path(where), int(part), int(parts), int(step), *rest)))

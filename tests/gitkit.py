@@ -87,7 +87,7 @@ def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     git_dir = path / ".git" if os.path.lexists(path / ".git") else path
     if git_dir.is_file():
         git_dir = path / git_dir.read_text().removeprefix("gitdir: ").rstrip("\n")
-    refs = git(path, "--git-dir", str(git_dir), "for-each-ref", "--format=%(refname) %(objectname) %(symref)")
+    refs = git(path, "--git-dir", str(git_dir), "for-each-ref", "--format=%(refname) %(objectname) %(symref)", check=False)
     found: dict[str, object] = {
         "refs": [line for line in refs.splitlines() if not line.startswith(OURS)],
         "hooks": _tree(git_dir / "hooks"),

@@ -100,6 +100,7 @@ class Running:
     said: list[str]
     told: list[Case | Hold]
     step_s: float
+    model: Fake | None = None
 
     def settle(self, ticks: int = TICKS) -> Tick:
         """Tick until nothing is left to do that needs no person, or everything waits."""
@@ -144,3 +145,13 @@ def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time:
             yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)
         finally:
             loop.stop(5)
+
+
+def turns_taken(ask: Ask) -> int:
+    """How many turns the model of this conversation has taken."""
+    return sum(turn.role == "assistant" for turn in ask.turns)
+
+
+def results(ask: Ask) -> list[str]:
+    """The texts of all tool results in what is sent, in order."""
+    return [str(block["content"]) for turn in ask.turns for block in turn.blocks if block.get("type") == "tool_result"]

@@ -21,7 +21,7 @@ PARTS = 3
 
 
 def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dict[str, Any]:
-    """Run a sweep in so many processes at once; return their tallies as one."""
+    """Run a sweep in so many processes at once; return their tallies as one. `step`: every so-manieth point, or rounds."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))}
     started = [subprocess.Popen(
         [sys.executable, str(HERE / "crashkit.py"), kind, str(tmp_path / str(part)), str(part), str(parts), str(step), *rest],
@@ -65,3 +65,52 @@ def test_killed_at_every_write_side_system_call(tmp_path: Path) -> None:
     found = run(tmp_path, "calls", 1, "signal=SIGKILL", parts=PARTS)
     assert found["bad"] == []
     assert found["points"] >= 250
+
+
+@pytest.mark.parametrize(("error", "call"), [("ENOSPC", "os.mkdir"), ("EIO", "os.rename")])
+def test_work_that_meets_a_full_or_failing_disk_waits_and_goes_on(tmp_path: Path, error: str, call: str) -> None:
+    found = run(tmp_path, "errors", 2, error, call)
+    assert found["points"] >= 3
+    assert found["bad"] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EACCES"])
+def test_an_error_at_every_call_that_writes(tmp_path: Path, error: str) -> None:
+    found = run(tmp_path, "errors", 1, error, parts=PARTS)
+    assert found["bad"] == []
+    assert found["points"] >= 100
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EACCES"])
+def test_an_error_at_every_second_write_side_system_call(tmp_path: Path, error: str) -> None:
+    found = run(tmp_path, "calls", 2, f"error={error}", parts=PARTS)
+    assert found["bad"] == []
+
+
+def test_of_six_daemons_one_does_the_work(tmp_path: Path) -> None:
+    found = run(tmp_path, "crowd", 2, "")
+    assert (found["points"], found["bad"]) == (2, [])
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_of_six_daemons_one_does_the_work_a_hundred_times(tmp_path: Path) -> None:
+    assert run(tmp_path, "crowd", 100, "", parts=PARTS)["bad"] == []
+    assert run(tmp_path / "control", "crowd", 6, "lock")["bad"], "without the lock there are two of everything"
+
+
+def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Path) -> None:
+    found = run(tmp_path, "stopped", 3, "")
+    assert (found["points"], found["bad"]) == (3, [])
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_a_holder_that_was_stopped_at_fifty_places_does_nothing_more(tmp_path: Path) -> None:
+    assert run(tmp_path, "stopped", 51, "", parts=PARTS)["bad"] == []
+    assert run(tmp_path / "control", "stopped", 12, "fence")["bad"], "without the token there are two of everything"

@@ -292,6 +292,9 @@ def calls(*each):
         (Pattern.STALL, End.STALL, calls(write("w"), *distinct(4)), ((read("more"),), None)),
         (Pattern.FAILING, End.TOOL_ERROR, [
             step for i in range(2) for step in calls(failed(write("a")), write(f"other{i}"))], ((failed(write("a")),), None)),
+        (Pattern.REFUSED, End.SCOPE, [
+            step for i in range(2) for step in calls(CallSeen(write("a"), ok=False, refused=True), write(f"other{i}"))],
+         ((CallSeen(write("a"), ok=False, refused=True),), None)),
         (Pattern.ALTERNATION, End.REPETITION, calls(write("a"), write("b"), write("a"), write("b"), write("a")), None),
         (Pattern.REFUSAL, End.REFUSAL, [], ((), StopReason.REFUSAL)),
         (Pattern.CONTEXT_FULL, End.CONTEXT_FULL, [], ((), StopReason.CONTEXT_FULL)),

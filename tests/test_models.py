@@ -206,6 +206,7 @@ def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
         with pytest.raises(ModelError, match="not JSON") as caught:
             model.reply(ask_of(), never)
     assert caught.value.kind is TRANSIENT
+    assert not caught.value.served
 
 
 def test_a_slow_answer_is_waited_for():
@@ -287,6 +288,7 @@ def test_faults_are_sorted_by_what_can_be_done(fault, kind, code, words):
     assert (error.kind, error.status) == (kind, code)
     assert words in str(error)
     assert "\n" not in str(error)
+    assert error.served == (code == 200 or (code is None and kind is TRANSIENT)), "an answer that had begun may be charged for"
 
 
 def test_a_closed_port_is_transient():

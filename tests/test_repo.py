@@ -1065,7 +1065,8 @@ def test_making_one_can_be_killed_anywhere(
 # --------------------------------------------------------------------------------- parallel work and crashes
 
 
-def test_eight_missions_at_once(person: People, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cycles", [8, pytest.param(120, marks=pytest.mark.sweep)])
+def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) -> None:
     path = person({f"f{n}": f"{n}\n" for n in range(20)})
     repo = r.open_repo(path)
     base = r.head(repo)
@@ -1073,14 +1074,17 @@ def test_eight_missions_at_once(person: People, tmp_path: Path) -> None:
     def mission(n: int) -> str:
         wt = r.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
         for step in range(2):
-            write(wt.path, {f"f{n}": f"{step}\n", f"new{n}-{step}": "1\n"})
+            write(wt.path, {f"f{n}": f"step {step}\n", f"new{n}-{step}": "1\n"})
             assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
         r.remove_worktree(wt)
         return wt.branch
 
     with ThreadPoolExecutor(8) as pool:
-        branches = list(pool.map(mission, range(8)))
-    assert [git(path, "rev-list", "--count", f"main..{branch}") for branch in branches] == ["2"] * 8
+        branches = list(pool.map(mission, range(cycles)))
+    assert [git(path, "rev-list", "--count", f"main..{branch}") for branch in branches] == ["2"] * cycles
+    for n, branch in enumerate(branches):
+        own = sorted({f"f{n}", f"new{n}-0", f"new{n}-1"})
+        assert sorted(git(path, "diff", "--name-only", "main", branch).splitlines()) == own
     assert git(path, "fsck", "--strict") == ""
     assert len(git(path, "worktree", "list").splitlines()) == 1
 

@@ -10,6 +10,8 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet import desk
+from placet.app import _teller
+from placet.config import load
 from placet.core.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
 from placet.core.waiting import Hold, Why
 from placet.daybook import day_of
@@ -202,3 +204,21 @@ def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
         vault.configure((vault.root / "System/placet.toml").read_text().replace("10000", "100000"))
         running.settle()
         assert len(vault.rows("plan.created")) == 2
+
+
+def test_a_hold_is_told_every_way_that_is_on(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n')
+    with _teller(load(vault.root), vault.root, print) as tell:
+        tell(Hold(Why.BLOCKED, "no key", 0.0))
+    assert (tmp_path / "told").read_text() == "needs_you obsidian://open?vault=vault&file=Inbox%2FRequests%2FModel.placet.md\n"
+
+
+def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
+    vault, line = bare_vault(tmp_path), Line()
+    vault.drop("---\nbudget_usd: 0.5\n---\nSay hello.\n")
+    with looping(vault, time=Time(), model=line.opened) as running:
+        running.settle()
+        vault.approve()
+        line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", retry_after_s=600)
+        running.settle()
+    assert "0 iterations, $0.0000 of $0.50" in shown(vault)

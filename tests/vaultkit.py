@@ -146,7 +146,7 @@ class TestVault:
     def configure(self, text: str) -> None:
         (self.root / "System" / "placet.toml").write_text(text)
 
-    def script(self, *conversations: tuple[str, Sequence[Mapping[str, Any]]], request: str = "*") -> None:
+    def script(self, *conversations: tuple[str, Sequence[Mapping[str, Any]]], request: str = "*", more: bool = False) -> None:
         """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)], …}`."""
         lines = []
         for purpose, replies in conversations:
@@ -158,7 +158,8 @@ class TestVault:
                         lines.append(f"{key} = {_toml(value)}")
                 for name, given in reply.get("calls", ()):
                     lines += ["[[conversation.reply.call]]", f"name = {json.dumps(name)}", f"input = {_toml(given)}"]
-        (self.root / "System" / "replies.toml").write_text("\n".join(lines) + "\n")
+        with (self.root / "System" / "replies.toml").open("a" if more else "w") as file:
+            file.write("\n".join(lines) + "\n")
         config = (self.root / "System" / "placet.toml").read_text()
         if "replies.toml" not in config:
             self.configure('[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config)

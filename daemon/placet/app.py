@@ -30,7 +30,7 @@ from placet.core.waiting import Hold
 from placet.events import Broadcast, places
 from placet.executor import carry_out
 from placet.explain import MODEL, side_of
-from placet.journal import AddActivity, Journal, open_reader
+from placet.journal import AddActivity, Conflict, Journal, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
@@ -172,6 +172,9 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         _mark(journal, state.mark)
         try:
             yield Daemon(vault, state, config, journal, bell, loop, say)
+        except Conflict as error:
+            raise UserError(f"Something else wrote into the journal {state.journal} meanwhile: {error}.",
+                            "Make sure that no other daemon works on it, then start this one again.") from error
         finally:
             _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
             _mark(journal, state.mark)

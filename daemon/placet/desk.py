@@ -328,6 +328,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         if case.state is State.FAILED and case.report_path:
             mission = _failed_mission(reader, case, of_last_mission(rows))
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
+        if case.state in WORKING and (waits := _waits(reader)) is not None:
+            notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
         reason, helps = standing(case, rows, daemon_runs=lock_holder(state.lock) is not None, paused=load(vault).daemon.paused)
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
 

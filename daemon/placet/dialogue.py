@@ -55,7 +55,7 @@ class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The model cannot be asked for now; the work goes on after `after_s` seconds."""
+    """The model cannot be asked for now, or the disk is full; the work goes on after `after_s` seconds."""
 
     def __init__(self, reason: str, after_s: float, why: Why = Why.UNREACHABLE) -> None:
         super().__init__(reason)
@@ -64,6 +64,10 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
         self.why = why
 
 
+MACHINE_RETRY_S = 3.0
+"""How often work that met a full disk, or the like, tries again."""
+MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
+"""What a tool answers when the machine is at fault. A model could do nothing about it, so it is not told."""
 BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
 
@@ -522,6 +526,8 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
         outcome = replace(outcome, took_s=took_ms / 1000)
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
+        if outcome.error_type in MACHINE_FAULTS:
+            raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
     about = target(use, place.secrets)
     if outcome.refused:
         row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,

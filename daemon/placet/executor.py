@@ -23,7 +23,7 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Limits, Room
 from placet.core.case import WORKING, Case, Complexity, State
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
-from placet.core.errors import End, PlacetError, Stop, ToolError, UserError
+from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, passing
 from placet.core.failures import detected
 from placet.core.guards import PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, Spent, StepDone
@@ -31,7 +31,9 @@ from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.secrets import redact
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
+from placet.core.waiting import Why
 from placet.dialogue import (
+    MACHINE_RETRY_S,
     MAX_CRASHES,
     Conversation,
     Interrupted,
@@ -75,7 +77,7 @@ from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
-from placet.vault import Vault
+from placet.vault import Vault, VaultTrouble
 from placet.workshop import Ports, repository, workplace
 
 
@@ -479,7 +481,12 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
     except (Interrupted, Postponed):
         record.leave_life()
         raise
-    except (UserError, GitError, RepositoryChanged) as error:
+    except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+        if why := passing(error):
+            record.leave_life()
+            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+        if not isinstance(error, PlacetError):
+            raise
         return _unable(ports, mission, error, began, End.REPOSITORY)
     else:
         return ended

@@ -1056,17 +1056,18 @@ class Reader:
             row = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM activity").fetchone()
         return int(row[0])
 
-    def used(self, first_id: int) -> tuple[int, Decimal | None]:
+    def used(self, first_id: int, planning_of: str | None = None) -> tuple[int, Decimal | None]:
         """Tokens and dollars of all model calls from an event on, those without an answer at their worst.
 
-        Dollars are None where one of them is unknown.
+        With `planning_of` only those that planned that case, revisions too. Dollars are None where one of them is unknown.
         """
         tokens, usd, unknown = self._connection.execute(
             "SELECT coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
             "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
             " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
             " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
-            "FROM activity WHERE id >= ? AND action_type IN ('model.called', 'model.failed'))", (first_id,)).fetchone()
+            "FROM activity WHERE id >= ?1 AND action_type IN ('model.called', 'model.failed') "
+            "AND (?2 IS NULL OR (trace_id = ?2 AND metadata->>'purpose' <> 'execute')))", (first_id, planning_of)).fetchone()
         return int(tokens), None if unknown else Decimal(str(round(usd, 9)))
 
     def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:

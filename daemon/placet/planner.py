@@ -13,9 +13,9 @@ from typing import Any
 
 from placet.briefing import guidance, system_prompt
 from placet.confine import Root
-from placet.core.budget import Limits, Room
+from placet.core.budget import Amount, Limits, Room
 from placet.core.case import Case, Complexity, Drafted, PlanningFailed
-from placet.core.errors import End, Stop, ToolError, UserError
+from placet.core.errors import End, Stop, ToolError, UserError, passing
 from placet.core.guards import PlanFacts
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
@@ -25,7 +25,8 @@ from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
-from placet.dialogue import Conversation, Interrupted, Record, converse
+from placet.core.waiting import Why
+from placet.dialogue import MACHINE_RETRY_S, Conversation, Interrupted, Postponed, Record, converse
 from placet.repo import GitError, RepositoryChanged, add_worktree, current_branch, digests_at, head, remove_worktree
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
@@ -140,7 +141,9 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
         return _draft(ports, job, record, cancelled)
     except Stop as stop:
         reason, error_type, end = stop.detail, stop.error_type, stop.end
-    except (UserError, GitError, RepositoryChanged) as error:
+    except (UserError, GitError, RepositoryChanged, OSError) as error:
+        if why := passing(error):
+            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
         reason, error_type, end = str(error), type(error).__name__, End.REPOSITORY
     except ToolError as error:
         reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR
@@ -172,7 +175,20 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
 def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:
     limits = ports.config.limits
     return Restraint("planning", ports, record, Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
-                     guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT), PlanFacts(writes=False), cancelled)
+                     guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT), PlanFacts(writes=False), cancelled,
+                     _earlier(ports, record))
+
+
+def _earlier(ports: Ports, record: Record) -> Amount:
+    """Return what earlier plannings of the same request used: revisions and new attempts share one budget."""
+    known = record.outcome("earlier")
+    if known is None:
+        with ports.journal.read() as reader:
+            tokens, usd = reader.used(0, record.case.trace_id)
+        known = json.dumps([tokens, None if usd is None else str(usd)]).encode()
+        record.settle("earlier", known)
+    tokens, usd = json.loads(known)
+    return Amount(tokens, None if usd is None else Decimal(usd))
 
 
 def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, place: Workplace) -> _Accepted:

@@ -679,6 +679,16 @@ def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
                 return
 
 
+@contextmanager
+def _saying(path: Path) -> Iterator[None]:
+    """Turn what the system refuses (a full disk, a missing permission) into words for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"a worktree cannot be made at {error.filename or path}: {error.strerror}",
+                        "Mend that (free some space, give the permission), then try again.") from error
+
+
 def _inside(wt: Worktree, held: int | None = None) -> _Place:
     """Work in the mission's worktree, by names that we know, with its drivers switched off."""
     return _neutral(_Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call, held=held))
@@ -754,7 +764,7 @@ def add_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
         raise ValueError(f"not a branch and a commit that placet makes: {branch!r}, {base!r}")
     path = _place_for(repo, path)
-    with _writing(path) as held:
+    with _saying(path), _writing(path) as held:
         admin = _registered(repo, path)
         if admin is None:
             _check_free(path)

@@ -61,6 +61,7 @@ class Restraint:
     guards: GuardSettings
     facts: PlanFacts
     cancelled: Callable[[], bool]
+    earlier: Amount = field(default_factory=Amount)  # what counts besides: plannings of the same request that are over
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
@@ -70,8 +71,8 @@ class Restraint:
         """Return what may be used and has been used."""
         spent = self.spent
         wall_s = self.ports.clock.wall().timestamp() - self._began() if self.limits.wall_time_s is not None else 0.0
-        return Ledger(self.name, self.limits, Amount(spent.tokens, spent.cost_usd, spent.working_s, self.tool_calls),
-                      max(wall_s, 0.0))
+        used = Amount(spent.tokens, spent.cost_usd, spent.working_s, self.tool_calls)
+        return Ledger(self.name, self.limits, used + self.earlier, max(wall_s, 0.0))
 
     def before(self, iteration: int) -> list[str]:
         """Return what the model is told before its next turn; raise Stop where there is none."""

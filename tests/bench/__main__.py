@@ -26,6 +26,7 @@ from placet.core.names import QUEUES
 from placet.repo import add_worktree, commit, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
+from test_spending import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 
 ROWS: list[tuple[str, str, str]] = []
@@ -150,6 +151,14 @@ def the_box() -> None:
     told(f"one command in the box (level {level.value})", f"{boxed:.1f} ms", f"subprocess.run: {bare:.1f} ms")
 
 
+def conversation() -> None:
+    with scratch() as folder:
+        bodies = twenty_turns(folder)
+        sent = sum(len(piece) for body in bodies for piece in spoken(body))
+        told(f"a mission of {len(bodies)} turns, in the cached prefix", f"{cached_share(bodies) * 100:.1f} %",
+             f"of {sent:,} bytes sent; without a cache 0 %")
+
+
 def git_work() -> None:
     """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same."""
     for count, times in ((10, 21), (10_000, 5)):
@@ -182,7 +191,7 @@ def git_work() -> None:
 
 
 def main() -> None:
-    for bench in (command_line, reading, git_work, the_box, idle, drop_to_detected, scan_cost, start_up):
+    for bench in (command_line, reading, git_work, the_box, idle, drop_to_detected, scan_cost, start_up, conversation):
         bench()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +45,24 @@ class ToolError(PlacetError):
     def as_result(self) -> dict[str, Any]:
         """Return the structured error that the model is given."""
         return {"error": self.message, "error_type": self.error_type, **self.details}
+
+
+_PASSING = {
+    errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded", errno.EIO: "Input/output error",
+    errno.EROFS: "Read-only file system", errno.EMFILE: "Too many open files", errno.ENFILE: "Too many open files in system",
+    errno.ENOMEM: "Cannot allocate memory",
+}  # with strerror(3)'s words, by which programs such as git tell of them
+
+
+def passing(error: Exception) -> str:
+    """Say why, where the machine is at fault and the same thing may succeed later (a full disk); empty for other errors.
+
+    A permission that is missing counts for placet's own files (OSError); of git it is the repository's fault.
+    """
+    if isinstance(error, OSError):
+        return str(error) if error.errno in {*_PASSING, errno.EACCES, errno.EPERM} else ""
+    text = str(error)
+    return text if any(words in text for words in _PASSING.values()) else ""
 
 
 class End(StrEnum):

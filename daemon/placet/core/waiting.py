@@ -13,6 +13,7 @@ class Why(StrEnum):
     ASKED_TO_WAIT = "asked_to_wait"  # the server said how long: not even a restart tries earlier
     BLOCKED = "blocked"  # a person has to mend something (a key, credit, a model's name): no work asks the model
     DAY = "day"  # what the vault may use today is used up: no work asks the model
+    MACHINE = "machine"  # a full disk or the like, which met this work
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -44,5 +45,5 @@ class Hold:
 
 def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
-    who = "placet" if why is Why.MISTAKE else "the model"
+    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine"}.get(why, "the model")
     return f"waiting for {who}: {reason.rstrip('.')}. It is tried again in {after_s:.0f} s."

@@ -1,0 +1,231 @@
+"""Every shape of repository through the whole daemon: a branch with the work, or a clear error before anything changed.
+
+That nothing of the person's is touched is checked around every run, see `conftest`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gitkit import commit_all, git, make_repo, settle_home, write
+from vaultkit import PLAN, TestVault, make_vault
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`make` builds the repository in a folder and returns it; `report` must stand in the report, or `error` be the reason."""
+
+    make: Callable[[Path], Path]
+    report: str = "It merges into `main` without conflicts."
+    error: str = ""
+
+
+def empty(at: Path) -> Path:
+    at.mkdir()
+    git(at, "init", "-q", "repo")
+    return at / "repo"
+
+
+def staged(at: Path) -> Path:
+    write(empty(at), {"a.txt": "a\n"})
+    git(at / "repo", "add", "a.txt")
+    return at / "repo"
+
+
+def plain(at: Path, **files: str) -> Path:
+    return make_repo(at / "repo", {"README.md": "hello\n", **files})
+
+
+def detached(at: Path) -> Path:
+    git(plain(at), "checkout", "-q", "--detach")
+    return at / "repo"
+
+
+def bare(at: Path) -> Path:
+    git(plain(at), "clone", "-q", "--bare", ".", "../bare.git")
+    return at / "bare.git"
+
+
+def shallow(at: Path) -> Path:
+    commit_all(plain(at), "More")
+    git(at, "clone", "-q", "--depth", "1", f"file://{at / 'repo'}", "shallow")
+    return at / "shallow"
+
+
+def worktree(at: Path) -> Path:
+    git(plain(at), "worktree", "add", "-q", "-b", "side", "../side")
+    return at / "side"
+
+
+def submodule(at: Path) -> Path:
+    make_repo(at / "inner")
+    git(plain(at), "submodule", "add", "-q", str(at / "inner"), "module")
+    return commit_all(at / "repo", "Add a submodule")
+
+
+def sparse(at: Path) -> Path:
+    write(plain(at), {"in/a.txt": "a\n", "out/b.txt": "b\n"})
+    commit_all(at / "repo", "More")
+    git(at / "repo", "sparse-checkout", "set", "in")
+    assert not (at / "repo/out").exists()
+    return at / "repo"
+
+
+def renamed(at: Path) -> Path:
+    git(plain(at), "branch", "-m", "trunk")
+    return at / "repo"
+
+
+def slashes(at: Path) -> Path:
+    git(plain(at), "branch", "feat")  # no room for feat/…
+    git(at / "repo", "checkout", "-q", "-b", "some/one's/work")
+    return at / "repo"
+
+
+def names(at: Path) -> Path:
+    path = plain(at)
+    write(path, {"a b.txt": "1", "line\nbreak": "2", os.fsdecode(b"not \xff utf-8"): "3", "-option": "4", "*": "5"})
+    return commit_all(path, "Odd names")
+
+
+def collisions(at: Path) -> Path:
+    return plain(at, **{"readme.md": "another\n", "Sub/x": "1", "sub/X": "2"})
+
+
+def many(at: Path) -> Path:
+    return make_repo(at / "repo", {f"{n % 40}/{n}.txt": "x" for n in range(2_000)})
+
+
+def dirty(at: Path) -> Path:
+    write(plain(at), {"README.md": "changed\n", "new.txt": "mine\n"})
+    return at / "repo"
+
+
+def rebasing(at: Path) -> Path:
+    path = plain(at)
+    git(path, "checkout", "-q", "-b", "side")
+    write(path, {"README.md": "side\n"})
+    commit_all(path, "Side")
+    git(path, "checkout", "-q", "main")
+    write(path, {"README.md": "main\n"})
+    commit_all(path, "Main")
+    git(path, "rebase", "side", check=False)
+    return path
+
+
+def locked(at: Path) -> Path:
+    write(plain(at), {".git/index.lock": "", ".git/refs/heads/main.lock": ""})
+    return at / "repo"
+
+
+def broken(at: Path) -> Path:
+    write(plain(at), {".git/HEAD": "what is this\n"})
+    return at / "repo"
+
+
+def no_repository(at: Path) -> Path:
+    write(at / "folder", {"README.md": "hello\n"})
+    return at / "folder"
+
+
+def inside_another(at: Path) -> Path:
+    return plain(at, **{"sub/a.txt": "a\n"}) / "sub"
+
+
+SHAPES = {
+    "empty": Shape(empty, error="has no commit yet"),
+    "staged": Shape(staged, error="has no commit yet"),
+    "detached": Shape(detached, "HEAD is detached"),
+    "bare": Shape(bare, "The repository is bare"),
+    "shallow": Shape(shallow, "The clone is shallow"),
+    "worktree": Shape(worktree, "The folder is a worktree of"),
+    "submodule": Shape(submodule, "Submodules are empty folders in a worktree: 'module'"),
+    "lfs": Shape(lambda at: plain(at, **{".gitattributes": "*.bin filter=lfs -text\n", "a.bin": "version …"}), "git LFS"),
+    "sparse": Shape(sparse),
+    "renamed": Shape(renamed, "ahead of `trunk`"),
+    "slashes": Shape(slashes, "Branch `feat-"),
+    "names": Shape(names),
+    "collisions": Shape(collisions),
+    "many": Shape(many),
+    "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),
+    "rebasing": Shape(rebasing, "A rebase is in progress"),
+    "locked": Shape(locked),
+    "broken": Shape(broken, error="git does not accept"),
+    "new": Shape(no_repository),
+    "inside": Shape(inside_another),
+}
+
+
+def serve(tmp_path: Path, places: dict[str, Path]) -> TestVault:
+    """Have a file written in each of these repositories, all at once."""
+    vault = make_vault(tmp_path / "v")
+    portals = "".join(f'[portals.{name}]\npath = "{place}"\n' for name, place in places.items())
+    vault.configure(f"[daemon]\nplans_at_once = 8\nmissions_at_once = 8\n{portals}")
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
+                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                                         ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    for name in places:
+        vault.drop(f"---\nportal: {name}\n---\nSay hello.\n", f"{name}.md")
+    vault.here()
+    for name in places:
+        if vault.plan(name).exists():
+            vault.approve(name)
+    vault.here()
+    return vault
+
+
+def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path) -> None:
+    places = {name: shape.make(tmp_path / name) for name, shape in SHAPES.items()}
+    vault = serve(tmp_path, places)
+    done = {row["entity_id"]: row["metadata"] for row in vault.rows("execution.completed")}
+    refused = {row["entity_id"]: row["metadata"]["reason"] for row in vault.rows("plan.failed")}
+    failed = {row["entity_id"]: row["metadata"] for row in vault.rows("execution.failed")}
+    reports = {name: path.read_text() for path in vault.reports() for name in SHAPES if path.stem.endswith(f"_{name}")}
+    for name, shape in SHAPES.items():
+        if shape.error:
+            assert shape.error in refused.pop(name), name
+            continue
+        assert name in done, (name, refused.get(name), failed.get(name))
+        assert git(places[name], "show", f"{done[name]['branch']}:hello.txt") == "hello", name
+        assert git(places[name], "show", "--format=", "--name-only", done[name]["branch"]) == "hello.txt", name
+        assert shape.report in reports[name], (name, reports[name])
+    assert refused == {}
+    assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    at = tmp_path / "disk"
+    at.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)], capture_output=True).returncode != 0:
+        pytest.skip("a file system can only be mounted by root")
+    yield at
+    subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def test_a_full_disk_is_said_and_touches_nothing(tmp_path: Path, small_disk: Path) -> None:
+    repo = plain(small_disk)
+    subprocess.run(["dd", "if=/dev/zero", f"of={repo / 'mine.bin'}", "bs=4k"], capture_output=True)
+    vault = serve(tmp_path, {"full": repo})
+    (failed,) = vault.rows("plan.failed")
+    assert "No space left on device" in failed["metadata"]["reason"]
+    assert "mistake" not in failed["metadata"]["reason"]
+    (repo / "mine.bin").unlink()
+    request = vault.root / "Inbox/Requests/full.md"
+    request.write_text(request.read_text().replace("status: error", "status: pending"))
+    vault.here()
+    vault.approve("full")
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 1

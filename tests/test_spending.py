@@ -1,0 +1,342 @@
+"""What missions may cost and take, kept to the token; and long conversations, which keep their prefix and make room."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
+from messages_api import MessagesApi, call, reply
+from placet.app import replay_mission
+from placet.core.budget import prompt_at_most
+from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.models.anthropic import AnthropicModel
+from vaultkit import PLAN
+
+STEP = [{"title": "Do it", "tools": ["read_file", "write_file", "list_directory"]}]
+
+
+LONG = {**PLAN, "steps": STEP, "complexity": "complex"}
+
+
+def plan(complexity: str = "standard") -> Reply:
+    return says(("submit_plan", {**LONG, "complexity": complexity}))
+
+
+def mission(folder: Path, answer: Callable[[Ask], Reply], *, config: str = "", time: Time | None = None) -> Running:
+    """Plan, approve, carry out; `answer` is the mission's model."""
+    vault = bare_vault(folder, config)
+    model = Fake(lambda ask: plan() if ask.purpose is Purpose.PLAN else answer(ask))
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model, time=time) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    running.model = model
+    return running
+
+
+def end(running: Running) -> dict[str, Any]:
+    rows = [row for row in running.vault.rows() if row["action_type"] in ("execution.completed", "execution.failed")]
+    assert len(rows) == 1, running.vault.actions()
+    return rows[0]["metadata"]
+
+
+# --- every end has a name -------------------------------------------------------------------------------------
+
+
+def always(*calls: tuple[str, dict[str, Any]]) -> Callable[[Ask], Reply]:
+    return lambda ask: says(*calls)
+
+
+def writes(ask: Ask) -> Reply:
+    return says(("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}), usage=Usage(1_000, 100))
+
+
+def slowly(time: Time) -> Callable[[Ask], Reply]:
+    def answer(ask: Ask) -> Reply:
+        time.pass_time(100)
+        return writes(ask)
+
+    return answer
+
+
+def refused(_ask: Ask) -> Reply:
+    raise ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
+
+
+@pytest.mark.parametrize(("answer", "config", "named", "turns"), [
+    (always(("give_up", {"reason": "No."})), "", "gave_up", 1),
+    (always(("finish", {"summary": "Done."})), "", "nothing_changed", 1),
+    (always(("write_file", {"path": "no.txt", "content": ""}), ("finish", {"summary": "Done."})), "", "unresolved_error", 1),
+    (writes, "", "iteration_cap", 10),
+    (writes, "[limits]\niterations_ceiling = 4\n", "iteration_cap", 4),
+    (writes, "[limits]\ntool_calls = 3\n", "tool_call_cap", 4),
+    (writes, "[limits]\nmission_tokens = 10000\n", "budget", 5),
+    (refused, "", "model_error", 0),
+])
+def test_every_end_has_a_name(tmp_path: Path, answer: Callable[[Ask], Reply], config: str, named: str, turns: int) -> None:
+    running = mission(tmp_path, answer, config=config)
+    ended = end(running)
+    assert ended["reason"] == named
+    if named != "budget":  # how many fit depends on how long the prompt is
+        assert ended["iterations"] == turns
+    assert f"Why it ended: `{named}`" in running.vault.reports()[0].read_text()
+
+
+@pytest.mark.parametrize(("config", "turns"), [("mission_time_s = 301.0", 4), ("mission_time_s = 300.0", 3),
+                                              ("mission_wall_time_s = 301.0", 4), ("mission_wall_time_s = 300.0", 3)])
+def test_time_runs_out_by_the_clock_that_is_named(tmp_path: Path, config: str, turns: int) -> None:
+    time = Time()
+    ended = end(mission(tmp_path, slowly(time), config=f"[limits]\n{config}\n", time=time))
+    assert (ended["reason"], ended["iterations"]) == ("timeout", turns)
+
+
+def test_rests_are_no_working_time(tmp_path: Path) -> None:
+    time = Time()
+    down = iter([True, True])
+
+    def answer(ask: Ask) -> Reply:
+        if next(down, False):
+            raise ModelError(ModelErrorKind.TRANSIENT, "overloaded", retry_after_s=25)
+        time.pass_time(1)
+        return greeter(ask)
+
+    running = mission(tmp_path, answer, config="[limits]\nmission_time_s = 10.0\n", time=time)
+    assert "execution.completed" in running.vault.actions()
+
+
+# --- what a failed call before the end means ------------------------------------------------------------------
+
+WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
+MISSING = ("read_file", {"path": "nowhere.md"})
+DONE = ("complete_step", {"step": 1, "summary": "Done"})
+FINISH = ("finish", {"summary": "Done."})
+
+
+@pytest.mark.parametrize(("rounds", "named"), [
+    ([[WRITE, MISSING], [DONE], [FINISH]], "finished"),  # read, judged, and the step called done
+    ([[WRITE, MISSING], [DONE, FINISH]], "finished"),
+    ([[WRITE, MISSING, DONE], [FINISH]], "unresolved_error"),  # called done before the failure was read
+    ([[WRITE, DONE], [MISSING], [FINISH]], "unresolved_error"),
+    ([[WRITE, DONE], [MISSING, FINISH]], "unresolved_error"),
+    ([[WRITE, DONE], [MISSING], [WRITE], [FINISH]], "finished"),
+])
+def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(tmp_path: Path, rounds: list[Any], named: str) -> None:
+    ended = end(mission(tmp_path, lambda ask: says(*rounds[turns_taken(ask)])))
+    assert ended.get("reason", "finished") == named
+
+
+# --- to the token ---------------------------------------------------------------------------------------------
+
+
+class Greedy:
+    """A model that never stops calling tools and takes every token that it is given."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+        self.last: dict[str, Usage] = {}
+
+    def __call__(self, ask: Ask) -> Reply:
+        if ask.purpose is Purpose.PLAN:
+            return plan("complex")
+        usage = Usage(prompt_at_most(ask, self.last.get(ask.trace_id)), ask.max_tokens)
+        self.last[ask.trace_id] = usage
+        self.used[ask.trace_id] = self.used.get(ask.trace_id, 0) + usage.input_tokens + usage.output_tokens
+        return dataclasses.replace(writes(ask), usage=usage)
+
+
+def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "max_tokens = 2000\n[limits]\nmission_tokens = 90000\n[daemon]\nmissions_at_once = 8\n")
+    greedy = Greedy()
+    for n in range(8):
+        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
+    with looping(vault, model=lambda: Fake(greedy)) as running:
+        running.settle()
+        for n in range(8):
+            vault.approve(f"hello-{n}")
+        running.settle(4000)
+    ends = [row["metadata"] for row in vault.rows("execution.failed")]
+    assert [ended["reason"] for ended in ends] == ["budget"] * 8
+    assert len(greedy.used) == 8
+    assert max(greedy.used.values()) <= 90_000
+    assert min(greedy.used.values()) > 90_000 - 14_000, "what is left does not pay for another prompt"
+    asked = [row["metadata"] for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"]
+    assert sum(row["input_tokens"] + row["output_tokens"] for row in asked) == sum(greedy.used.values())
+
+
+def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "max_tokens = 2000\n[limits]\nday_tokens = 300000\n[daemon]\nmissions_at_once = 8\n")
+    greedy = Greedy()
+    for n in range(8):
+        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
+    with looping(vault, model=lambda: Fake(greedy)) as running:
+        running.settle()
+        for n in range(8):
+            vault.approve(f"hello-{n}")
+        waits = running.settle(4000)
+    assert "today's budget" in waits.waiting[0]
+    assert vault.rows("execution.failed") == []
+    assert 300_000 - 40_000 < sum(greedy.used.values()) <= 300_000
+
+
+def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(tmp_path: Path) -> None:
+    faults = [ModelError(ModelErrorKind.TRANSIENT, "cut", served=True), ModelError(ModelErrorKind.TRANSIENT, "refused"),
+              ModelError(ModelErrorKind.CANCELLED, "the daemon stopped", served=True)]
+
+    def answer(ask: Ask) -> Reply:
+        if faults and turns_taken(ask) == 0:
+            raise faults.pop(0)
+        return greeter(ask)
+
+    running = mission(tmp_path, answer, time=Time())
+    lost = [row["metadata"]["tokens"] for row in running.vault.rows("model.failed")]
+    assert [tokens > 16_000 for tokens in lost] == [True, False, True]
+    told = [block["text"] for block in running.model.asks[-1].turns[2].blocks if "You have left" in str(block.get("text"))]
+    assert f"{5_000_000 - sum(lost):,} of 5,000,000 tokens" in told[0]
+
+
+def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 20000\n")
+    vault.drop("Say hello.\n")
+    model = Fake(lambda ask: says(("list_directory", {"path": "."}), usage=Usage(9_000, 100)))
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "BudgetError"
+    assert "planning" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+    assert len(model.asks) == 2
+
+
+def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 26000\n")
+    vault.drop("Say hello.\n")
+    model = Fake(lambda ask: says(("submit_plan", {**LONG, "answers": ["Yes."]} if ask.purpose is Purpose.REVISE else LONG),
+                                  usage=Usage(9_000, 500)))
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+        for _ in range(3):
+            if "plan.failed" in vault.actions():
+                break
+            text = vault.plan().read_text()
+            vault.plan().write_text(text.replace("status: review", "status: needs_revision"))
+            running.settle()
+    assert len(model.asks) == 2, "the third could come to more than is left of 26,000"
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "BudgetError"
+
+
+# --- long conversations ---------------------------------------------------------------------------------------
+
+TURNS = 20
+
+
+def spoken(body: dict[str, Any]) -> list[str]:
+    """What a request says, in the order in which a cache reads it, in pieces."""
+    return [json.dumps(piece, ensure_ascii=False) for piece in (*body["tools"], *body["system"], *body["messages"])]
+
+
+def cached_share(bodies: list[dict[str, Any]]) -> float:
+    """The share of everything sent that is the request before it, byte for byte."""
+    said = [spoken(body) for body in bodies]
+    for before, after in itertools.pairwise(said):
+        assert after[:len(before)] == before, "a turn was changed after it was sent"
+    return sum(len("".join(one)) for one in said[:-1]) / sum(len("".join(one)) for one in said)
+
+
+def twenty_turns(folder: Path) -> list[dict[str, Any]]:
+    """The requests of a mission of twenty turns, as they came to a server on loopback."""
+    vault = bare_vault(folder)
+    (vault.root / "note.md").write_text("A line of the note.\n" * 40)
+    work = [reply(call("write_file", {"path": "hello.txt", "content": f"{n}\n"}), call("read_file", {"path": "note.md"}))
+            for n in range(TURNS - 1)]
+    vault.drop("Say hello.\n")
+    answers = [reply(call("submit_plan", LONG)), *work, reply(call("finish", {"summary": "Done."}))]
+    with MessagesApi(answers) as api:
+        config = (vault.root / "System/placet.toml").read_text() + "[guards]\nrepeats = 100\nwindow = 100\n"
+        vault.configure(config)
+        with looping(vault, model=lambda: AnthropicModel("claude-opus-5-5", api.url, "key", 10)) as running:
+            running.settle()
+            vault.approve()
+            running.settle()
+        assert api.refused == []
+        assert end(running)["iterations"] == TURNS
+        return [request.body for request in api.requests[1:]]
+
+
+def test_twenty_turns_are_nine_tenths_cached_prefix(tmp_path: Path) -> None:
+    bodies = twenty_turns(tmp_path)
+    assert len(bodies) == TURNS
+    assert cached_share(bodies) >= 0.9
+
+
+def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path: Path) -> None:
+    cut = [7, 9]
+
+    def answer(ask: Ask) -> Reply:
+        taken = turns_taken(ask)
+        if cut and taken == cut[0]:
+            raise ModelError(ModelErrorKind.CANCELLED, f"stopped at {cut.pop(0)}")
+        size = sum(len(str(block)) for turn in ask.turns for block in turn.blocks) // 4
+        if taken == 12:
+            return says(DONE, FINISH, usage=Usage(size, 50))
+        return says(WRITE if taken == 0 else ("read_file", {"path": f"long{taken}.md"}), usage=Usage(size, 50))
+
+    vault = bare_vault(tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n[guards]\nstall_turns = 100\n")
+    for n in range(13):
+        (vault.root / f"long{n}.md").write_text(f"line of {n}\n" * 300)
+    model = Fake(lambda ask: plan("complex") if ask.purpose is Purpose.PLAN else answer(ask))
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert "execution.completed" in vault.actions(), vault.rows("execution.failed")
+    asks = [ask for ask in model.asks if ask.purpose is Purpose.EXECUTE]
+    by_turn: dict[int, list[Ask]] = {}
+    for ask in asks:
+        by_turn.setdefault(turns_taken(ask), []).append(ask)
+    assert [len(by_turn[n]) for n in (7, 9)] == [2, 2]
+    for first, second in (by_turn[7], by_turn[9]):
+        assert first.turns == second.turns, "the resumed conversation is the same, byte for byte"
+    compacted = len(vault.rows("conversation.compacted"))
+    changes = sum(later[0].turns[:len(before[0].turns)] != before[0].turns
+                  for before, later in itertools.pairwise(by_turn[n] for n in range(13)))
+    assert 1 <= compacted <= 4
+    assert changes == compacted, "the prefix changes only where room was made"
+    last = results(by_turn[12][0])
+    assert "left out to make room" in last[1]
+    assert "\n" not in last[1]
+    assert "line of 11" in last[-1], "the newest stay whole"
+    assert max(sum(len(text) for text in results(ask)) for ask in asks) // 4 < 8_192
+    case = running.loop.cases[vault.rows("execution.completed")[0]["trace_id"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLACET_STATE_HOME", str(vault.state))
+        found = replay_mission(vault.root, {"PLACET_STATE_HOME": str(vault.state)}, case, lambda _line: None)
+    assert found["equal"] is True
+
+
+def test_what_was_left_out_can_be_read_whole(tmp_path: Path) -> None:
+    def answer(ask: Ask) -> Reply:
+        stubs = [text for text in results(ask) if "left out to make room" in text]
+        if any("line of 1\n" in text for text in results(ask)[-1:]) and stubs:
+            return says(WRITE, DONE, FINISH)
+        if stubs:
+            path = stubs[0].partition('read_file, path "')[2].partition('"')[0]
+            return says(("read_file", {"path": path}), usage=Usage(1_000, 10))
+        return says(("read_file", {"path": f"long{turns_taken(ask) + 1}.md"}), usage=Usage(2_000 * (1 + turns_taken(ask)), 10))
+
+    vault = bare_vault(tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n")
+    for n in range(1, 13):
+        (vault.root / f"long{n}.md").write_text(f"line of {n}\n" * 300)
+    model = Fake(lambda ask: plan("complex") if ask.purpose is Purpose.PLAN else answer(ask))
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert "execution.completed" in vault.actions(), vault.rows("execution.failed")

@@ -26,3 +26,18 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
             return run_once(self)
 
     monkeypatch.setattr(Daemon, "run_once", watched)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print what the sweeps counted as one table: `pytest -m sweep`."""
+    if config.option.markexpr != "sweep":
+        return
+    terminalreporter.section("what the sweeps counted")
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if report.when != "call":
+                continue
+            told = report.capstdout.strip().splitlines() or ["nothing to count"]
+            terminalreporter.write_line(f"{outcome}  {report.duration:7.1f} s  {report.nodeid}")
+            for line in told[-12:]:
+                terminalreporter.write_line(f"        {line[:240]}")

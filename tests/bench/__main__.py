@@ -5,6 +5,7 @@ Machines are shared and noisy: look at the ratios. Nothing here passes or fails.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -22,7 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchkit import reading_us
 from gitkit import git, make_repo, settle_home
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import CASE_JSON, Case, State
 from placet.core.names import QUEUES
+from placet.journal import AddActivity, Journal, PutCase
 from placet.repo import add_worktree, commit, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
@@ -190,9 +194,93 @@ def git_work() -> None:
              f"git: {beside:.0f} ms, ratio {mine / beside:.2f}; {len(calls)} git processes, 5 of them for the commit")
 
 
+def journal_rows() -> None:
+    """Bulk: batches of 500 events; one durable event at a time. Beside plain sqlite3 with the same batches and durability."""
+    rows = [Activity("2026-11-21T12:00:00.000Z", "t" * 36, Actor.AGENT, Action.TOOL_CALLED, Entity.MISSION, "say-hello", "default",
+                     {"tool": "read_file", "target": f"src/{n}.py", "ok": True, "duration_ms": 1.5, "size": 1024})
+            for n in range(20_000)]
+    plain = [(r.timestamp, r.trace_id, r.actor.value, r.agent, r.action.value, r.entity_type.value, r.entity_id,
+              json.dumps(dict(r.metadata))) for r in rows]
+    batches = [range(n, n + 500) for n in range(0, len(rows), 500)]
+    bulk, durable = [], []
+    for _ in range(5):
+        with scratch() as folder:
+            connection = sqlite3.connect(folder / "plain.db", isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("CREATE TABLE activity (id INTEGER PRIMARY KEY, a, b, c, d, e, f, g, h)")
+            connection.execute("CREATE INDEX one ON activity (b)")
+            connection.execute("CREATE INDEX two ON activity (e, g)")
+
+            def bare(batch: range, connection: sqlite3.Connection = connection) -> None:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("INSERT INTO activity (a, b, c, d, e, f, g, h) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                                       plain[batch.start:batch.stop])
+                connection.execute("COMMIT")
+
+            journal = Journal(folder / "journal.db", now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b",
+                              on_trouble=print)
+            began = time.perf_counter()
+            for batch in batches:
+                bare(batch)
+            middle = time.perf_counter()
+            for batch in batches:
+                journal.submit([AddActivity(rows[n]) for n in batch])
+            journal.flush()
+            ended = time.perf_counter()
+            bulk.append((len(rows) / (ended - middle), (middle - began) / (ended - middle)))
+            connection.execute("PRAGMA synchronous = FULL")
+            pairs = [(median_ms(lambda bare=bare: bare(range(1)), 1),
+                      median_ms(lambda journal=journal: journal.commit([AddActivity(rows[0])], durable=True), 1))
+                     for _ in range(101)]
+            one, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+            durable.append((ours, ours / one))
+            journal.close()
+            connection.close()
+    rate, ratio = sorted(bulk)[2]
+    told("journal, events a second in batches of 500", f"{rate:,.0f}", f"of executemany with the same batches: {ratio:.2f}")
+    took, times = sorted(durable)[2]
+    told("journal, one durable event", f"{took:.2f} ms", f"times a bare commit: {times:.2f}")
+
+
+def start_full() -> None:
+    """Start on a vault with 100,000 notes in 20,000 folders, and 10,000 finished missions in the journal."""
+    with scratch() as folder:
+        vault = make_vault(folder, ANTHROPIC_API_KEY="x")
+        vault.configure('[commands]\nsandbox = "none"\n')
+        with running(vault):
+            until(lambda: vault.rows("daemon.started"))
+        for n in range(20_000):
+            place = vault.root / "Notes" / str(n // 200) / str(n)
+            place.mkdir(parents=True)
+            for k in range(5):
+                (place / f"{k}.md").touch()
+        with Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b", on_trouble=print) as journal:
+            for n in range(10_000):
+                trace = f"{n:08x}-0000-4000-8000-000000000000"
+                case = Case(trace, f"r{n}", State.COMPLETED, request_digest="0" * 64, plan_digest="1" * 64, title="Done",
+                            branch=f"feat/r{n}", report_path=f"Knowledge/Reports/r{n}.md", base="0" * 40, tip="1" * 40,
+                            became="merged", revision=1)
+                journal.submit([PutCase(trace, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), 0)])
+            journal.flush()
+
+        def start() -> None:
+            before = len(vault.rows("daemon.started"))
+            with running(vault):
+                until(lambda: len(vault.rows("daemon.started")) > before)
+
+        took = median_ms(start, 5)
+        bare = process_ms(sys.executable, "-c", "import placet.app")
+        told("start and stop, 100,000 notes and 10,000 missions", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
+
+
 def main() -> None:
-    for bench in (command_line, reading, git_work, the_box, idle, drop_to_detected, scan_cost, start_up, conversation):
-        bench()
+    """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
+    benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
+               conversation)
+    for bench in benches:
+        if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
+            bench()
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from messages_api import closed_port
+from placet.core.case import REQUEST_STAMPS
+from placet.core.note import digest
 from vaultkit import TestVault, make_vault, running, until
 
 CONFIG = """\
@@ -183,30 +188,77 @@ def pending(vault: TestVault) -> int:
         return int(connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0])
 
 
-def burst(tmp_path: Path, count: int, patience_s: float) -> None:
-    vault = vault_watched(tmp_path, "events", 2.0)
+def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") -> None:
+    vault = vault_watched(tmp_path, watch, 2.0)
     requests = vault.root / "Inbox/Requests"
     with running(vault) as process:
         with stopped(process):
             for number in range(count):
                 (requests / f"{number}.md").write_text(f"Wish {number}.\n")
         began = time.monotonic()
+        until(lambda: detected(vault) >= count // 4, f"a quarter of {count} requests", patience_s)
+        asked = time.monotonic()
+        process.terminate()
+        process.wait(timeout=30)
+        took_s = time.monotonic() - asked
+        assert process.returncode == 0
+    with running(vault) as process:
         until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
-        print(f"{count} files while the daemon was stopped: all seen {time.monotonic() - began:.1f} s after it went on")
         until(lambda: not pending(vault), "every request is stamped", patience_s)
-        print(f"all stamped {time.monotonic() - began:.1f} s after it went on")
-        process.kill()  # a SIGTERM is heeded after a tick, and with so many notes one takes long
-        process.wait()
+        print(f"{count} files while the daemon was stopped, {watch}: all seen and stamped {time.monotonic() - began:.1f} s after "
+              f"it went on, a SIGTERM in the middle heeded after {took_s:.1f} s")
     paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
     assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), "each once"
     assert len({row["trace_id"] for row in vault.rows("request.detected")}) == count
 
 
 def test_a_burst_while_the_daemon_is_stopped_loses_nothing(tmp_path: Path) -> None:
-    burst(tmp_path, 2_000, 60)
+    burst(tmp_path, 1_000, 60)
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(1200)
-def test_a_burst_that_overflows_every_queue_loses_nothing(tmp_path: Path) -> None:
-    burst(tmp_path, 30_000, 1200)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("count", "watch"), [(50_000, "events"), (10_000, "polling")])
+def test_a_burst_that_overflows_every_queue_loses_nothing(tmp_path: Path, count: int, watch: str) -> None:
+    burst(tmp_path, count, 1500, watch)
+
+
+def test_a_note_that_never_rests_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It changes ten times a second; the others are taken up, and it is now and then, and when it rests."""
+    vault = vault_watched(tmp_path, "events", 2.0)
+    desk = Desk(vault)
+    busy = desk.requests / "busy.md"
+    with running(vault):
+        for number in range(30):
+            busy.write_text(f"Wish {number}.\n" + "word\n" * number)
+            if number == 10:
+                (desk.requests / "calm.md").write_text("A wish.\n")
+            time.sleep(0.1)
+        desk.await_seen("calm.md", 8)
+        words = busy.read_text().count("word")
+        until(lambda: words == 29 and "trace_id" in busy.read_text() and len(desk.seen()["busy.md"]) > 1, "the last text", 15)
+        time.sleep(1)
+        assert len(desk.seen()["busy.md"]) <= 4
+        assert vault.rows("request.edited")[-1]["metadata"]["digest"] == digest(busy.read_bytes(), REQUEST_STAMPS)
+
+
+def test_four_thousand_handles_in_use_are_no_hindrance(tmp_path: Path) -> None:
+    """Their numbers are beyond what select(2) can name."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_200:
+        pytest.skip("this user may not have so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_200), hard))
+    vault = vault_watched(tmp_path, "events", 2.0)
+    desk = Desk(vault)
+    with contextlib.ExitStack() as held:
+        handles = [held.enter_context(Path(os.devnull).open()).fileno() for _ in range(4_000)]
+        process = held.enter_context(subprocess.Popen([sys.executable, "-m", "placet", "run"], cwd=vault.root, env=vault.env,
+                                                      pass_fds=handles, stderr=subprocess.DEVNULL))
+        try:
+            vault.await_action("daemon.started", patience_s=30)
+            (desk.requests / "plain.md").write_text("A plain save.\n")
+            desk.await_seen("plain.md", 14)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.budget import Amount, Ledger, Limits
+from placet.core.budget import Amount, Ledger, Limits, prompt_at_most, prompt_likely
 from placet.core.case import Complexity
 from placet.core.errors import End
 from placet.core.guards import (
@@ -16,6 +17,7 @@ from placet.core.guards import (
     WORTH_STUBBING,
     Call,
     CallSeen,
+    Compaction,
     Deed,
     Fine,
     GuardSettings,
@@ -31,10 +33,12 @@ from placet.core.guards import (
     canonical,
     check,
     check_call,
+    compacted,
     iteration_cap,
+    make_room,
     stub_old_results,
 )
-from placet.core.talk import StopReason, Turn, text_block, user_turn
+from placet.core.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.tools.base import Effect
 
 SETTINGS = GuardSettings(IterationGuard(max_iterations=1000))
@@ -538,3 +542,32 @@ def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
             elif before[i] != whole[i]:
                 assert turn == before[i], "what was replaced stays as it is"
     assert compactions * budget / 4 <= freed
+
+
+@pytest.mark.parametrize(("known", "max_tokens", "compacts"), [(8_999, 1_000, False), (9_000, 1_000, False), (9_001, 1_000, True),
+                                                              (5_000, 9_000, False), (5_001, 9_000, True)])
+def test_room_is_made_before_prompt_and_answer_fill_the_context(known, max_tokens, compacts):
+    turns = conversation(3000, 3000, 3000, 3000, 10)
+    ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, max_tokens)
+    newest = prompt_likely(ask, Usage(1)) - 1
+    made = make_room(ask, Usage(known - newest), 10_000, KEPT, full=False)
+    assert (made is not None) == compacts
+    assert made is None or compacted(turns, made, KEPT) != turns
+
+
+def test_a_context_that_was_full_gives_up_all_that_can_go():
+    turns = conversation(600, 3000, 3000, 10)
+    ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000)
+    assert make_room(ask, Usage(10), 200_000, KEPT, full=False) is None
+    assert make_room(ask, Usage(10), 200_000, KEPT, full=True) == Compaction(6, 0)
+    assert make_room(replace(ask, turns=turns[:3]), Usage(10), 200_000, KEPT, full=True) is None, "the newest has to be read first"
+
+
+def test_a_picture_counts_by_what_it_is_to_a_model_and_goes_too():
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400_000}}
+    use = {"type": "tool_use", "id": "p", "name": "take_screenshot", "input": {"path": "a.html"}}
+    shot = {"type": "tool_result", "tool_use_id": "p", "content": [text_block("{}"), picture], "is_error": False}
+    turns = (conversation()[0], Turn("assistant", (use,)), user_turn([shot]), *exchange(1, 10), *exchange(2, 10))
+    assert prompt_at_most(Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000), None) < 20_000
+    after = stub_old_results(turns, 2, 10_000, KEPT)
+    assert "take_screenshot" in after[2].blocks[0]["content"]

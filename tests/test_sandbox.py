@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -366,6 +367,26 @@ def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: st
             file.unlink()
 
 
+MEMORY_FILES = """
+import os, time
+piece, held = bytes(1 << 20), []
+for _ in range(8):
+    held.append(os.memfd_create("held"))
+    for _ in range(40):
+        os.write(held[-1], piece)
+        time.sleep(0.004)
+print("done")
+"""
+
+
+def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> None:
+    """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
+    ran = run(["python3", "-c", MEMORY_FILES], limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20), wall)
+    assert (ran.exit_code, ran.stdout, ran.timed_out) == (None, "", False)
+    assert ran.stderr.endswith("bytes of shared memory]")
+    assert run(["python3", "-c", MEMORY_FILES], box, wall).stdout == "done\n"
+
+
 def test_where_the_disk_is_full_no_command_starts(wall: Level, box: Box) -> None:
     with pytest.raises(ToolError, match=r"limits\.free_disk_bytes") as caught:
         run(["touch", "made"], limited(box, free_bytes=2**60), wall)
@@ -494,6 +515,13 @@ def test_tool_chains_work(wall: Level, git_box: Box) -> None:
         ran = run(words, git_box, wall)
         assert ran.exit_code == 0, (words, ran)
         assert said in ran.stdout, (words, ran)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no capabilities")
+def test_roots_command_has_no_capabilities(wall: Level, box: Box) -> None:
+    ran = run(["python3", "-c", "import os\nprint(open('/proc/self/status').read())\nos.setgroups([]); os.setuid(1)"], box, wall)
+    assert re.findall(r"Cap(?:Prm|Eff|Bnd|Amb):\s+(\w+)", ran.stdout) == ["0" * 16] * 4
+    assert ran.exit_code == 1
 
 
 def test_git_is_read_only(wall: Level, git_box: Box) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core.settle import SETTLE_S, Fingerprint, Looks, look
+from placet.core.settle import AGAIN_S, SETTLE_S, Fingerprint, Looks, look
 
 A, B = (Fingerprint(1, 2, 3, 4, 5), Fingerprint(1, 9, 3, 4, 5))
 
@@ -104,6 +104,15 @@ def test_a_folder_that_could_not_be_listed_deletes_nothing():
     assert look(later.looks, {"a/x": A}, 3.0).settled == {"a/x"}
 
 
+def test_a_file_that_is_saved_all_the_time_is_let_through_now_and_then():
+    looks, let = Looks(), []
+    for n in range(60):
+        verdict = look(looks, {"x": A._replace(mtime_ns=n)}, n / 10, hinted={"x"})
+        looks = verdict.looks
+        let += [n] if "x" in verdict.fresh else []
+    assert let == [0, 20, 40]
+
+
 Steps = st.lists(
     st.tuples(st.floats(0.01, 0.4), st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B])),
               st.sets(st.sampled_from("xyz"))),
@@ -112,17 +121,24 @@ Steps = st.lists(
 
 @given(Steps)
 def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
-    looks, now, since, missing = Looks(), 0.0, {}, {}
+    looks, now, since, let, missing = Looks(), 0.0, {}, {}, {}
     present: dict[str, Fingerprint] = {}
     for gap, there, hints in steps:
         now += gap
         verdict = look(looks, there, now, hinted=hints)
         for path in "xyz":
             if path in there:
+                if path not in present:
+                    let.pop(path, None)
                 if present.get(path) != there[path]:
-                    since[path] = (now, path in hints)
-                since[path] = (since[path][0], since[path][1] or path in hints)
-                assert (path in verdict.settled) == (since[path][1] or now - since[path][0] >= SETTLE_S)
+                    since[path] = (now, False)
+                began, was_settled = since[path]
+                heeded = path in hints and now - let.get(path, float("-inf")) >= AGAIN_S
+                settled = was_settled or heeded or now - began >= SETTLE_S
+                assert (path in verdict.settled) == settled
+                since[path] = (began, settled)
+                if settled and not was_settled:
+                    let[path] = now
                 missing.pop(path, None)
             elif path in verdict.gone:
                 assert now - missing[path] >= SETTLE_S

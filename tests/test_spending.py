@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, reply
 from placet.app import replay_mission
-from placet.core.budget import prompt_at_most
-from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.core.budget import Amount, Room, prompt_at_most
+from placet.core.mission import Spent
+from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
+from placet.dialogue import Line, Record, ask_model
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN
 
@@ -200,6 +204,32 @@ def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(tmp
     assert [tokens > 16_000 for tokens in lost] == [True, False, True]
     told = [block["text"] for block in running.model.asks[-1].turns[2].blocks if "You have left" in str(block.get("text"))]
     assert f"{5_000_000 - sum(lost):,} of 5,000,000 tokens" in told[0]
+
+
+def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: Fake(greeter)) as running:
+        running.settle()
+        ports, case = running.loop.ports, next(iter(running.loop.cases.values()))
+        ask = Ask(Purpose.EXECUTE, case.request_id, case.trace_id, (), (), (user_turn([text_block("Go on.")]),))
+        room = Room(1_000, Amount(9_000, Decimal("0.25")))
+
+        def killed() -> Fake:
+            raise SystemExit("as a kill would: nothing is written down afterwards")
+
+        def life(open_model: Callable[[], Fake]) -> Spent:
+            record, spent = Record.load(ports.journal, case, 99, ports.clock), Spent()
+            ask_model(Line(open_model, (), ports.retry), ask, "reply:1", record, spent, cancelled=lambda: False,
+                      room=lambda _ask: nullcontext(room))
+            return spent
+
+        with suppress(SystemExit):
+            life(killed)
+        for spent in (life(lambda: Fake(greeter)), life(killed)):  # the third finds the answer on the record
+            assert (spent.replies, spent.lost_tokens, spent.cost_usd) == (1, 9_000, Decimal("0.25"))
+    lost = vault.rows("model.failed")
+    assert [(row["metadata"]["tokens"], row["metadata"]["cost_usd"]) for row in lost] == [(9_000, 0.25)]
 
 
 def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:

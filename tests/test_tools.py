@@ -273,7 +273,7 @@ def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path
 
 
 @boxed
-def test_a_disk_without_room_is_told_to_the_model(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_a_command_makes_the_mission_wait(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure("[limits]\nfree_disk_bytes = 1_000_000_000_000_000_000\n")
     plan = {**PLAN, "scope": {"run": ["touch made"]}, "steps": [{"title": "Touch", "tools": ["run_command"]}]}
@@ -283,9 +283,12 @@ def test_a_disk_without_room_is_told_to_the_model(tmp_path: Path) -> None:
     vault.drop("Touch it.\n")
     vault.once()
     vault.approve()
+    assert "limits.free_disk_bytes" in vault.once(code=1)
+    assert not vault.rows("execution.failed")
+    settings = vault.root / "System" / "placet.toml"
+    settings.write_text(settings.read_text().replace("1_000_000_000_000_000_000", "1_048_576"))
     vault.once()
-    called = [row["metadata"] for row in vault.rows("tool.called")]
-    assert [row["error_type"] for row in called if row["tool"] == "run_command"] == ["disk_full"]
+    assert [row["metadata"]["reason"] for row in vault.rows("execution.failed")] == ["gave_up"]
 
 
 def test_commands_need_a_sandbox_or_a_word_of_the_person(tmp_path: Path) -> None:

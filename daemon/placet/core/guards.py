@@ -509,7 +509,7 @@ def make_room(ask: Ask, last: Usage | None, context_tokens: int, name: Callable[
     It has to fit `context_tokens` together with its answer. `last` is what its last reply used; `full` says that the
     model had no room left then: all that can go goes. `name` as in `stub_old_results`.
     """
-    room = max(context_tokens - ask.max_tokens, 1)
+    room = max(context_tokens - ask.max_tokens, context_tokens // 2)  # a small model's answers are short, whatever is allowed
     needed = prompt_likely(ask, last)
     if needed <= room and not full:
         return None

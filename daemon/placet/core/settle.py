@@ -2,7 +2,7 @@
 
 Pure. Each look at the folders goes in, with its time; out comes what may be acted upon. A file has settled
 when two looks at least SETTLE_S apart show the same fingerprint, or when a hint said that it was closed
-after writing or renamed into place and a look then shows it. A file is gone when it was missing for
+after writing or renamed into place and a look then shows it (once in AGAIN_S). A file is gone when it was missing for
 SETTLE_S: an atomic save, seen by looking, may be a deletion and a creation.
 """
 
@@ -26,12 +26,20 @@ class Fingerprint(NamedTuple):
     ctime_ns: int
 
 
+AGAIN_S = 2.0
+"""Seconds in which hints let a file through once: one that is saved ten times a second is read when it rests, or this often."""
+
+
 class Seen(NamedTuple):
-    """A file as the looks so far have shown it; `since_s` is the first look with this fingerprint."""
+    """A file as the looks so far have shown it.
+
+    `since_s` is the first look with this fingerprint, `let_s` when the file was last let through, -inf if it never was.
+    """
 
     fingerprint: Fingerprint
     since_s: float
     settled: bool
+    let_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +94,14 @@ def look(
         same = before is not None and before.fingerprint == fingerprint
         since_s = before.since_s if before is not None and same else now_s
         was_settled = before is not None and same and before.settled
-        settled = was_settled or path in hints or now_s - since_s >= SETTLE_S
+        let_s = before.let_s if before is not None else float("-inf")
+        settled = was_settled or now_s - since_s >= SETTLE_S or (path in hints and now_s - let_s >= AGAIN_S)
         if settled and (not was_settled or path in hints):
             fresh.add(path)
+            let_s = let_s if was_settled else now_s
         if not settled:
             pending.append(since_s)
-        seen[path] = Seen(fingerprint, since_s, settled)
+        seen[path] = Seen(fingerprint, since_s, settled, let_s)
     missing: dict[str, float] = {}
     gone: set[str] = set()
     wanted = frozenset(expected)

@@ -25,7 +25,7 @@ import struct
 import sys
 import time
 
-_PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 36, 38
+_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
 _LANDLOCK_VERSION_FLAG = 1
@@ -81,6 +81,13 @@ def _landlock(rules: list[tuple[str, str]], *, network: bool) -> None:
     os.close(ruleset)
 
 
+def _drop_capabilities() -> None:
+    """See to it that root's command has no capability after its exec; what root owns it may still read and write."""
+    with open("/proc/sys/kernel/cap_last_cap") as last:
+        for capability in range(int(last.read()) + 1):
+            _prctl(_PR_CAPBSET_DROP, capability)
+
+
 def _seccomp(program: bytes) -> None:
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
@@ -108,6 +115,8 @@ def _become(items: list[tuple[str, str]], command: list[str]) -> None:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         if "landlock" in one:
             rules = [(key, value) for key, value in items if key in _RIGHTS]
+            if os.geteuid() == 0:
+                _drop_capabilities()
             _landlock([*rules, ("read", f"/proc/{os.getpid()}")], network="network" in one)
         if program:
             _seccomp(program)

@@ -83,7 +83,7 @@ def run(
     began = time.monotonic()
     # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
-    usage = Usage((box.worktree, *temporary), box.limits)
+    usage = Usage((box.worktree, *temporary), box.limits, began)
     with _starting(argv, box, level, cwd, terminal=False) as start, _input(stdin) as source:
         pipe = subprocess.PIPE
         options = {"stdin": source, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
@@ -98,6 +98,7 @@ def run(
     used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",
                "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while it ran, or has less than "
                        f"{limits.free_bytes} bytes left",
+               "memory": f"more than {limits.memory_bytes} bytes of shared memory",
                "processes": f"more than {limits.processes} processes"}
     note = f"\n[killed: {used_up[watch.verdict]}]" if watch.verdict in used_up else ""
     return Ran(

@@ -1,7 +1,8 @@
-"""What a running command uses up that no limit of the kernel holds: the disk and, where the daemon is root's, processes.
+"""What a running command uses up that no limit of the kernel holds: disk, shared memory and, where the daemon is root's, processes.
 
-RLIMIT_FSIZE bounds one file and not how many there are; RLIMIT_NPROC does not bind root. So the disk's free space and the
-number of tasks are looked at while the command runs. Free space is what a hostile tree cannot lie about: it counts
+RLIMIT_FSIZE bounds one file and not how many there are, on the disk or in memory (memfd_create(2), which RLIMIT_DATA does
+not count); RLIMIT_NPROC does not bind root. So the disk's free space, the machine's shared memory and the number of tasks
+are looked at while the command runs. Free space is what a hostile tree cannot lie about: it counts
 files that were deleted and are still open, and folders too deep to be walked, and asking costs the same for any tree.
 """
 
@@ -25,7 +26,7 @@ class Usage:
     Whoever else writes to the same disk counts too: better a command too many is ended than one too few.
     """
 
-    def __init__(self, folders: Sequence[Path], limits: Limits) -> None:
+    def __init__(self, folders: Sequence[Path], limits: Limits, now_s: float) -> None:
         """Take the present for the beginning. Raises ToolError `disk_full` where a folder's disk has no room for a command."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
@@ -36,10 +37,13 @@ class Usage:
                                 f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.")
             self._least.append((folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files))
         self._tasks = _all_tasks() + limits.processes
-        self._next_s = self._next_count_s = 0.0
+        # The two private temporary file systems are shared memory too, and have their own limit.
+        self._shared = _shared_memory() + limits.memory_bytes + 2 * limits.tmp_bytes
+        self._next_s = now_s + _PERIOD_S
+        self._next_count_s = now_s + _COUNT_PERIOD_S
 
     def exceeded(self, launcher: int, now_s: float) -> str:
-        """Return which limit the command below the process `launcher` exceeds: `disk`, `processes`, or "" for none."""
+        """Return which limit the command below the process `launcher` exceeds: `disk`, `memory`, `processes`, or "" for none."""
         if now_s < self._next_s:
             return ""
         self._next_s = now_s + _PERIOD_S
@@ -47,6 +51,8 @@ class Usage:
             room, files = _left(folder)
             if room < least_room or files < least_files:
                 return "disk"
+        if _shared_memory() > self._shared:
+            return "memory"
         # All tasks of the machine are one number, and where that has not grown it is seldom worth asking whose they are.
         if _binds_not() and (now_s >= self._next_count_s or _all_tasks() > self._tasks):
             self._next_count_s = now_s + _COUNT_PERIOD_S
@@ -59,6 +65,14 @@ def _left(folder: Path) -> tuple[int, int]:
     """Return the bytes and the files that the folder's disk has room for."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize  # btrfs counts no files
+
+
+def _shared_memory() -> int:
+    """Return the bytes of shared memory on this machine (Linux; elsewhere 0, and so without a limit)."""
+    if sys.platform != "linux":
+        return 0
+    with open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - asked twenty times a second
+        return int(file.read().partition(b"Shmem:")[2].split(maxsplit=1)[0]) * 1024
 
 
 def _binds_not() -> bool:

@@ -38,13 +38,13 @@ class Limits:
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address space: node,
     wasm, Java and Go reserve tens of gigabytes of addresses that they never touch, and RLIMIT_AS kills them
-    at start. `processes` holds at level 3 for the box and below for the person's processes of that moment
-    plus so many. `file_bytes` is for any one file; `tmp_bytes` for the
-    private temporary folder and, separately, /dev/shm, both of which are memory (level 3). `output_bytes` is
-    how much of each stream is kept, half from its head and half from its tail; after `kill_output_bytes` of
-    both streams the command is killed. So it is when the disk of the worktree has lost `disk_bytes` or `files`
-    while it ran, or has less than `free_bytes` left; with less than that none is started. Where the kernel does
-    not hold root to `processes`, one that has more is killed.
+    at start. A command that makes the machine's shared memory grow by that much is killed. `processes` holds at
+    level 3 for the box and below for the person's processes of that moment plus so many. `file_bytes` is for any
+    one file; `tmp_bytes` for the private temporary folder and, separately, /dev/shm, both of which are memory
+    (level 3). `output_bytes` is how much of each stream is kept, half from its head and half from its tail; after
+    `kill_output_bytes` of both streams the command is killed. So it is when the disk of the worktree has lost
+    `disk_bytes` or `files` while it ran, or has less than `free_bytes` left; with less than that none is started.
+    Where the kernel does not hold root to `processes`, one that has more is killed.
     """
 
     timeout_s: float = 120.0

@@ -67,9 +67,10 @@ def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:
     vault.once()
     (report,) = vault.reports()
     text = report.read_text()
+    forged = text.replace("request_id: say-hello", "request_id: ../../x")
     (trace,) = {row["trace_id"] for row in vault.rows("execution.completed")}
     report.with_name("folder.md").mkdir()
-    report.with_name("forged.md").write_text(text.replace("request_id: say-hello", "request_id: ../../x").replace(trace[:8], "f" * 8))
+    report.with_name("forged.md").write_text(forged.replace(trace[:8], "f" * 8))
     report.with_name("traceless.md").write_text(text.replace(f"trace_id: {trace}", "trace_id: ../x"))
     lose(vault)
     assert "folder.md is no ordinary file" in vault.once()

@@ -407,8 +407,8 @@ class Loop:
                 taken.add(named)
                 self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
             else:
-                problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or not "
-                                       "one that placet would give.")
+                problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
+                                       "not one that placet would give.")
         return problems
 
     def reconcile(self, outcomes: Iterable[Outcome], problems: Sequence[str]) -> None:

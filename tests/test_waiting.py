@@ -18,6 +18,7 @@ from placet.core.waiting import Hold, Why
 from placet.daybook import day_of
 from placet.models.anthropic import AnthropicModel
 from placet.show import status_text
+from placet.watch import Mode
 from vaultkit import PLAN, TestVault
 
 
@@ -162,6 +163,33 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(t
         running.settle()
         assert len(vault.rows("plan.created")) == 2
         assert len(line.model.asks) == 3
+
+
+def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=line.opened) as running:
+        running.settle()
+        vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
+        time.pass_time(601)
+        assert running.loop.tick(frozenset(), Mode.POLLING).again_in_s >= 1
+
+
+def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        plans = vault.root / "Inbox/Plans"
+        plans.rmdir()
+        plans.write_text("in the way")
+        vault.drop("Say hello.\n")
+        rest = running.settle()
+        assert len(running.loop.commands) == 2
+        assert rest.again_in_s >= 1
+        plans.unlink()
+        time.pass_time(60)
+        running.settle()
+        assert vault.plan().exists()
 
 
 def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from looping import Running, bare_vault, looping
+from placet.branches import diff
+from placet.desk import show, why
+from placet.show import case_text, harmless, why_text
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
@@ -95,3 +98,32 @@ def test_looking_at_a_file_again_after_each_change_is_no_repetition(tmp_path: Pa
     running = carried_out(tmp_path, [{"calls": [write(n), look]} for n in range(5)] + [FINISH])
     assert len(running.vault.rows("execution.completed")) == 1
     assert running.vault.rows("tool.refused") == []
+
+
+KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+HOSTILE = f"Hello\x1b[8m\u202e\n   # Forged heading\n%% hidden\n![x](https://example.com/?q)\n```dataviewjs\n{KEY}"
+STRANGE = ("no\x1b[2J\n# Forged heading", {})
+
+
+@pytest.mark.parametrize("last", [("finish", {"summary": HOSTILE}), ("give_up", {"reason": HOSTILE})])
+def test_what_a_model_says_forges_hides_and_fetches_nothing(tmp_path: Path, last: tuple[str, dict[str, Any]]) -> None:
+    step = ("complete_step", {"step": 1, "summary": HOSTILE})
+    running = carried_out(tmp_path, [{"calls": [STRANGE]}, {"calls": [write(1), step]}, {"calls": [last]}])
+    report = running.vault.reports()[0].read_text()
+    lines = report.splitlines()
+    assert "Hello" in report
+    assert not [line for line in lines if line.lstrip().startswith(("# Forged", "%%", "![", "```dataviewjs")) or KEY in line]
+    shown = [case_text(show(running.vault.root, running.vault.env, "say-hello")),
+             why_text(why(running.vault.root, running.vault.env, "say-hello"))]
+    assert [text for text in (report, *shown) if "\x1b[8m" in text or "\x1b[2J" in text or "\n# Forged" in text] == []
+    assert "\u202e" not in shown[0]
+
+
+def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
+    """What a mission wrote cannot take a line off the screen of whoever decides on it."""
+    text = "good\n\x1b[1A\x1b[2Kbad \\ \t.\n"
+    running = carried_out(tmp_path, [{"calls": [("write_file", {"path": "hello.txt", "content": text})]}, FINISH])
+    patch = diff(running.vault.root, running.vault.env, "say-hello")
+    assert "\x1b[1A" in patch, "a program gets it as it is"
+    assert "+\\x1b[1A\\x1b[2Kbad \\ \t.\n" in harmless(patch)
+    assert running.vault.cli("diff", "say-hello").stdout == patch

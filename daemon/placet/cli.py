@@ -20,7 +20,9 @@ R = TypeVar("R")
 
 
 def _say(text: str) -> None:
-    click.echo(f"placet: {text}", err=True)
+    from placet.show import harmless
+
+    click.echo(f"placet: {harmless(text)}", err=True)
 
 
 def _boundary(command: Callable[P, R]) -> Callable[P, R]:
@@ -43,9 +45,11 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fail(error: UserError) -> NoReturn:
-    click.echo(f"placet: {error.what}", err=True)
+    from placet.show import harmless
+
+    click.echo(f"placet: {harmless(error.what)}", err=True)
     if error.hint:
-        click.echo(f"  {error.hint}", err=True)
+        click.echo(f"  {harmless(error.hint)}", err=True)
     sys.exit(error.exit_code)
 
 
@@ -312,8 +316,11 @@ def states() -> None:
 def diff(ident: str, vault: str | None) -> None:
     """Show what a mission changed, as a patch."""
     from placet.branches import diff as run
+    from placet.show import harmless
 
-    click.echo(run(_vault(vault), os.environ, ident), nl=False)
+    patch = run(_vault(vault), os.environ, ident)
+    # A program gets every byte (click would take escape sequences out), a person nothing that could hide a line.
+    click.echo(harmless(patch) if sys.stdout.isatty() else patch, nl=False, color=True)
 
 
 @main.command()

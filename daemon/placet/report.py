@@ -18,6 +18,7 @@ from placet.core.mission import After, Ended
 from placet.core.names import Folder, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
+from placet.core.plan_text import clean, escaped, escaped_text, one_line
 from placet.core.postmortem import (
     Remains,
     Rows,
@@ -92,7 +93,7 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
 def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
-    tools = ", ".join(f"{name} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
+    tools = ", ".join(f"{_line(name)} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
     text = _template("failure_report.md").substitute(
         _common(at, ended),
         error_summary=_quoted(_summary_line(ended)),
@@ -139,7 +140,7 @@ def _steps(ended: Ended, plan: Plan) -> str:
             lines.append(f"- [ ] {number}. {step.title} — not reported as complete")
         else:
             at = f" (`{one.commit[:12]}`)" if one.commit else " (nothing to commit)"
-            lines.append(f"- [x] {number}. {step.title}{at}" + (f" — {one.summary}" if one.summary != step.title else ""))
+            lines.append(f"- [x] {number}. {step.title}{at}" + (f" — {_line(one.summary)}" if one.summary != step.title else ""))
     return "\n".join(lines)
 
 
@@ -280,8 +281,13 @@ def _template(name: str) -> Template:
 
 
 def _quoted(text: str) -> str:
-    """Return a model's text so that it cannot forge a heading of the report."""
-    return "\n".join(f"\\{line}" if line.startswith(("#", "---", "+++")) else line for line in text.strip().splitlines())
+    """Return a model's text so that it can forge no part of the report, hide none, fetch nothing and move no cursor."""
+    return escaped_text(clean(text))
+
+
+def _line(text: str) -> str:
+    """Return a model's text on one line, so that it means nothing else there."""
+    return escaped(one_line(text))
 
 
 def _fenced(text: str, language: str) -> str:

@@ -120,7 +120,7 @@ def case_text(found: Mapping[str, Any]) -> str:
     parts = ["\n".join(head)]
     for name in ("plan", "report"):
         if text := found[f"{name}_text"]:
-            parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + text.strip())
+            parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + harmless(text.strip()))
     rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
     parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
     return "\n\n".join(parts)
@@ -138,6 +138,11 @@ def why_text(found: Mapping[str, Any]) -> str:
                   "", colour("── what was tried ", "white", bold=True), *mission["tried"]]
     lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in _visible_lines("\n".join(found["next"])))]
     return "\n".join(lines)
+
+
+def harmless(text: str) -> str:
+    """Return a text of many lines for a terminal: what would move its cursor or hide something is written out, no more."""
+    return "".join(char if char in "\n\t\\" else visible(char) for char in text)
 
 
 def _visible_lines(text: str) -> list[str]:

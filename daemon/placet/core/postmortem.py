@@ -202,7 +202,7 @@ def tried(rows: Rows) -> tuple[str, ...]:
 
 
 def _call(row: CommittedRow) -> str:
-    return f"{row.details['tool']} {_value(row.details['target'])}".strip()
+    return f"{_value(row.details['tool'])} {_value(row.details['target'])}".strip()
 
 
 def _came_to(row: CommittedRow) -> str:

@@ -123,6 +123,7 @@ def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> 
     ("## Scope", "## Skope", "scope"),
     ("### 1. Write it", "Write it", "step"),
     ("`write_file`", "`rm_rf`", "rm_rf"),
+    ("complexity: standard", "complexity: huge", "huge"),
 ])
 def test_a_plan_that_cannot_be_carried_out_is_not_approved(vault: TestVault, old: str, new: str, told: str) -> None:
     vault.drop("Say hello.\n")

@@ -43,7 +43,7 @@ from placet.core.decide import adopt_outcome, adopt_plan, decide, open_case, set
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
-from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
+from placet.core.names import QUEUES, Folder, conflict_of, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import parse_plan
@@ -403,11 +403,12 @@ class Loop:
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.cases:
                 continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
-            if named and named not in taken:
+            if is_request_id(named) and named not in taken:
                 taken.add(named)
                 self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
             else:
-                problems[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
+                problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
+                                       "not one that placet would give.")
         return problems
 
     def reconcile(self, outcomes: Iterable[Outcome], problems: Sequence[str]) -> None:

@@ -39,8 +39,9 @@ from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting", "git.ran")
-"""Rows that a restart or an error adds; all others must be there exactly as often as without one."""
+APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting", "model.failed", "git.ran")
+"""Rows that a restart or an error adds (a call of the model that was cut off is one that failed); all others must be there
+exactly as often as without one."""
 
 SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
 STEPS = [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from looping import Fake, Time, bare_vault, greeter, looping
+from placet.core.names import QUEUES
+from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -123,6 +126,7 @@ def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> 
     ("## Scope", "## Skope", "scope"),
     ("### 1. Write it", "Write it", "step"),
     ("`write_file`", "`rm_rf`", "rm_rf"),
+    ("complexity: standard", "complexity: huge", "huge"),
 ])
 def test_a_plan_that_cannot_be_carried_out_is_not_approved(vault: TestVault, old: str, new: str, told: str) -> None:
     vault.drop("Say hello.\n")
@@ -160,6 +164,33 @@ def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) ->
             until(lambda: vault.plan().exists(), "the plan")
     finally:
         plans.chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path: Path) -> None:
+    """Its notes are as they were afterwards, and a plan that was moved into it meanwhile was not taken away."""
+    vault, time = bare_vault(tmp_path), Time()
+    active, aside = vault.root / "System/Active", vault.root / "aside"
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        for folder in (vault.plan().parent, active):
+            folder.rename(aside)
+            folder.write_text("in the way")
+            if folder == active:
+                vault.plan().rename(aside / "say-hello.md")
+            for _ in range(4):
+                running.loop.tick(frozenset(), Mode.POLLING)
+                time.pass_time(1)
+            folder.unlink()
+            aside.rename(folder)
+            running.settle()
+            there = [path for name in QUEUES for path in (vault.root / name).glob("*.md")]
+            assert sorted(running.loop.notes) == sorted(str(path.relative_to(vault.root)) for path in there)
+        assert [said for said in running.said if "cannot be listed" in said] == [
+            f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken away."
+            for place in ("Inbox/Plans", "System/Active")]
+        assert "plan.approved" in vault.actions()
+        assert "plan.withdrawn" not in vault.actions()
 
 
 @pytest.mark.parametrize(("text", "told"), [

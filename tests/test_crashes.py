@@ -32,7 +32,7 @@ def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dic
         assert process.returncode == 0, err
         for key, value in json.loads(out).items():
             total[key] += value
-    print(kind, *rest, {**total, "bad": len(total["bad"])})
+    print(kind, *rest, {**total, "bad": len(total["bad"])}, *(str(bad)[:200] for bad in total["bad"]), sep="\n")
     return total
 
 

@@ -104,13 +104,13 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
                                 ("complete_step", {"step": 1, "summary": "Begin the notes"}), ("finish", {"summary": "Done."})]}]))
     (vault.root / "Knowledge" / "Old.md").write_text("a person's note\n")
     vault.drop("Begin some notes.\n")
-    vault.once()
+    vault.once(apart=True)
     assert not (vault.root / ".git" / "index.lock").exists()
     tracked = git(vault.root, "ls-files").split()
     assert "Knowledge/Old.md" in tracked
     assert not [p for p in tracked if p.startswith(("Inbox/", "System/"))]
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:Knowledge/Notes.md") == "# Notes\n\nMore."
     assert not (vault.root / "Knowledge" / "Notes.md").exists()  # the person's checkout is theirs
@@ -123,10 +123,10 @@ def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     plan = vault.plan()
     plan.write_text(plan.read_text().replace("status: review", "status: approved"))  # a word is no move
-    vault.once()
+    vault.once(apart=True)
     assert "execution.started" not in vault.actions()
     assert "plan.approved" not in vault.actions()
 
@@ -141,9 +141,9 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
         ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
                      {"calls": [("give_up", {"reason": "There is nobody to greet."})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["reason"] == "gave_up"
     assert failed["iterations"] == 2
@@ -158,7 +158,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert not git(repo, "branch", "--list", "feat/*")
     assert fingerprint(repo) == before
-    vault.once()
+    vault.once(apart=True)
     assert vault.actions().count("execution.started") == 1  # inert until a person sets it to pending
 
 
@@ -166,9 +166,9 @@ def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("finish", {"summary": "All done!"})]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "nothing_changed"
 
 
@@ -178,9 +178,9 @@ def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
         {"calls": [("write_file", {"path": "hello.txt", "content": "x"}), ("write_file", {"path": "other.txt", "content": "x"})]},
         {"calls": [("finish", {"summary": "All done!"})]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "unresolved_error"
     assert "Execution failed during tool operation: write_file" in vault.reports()[0].read_text()
 
@@ -191,9 +191,9 @@ def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     vault.script(("plan", [{"calls": [("submit_plan", ask)]}]), ("execute", [
         {"calls": [("read_file", {"path": "Home.md"})]}, {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]}]))
     vault.drop("What is the answer?\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     assert vault.rows("execution.completed")[0]["metadata"]["files_changed"] == []
     report = vault.reports()[0].read_text()
     assert "Forty-two." in report
@@ -206,9 +206,9 @@ def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
         {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}]}
     vault.script(("plan", [{"calls": [("submit_plan", literal)]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
-    vault.once()
+    vault.once(apart=True)
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "hello"
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
@@ -219,12 +219,12 @@ def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> Non
     bad = {**PLAN, "scope": {"write": ["../out"]}}
     vault.script(("plan", [{"calls": [("submit_plan", bad)]}] * 3))
     request = vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     assert "status: error" in request.read_text()
     assert vault.notes("Inbox/Plans") == []
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "InvalidPlan"
     assert "not valid" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
-    vault.once()
+    vault.once(apart=True)
     assert len(vault.rows("model.called")) == 3  # it does not go on asking
 
 
@@ -232,7 +232,7 @@ def test_a_turn_without_a_plan_is_nudged_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"text": "Here is my plan: …"}, {"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     assert vault.plan().exists()
 
 
@@ -245,14 +245,14 @@ def test_work_goes_on_after_kill(tmp_path: Path) -> None:
                                                 ("complete_step", {"step": 1, "summary": "Hello"})]},
                      {"calls": [("finish", {"summary": "Done."})]}]))
     vault.drop("Say hello.\n")
-    vault.once()
+    vault.once(apart=True)
     vault.approve()
     with running(vault) as process:
         vault.await_action("tool.called")
         process.kill()
         process.wait()
     assert vault.rows("execution.completed") == []
-    vault.once()
+    vault.once(apart=True)
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "two"
     executed = [row for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"]
@@ -266,9 +266,9 @@ def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
     vault.drop("Say goodbye.\n", "Say goodbye.md")
-    vault.once()
+    vault.once(apart=True)
     vault.cli("reject", "say-goodbye", "--reason", "not now")
-    vault.once()
+    vault.once(apart=True)
     trace = vault.rows("plan.rejected")[0]["trace_id"]
     asked = vault.cli("journal", "--json", "--sql", "SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity "
                       f"WHERE trace_id = '{trace}' AND actor = 'human' ORDER BY timestamp").stdout

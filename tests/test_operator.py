@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,12 @@ def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None
     back = vault.plan().read_text()
     assert "which is weaker" in back
     assert "status: review" in back
+
+
+def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
+                               stderr=subprocess.DEVNULL)
+    until(lambda: list(vault.state.glob("*/lock")), "the lock: the box is attacked after that")
+    process.terminate()
+    assert process.wait(30) == 0
+    assert vault.actions() == ["daemon.started", "daemon.stopped"]

@@ -60,6 +60,23 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     assert len(vault.rows("journal.reconciled")) == 1, "once is enough"
 
 
+def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    (report,) = vault.reports()
+    text = report.read_text()
+    forged = text.replace("request_id: say-hello", "request_id: ../../x")
+    (trace,) = {row["trace_id"] for row in vault.rows("execution.completed")}
+    report.with_name("folder.md").mkdir()
+    report.with_name("forged.md").write_text(forged.replace(trace[:8], "f" * 8))
+    report.with_name("traceless.md").write_text(text.replace(f"trace_id: {trace}", "trace_id: ../x"))
+    lose(vault)
+    assert "folder.md is no ordinary file" in vault.once()
+    assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
+
+
 def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
     vault.drop("Say hello.\n")
     vault.once()

@@ -151,6 +151,15 @@ def test_two_plans_of_one_unknown_case_are_explained(calm: Play) -> None:
     assert b"There are 2 plans" in (calm.root / "Inbox/Plans/one.placet.md").read_bytes()
 
 
+@pytest.mark.parametrize("named", ["../../../one", "one/two", "One two", "x" * 49])
+def test_an_unknown_plan_whose_request_id_is_none_is_explained(calm: Play, named: str) -> None:
+    """It would become part of the paths of notes, worktrees and branches."""
+    calm.write("Inbox/Requests/p.md", plan_text("99999999-2222-3333-4444-555555555555", named, 1, "words"))
+    calm.settle()
+    assert rows(calm, "plan.adopted") == 0
+    assert b"not one that placet would give" in (calm.root / "Inbox/Requests/p.placet.md").read_bytes()
+
+
 def test_an_adopted_plan_can_be_revised(calm: Play) -> None:
     calm.write("Inbox/Plans/one.md", plan_text("99999999-2222-3333-4444-555555555555", "one", 1, "words"))
     calm.settle()

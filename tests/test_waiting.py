@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +19,6 @@ from placet.core.waiting import Hold, Why
 from placet.daybook import day_of
 from placet.models.anthropic import AnthropicModel
 from placet.show import status_text
-from placet.vault import VaultTrouble
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault
 
@@ -168,6 +166,33 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(t
         assert len(line.model.asks) == 3
 
 
+def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=line.opened) as running:
+        running.settle()
+        vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
+        time.pass_time(601)
+        assert running.loop.tick(frozenset(), Mode.POLLING).again_in_s >= 1
+
+
+def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        plans = vault.root / "Inbox/Plans"
+        plans.rmdir()
+        plans.write_text("in the way")
+        vault.drop("Say hello.\n")
+        rest = running.settle()
+        assert len(running.loop.commands) == 2
+        assert rest.again_in_s >= 1
+        plans.unlink()
+        time.pass_time(60)
+        running.settle()
+        assert vault.plan().exists()
+
+
 def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 57000\n"), Time()
     model = Fake(lambda ask: dataclasses.replace(greeter(ask), usage=Usage(input_tokens=8_000, output_tokens=500)))
@@ -250,28 +275,6 @@ def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None
         assert len(vault.rows("execution.completed")) == 1
         assert len(line.model.asks) == asked
         assert running.loop.hold is not None
-
-
-def test_waiting_work_and_a_file_that_cannot_be_written_keep_no_processor_busy(tmp_path: Path) -> None:
-    vault, time, line = bare_vault(tmp_path), Time(), Line()
-    line.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
-    with looping(vault, time=time, model=line.opened, retry=RetryPolicy(first_wait_s=20)) as running:
-        vault.drop("Say hello.\n")
-        running.settle()
-        time.pass_time(60)
-        vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
-        for _ in range(5):
-            tick = running.loop.tick(frozenset(), Mode.POLLING)
-        assert tick.again_in_s > 0, "it is due, and paused"
-        line.error = None
-        vault.configure((vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false"))
-        with patch("placet.loop.perform", side_effect=VaultTrouble("Inbox", OSError(errno.EROFS, "read-only"))):
-            for _ in range(20):
-                tick = running.loop.tick(frozenset(), Mode.POLLING)
-                for job in list(running.loop.jobs.values()):
-                    job.thread.join(30)
-            assert len(running.loop.commands) > 1
-            assert tick.again_in_s > 0, "the others of a case wait for its first"
 
 
 def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +23,7 @@ from click.testing import CliRunner
 
 from gitkit import fingerprint
 from placet.app import daemon
+from placet.sandbox import probe
 from placet.setup import init
 
 PATIENCE_S = 40.0
@@ -93,6 +95,9 @@ def hands_off(root: Path, *, files: bool = True) -> Iterator[None]:
             assert not changed, f"the person's repository {place} was touched: {changed}"
 
 
+_probed = cache(probe)
+
+
 @dataclass
 class TestVault:
     """A vault with its own state home."""
@@ -127,9 +132,17 @@ class TestVault:
             assert done.exit_code == 0, f"{args}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
         return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
 
-    def once(self, *, code: int = 0) -> str:
+    def once(self, *, code: int = 0, apart: bool = False) -> str:
+        """Let a daemon work until nothing is left to do, in this process or `apart` in one of its own; return what it said.
+
+        In this process the box is attacked once for all, and notes settle soon: nobody writes meanwhile.
+        """
         with hands_off(self.root):
-            done = self.cli("run", "--once", check=False)
+            if apart:
+                done = self.cli("run", "--once", check=False)
+            else:
+                with patch("placet.core.settle.SETTLE_S", STEP_S), patch("placet.app.probe", _probed):
+                    done = self.click("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
 

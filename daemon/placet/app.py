@@ -76,16 +76,9 @@ class Daemon:
     loop: Loop
     say: Callable[[str], None]
 
-    def run(self) -> None:
-        """Work until SIGTERM or SIGINT."""
-        stop = threading.Event()
-
-        def on_signal(_number: int, _frame: object) -> None:
-            stop.set()
-            self.bell.ring()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, on_signal)
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set, as SIGTERM and SIGINT do from now on at once (`heed_signals`)."""
+        heed_signals(stop, self.bell.ring)
         notify = _systemd_notifier(os.environ)
         notify("READY=1")
         hinted: frozenset[str] = frozenset()
@@ -115,6 +108,16 @@ class Daemon:
             return tick.waiting[0].splitlines()[0][:200]
         running = len(self.loop.jobs)
         return f"{running} at work" if running else "waiting for requests and decisions"
+
+
+def heed_signals(stop: threading.Event, ring: Callable[[], None] = lambda: None) -> None:
+    """Let SIGTERM and SIGINT set `stop`. Called before a daemon starts up too: one that is told to end meanwhile ends well."""
+    def on_signal(_number: int, _frame: object) -> None:
+        stop.set()
+        ring()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
 
 
 MAX_WAIT_S = 10.0

@@ -94,12 +94,17 @@ def init(folder: str) -> None:
 @_boundary
 def run(vault: str | None, once: bool, take_over: bool) -> None:
     """Run the daemon in the foreground."""
-    from placet.app import daemon
+    from threading import Event
 
+    from placet.app import daemon, heed_signals
+
+    stop = Event()
+    if not once:
+        heed_signals(stop)
     with daemon(_vault(vault), os.environ, _say, take_over=take_over) as running:
         if not once:
             _say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C")
-            running.run()
+            running.run(stop)
             return
         tick = running.run_once()
     if tick.waiting:

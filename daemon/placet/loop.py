@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -43,7 +43,7 @@ from placet.core.decide import adopt_outcome, adopt_plan, decide, open_case, set
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
-from placet.core.names import QUEUES, Folder, conflict_of, is_utf8, request_id, show, trace_id
+from placet.core.names import QUEUES, Folder, conflict_of, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import parse_plan
@@ -82,7 +82,7 @@ from placet.planner import Assignment
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
 from placet.tools import PLANNABLE
-from placet.vault import AlreadyThere, Found, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
+from placet.vault import AlreadyThere, Found, Gone, NotAFile, NotSettled, Problem, Stale, TooLarge, Vault, VaultTrouble
 from placet.vault import Kind as FileKind
 from placet.watch import Mode
 from placet.workshop import Ports, facts_of
@@ -177,6 +177,7 @@ class Loop:
     hold: Hold | None = None
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     gone: frozenset[str] = frozenset()
+    unseen: set[Problem] = field(default_factory=set)
     to_read: set[str] = field(default_factory=set)
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
@@ -227,22 +228,28 @@ class Loop:
         verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
                        expected=expected, unlisted=[p.path for p in scan.problems])
         self.looks = verdict.looks
-        self._read(scan.found, verdict.fresh, verdict.settled)
-        for path in (self.notes.keys() | self.odd.keys()) - scan.found.keys():
+        unlisted = verdict.looks.seen.keys() - scan.found.keys()
+        self._read(scan.found, verdict.fresh, verdict.settled, unlisted)
+        for path in (self.notes.keys() | self.odd.keys()) - verdict.looks.seen.keys():
             if path in verdict.gone or path not in verdict.looks.missing:
                 self.notes.pop(path, None)
                 self.odd.pop(path, None)
                 self.dirty = True
-        # A file whose present text was not read yet may be the very note that is missing elsewhere.
+        # A file whose present text was not read yet may be the very note that is missing elsewhere, and so may one in a folder
+        # that cannot be listed.
         unread = scan.found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
-        gone = verdict.gone if not unread else frozenset()
+        unseen = {p for p in scan.problems if p.path in QUEUES}
+        for problem in unseen - self.unseen:
+            self.say(f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as taken away.")
+        self.unseen = unseen
+        gone = verdict.gone if not unread and not unseen else frozenset()
         if gone - self.gone:
             self.dirty = True
         self.gone = gone
         if self.dirty:
             self.dirty = False
-            # What is known of a file that is missing, or has changed and not settled yet, may be out of date.
-            unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (scan.found.keys() - verdict.settled)
+            # What is known of a file that is missing or not listed, or has changed and not settled yet, may be out of date.
+            unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (scan.found.keys() - verdict.settled) | unlisted
             self._decide(unsure, scan.side_notes, frozenset(unread))
             self._perform()
         self._heartbeat()
@@ -251,7 +258,7 @@ class Loop:
         self._archive()
         if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
-        return self._next(verdict.again_in_s, mode)
+        return self._next(verdict.again_in_s, mode, began)
 
     def stop(self, grace_s: float) -> None:
         """End cleanly: let the rounds in flight end for `grace_s` seconds, then leave what is left of them to be resumed."""
@@ -272,14 +279,14 @@ class Loop:
 
     # --- gathering ------------------------------------------------------------------------------------------
 
-    def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str]) -> None:
+    def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str], unlisted: Set[str]) -> None:
         """Read the notes that are new or changed, people's decisions before requests, for as long as a slice of the tick."""
         for path in fresh:
             self.notes.pop(path, None)
             self.odd.pop(path, None)
-        self.to_read = (self.to_read | fresh) & settled
+        self.to_read = (self.to_read | fresh) & (settled | unlisted)
         until = self.ports.clock.monotonic() + SLICE_S
-        for path in sorted(self.to_read, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)):
+        for path in sorted(self.to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)):
             self.dirty = True
             self.to_read.discard(path)
             self._read_one(path, found[path])
@@ -411,11 +418,12 @@ class Loop:
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.cases:
                 continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
-            if named and named not in taken:
+            if is_request_id(named) and named not in taken:
                 taken.add(named)
                 self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
             else:
-                problems[note.path] = "The journal does not know this plan, and its request_id is taken by another or missing."
+                problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
+                                       "not one that placet would give.")
         return problems
 
     def reconcile(self, outcomes: Iterable[Outcome], problems: Sequence[str]) -> None:
@@ -947,15 +955,16 @@ class Loop:
 
     # --- what comes next ------------------------------------------------------------------------------------
 
-    def _next(self, settle_in_s: float | None, mode: Mode) -> Tick:
+    def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
         now = self.ports.clock.monotonic()
         interval_s = self.ports.config.daemon.scan_interval_s
         waits = [max(interval_s, self.scan_cost_s * SCAN_SHARE) if mode is Mode.EVENTS else interval_s]
         if settle_in_s is not None:
             waits.append(settle_in_s)
-        first = {c.trace_id: c.id for c in reversed(self.commands)}  # the others of a case wait for it
-        waits += [self.retry_at.get(number, now) - now for number in first.values()]
-        waits += [until - now for until, _ in self.not_before.values() if until > now]  # else it is at work, or kept by another
+        firsts = {c.trace_id: c.id for c in reversed(self.commands)}  # the others of a case wait for its first
+        waits += [self.retry_at.get(first, now) - now for first in firsts.values()]
+        # What was due when the tick began and did not start waits for something else than the time.
+        waits += [until - now for until, _ in self.not_before.values() if until > began_s]
         held = self.hold is not None and self.hold.probe is None and now < self.hold.until_s
         if self.hold is not None and held:
             waits.append(self.hold.until_s - now)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from uuid import UUID
 
 from placet.clock import rfc3339
 from placet.core.errors import UserError
 from placet.core.mission import Outcome
-from placet.core.names import Folder, show
+from placet.core.names import Folder, is_request_id, show
 from placet.core.note import read_note
 from placet.repo import GitError, is_repository, open_repo, traced_work
-from placet.vault import Stale, TooLarge, Vault, VaultTrouble
+from placet.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
 
 def look_back(vault: Vault, repositories: Mapping[str, Path]) -> tuple[list[Outcome], list[str]]:
@@ -26,7 +27,7 @@ def look_back(vault: Vault, repositories: Mapping[str, Path]) -> tuple[list[Outc
     for path in sorted(vault.scan([Folder.REPORTS]).found):
         try:
             outcome = _reported(path, vault.read(path)[0])
-        except (Stale, TooLarge, VaultTrouble) as error:
+        except (Stale, NotAFile, TooLarge, VaultTrouble) as error:
             problems.append(f"{show(path)}: {error}")
             continue
         if outcome is not None and (outcome.trace_id not in found or found[outcome.trace_id].ended_at < outcome.ended_at):
@@ -50,8 +51,12 @@ def _reported(path: str, raw: bytes) -> Outcome | None:
     meta = read_note(raw).meta
     completed = meta.get("status") == "completed"
     ended = meta.get("completed_at" if completed else "failed_at")
-    trace, request = str(meta.get("trace_id") or ""), str(meta.get("request_id") or "")
-    if not trace or not request or not isinstance(ended, datetime | str):
+    request = str(meta.get("request_id") or "")
+    try:
+        trace = str(UUID(str(meta.get("trace_id"))))
+    except ValueError:
+        return None
+    if not is_request_id(request) or not isinstance(ended, datetime | str):
         return None
     moment = rfc3339(ended if ended.tzinfo else ended.replace(tzinfo=UTC)) if isinstance(ended, datetime) else ended
     return Outcome(trace, request, path, moment, completed, str(meta.get("agent") or ""), str(meta.get("branch") or ""), "", "",

@@ -96,6 +96,11 @@ def request_id(file_name: str, taken: Collection[str]) -> str:
     return unique
 
 
+def is_request_id(text: str) -> bool:
+    """Whether a text from a note could be a `request_id`: it becomes part of paths, so anything else must not pass for one."""
+    return request_id(text, ()) == text
+
+
 def trace_id(name: str, content_digest: str, ordinal: int) -> str:
     """The trace id of a request: a UUID made of its name, its content's digest and which one in a row it is.
 

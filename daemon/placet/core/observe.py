@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
-from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Gesture, Kind, NoteSeen, State
+from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Complexity, Gesture, Kind, NoteSeen, State
 from placet.core.drift import KEY, IfChanged
 from placet.core.names import QUEUES, Folder, is_utf8, show
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
@@ -225,6 +225,9 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     said = plan.meta.get(KEY, IfChanged.ASK)
     if said not in list(IfChanged):
         return f"It says `{KEY}: {said}`, which is neither `{IfChanged.ASK}` nor `{IfChanged.PROCEED}`."
+    size = str(plan.meta.get("complexity") or Complexity.STANDARD)
+    if size not in list(Complexity):
+        return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
     return "\n".join(plan_problems(plan, tools))
 
 

@@ -64,6 +64,7 @@ from placet.journal import (
     DropSeen,
     Enqueue,
     Guard,
+    LeaseHeld,
     LeaseLost,
     MarkDone,
     MarkFailed,
@@ -694,13 +695,18 @@ class Loop:
         if case.state is State.APPROVED and plan.scope.run and int(self.ports.sandbox) < case.approved_level:
             self._ask_again(case)
             return
-        if case.state is State.APPROVED:
-            committed = self._apply(case, Started(case.generation, facts), acquire)
-            assert committed is not None, "an approved case can always be started"
-        else:
-            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
-            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
-            committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+        try:
+            if case.state is State.APPROVED:
+                committed = self._apply(case, Started(case.generation, facts), acquire)
+                assert committed is not None, "an approved case can always be started"
+            else:
+                record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
+                rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
+                committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+        except LeaseHeld as held:
+            # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
+            self._wait(case, Postponed(str(held), HEARTBEAT_S, Why.MACHINE))
+            return
         case = self.cases[case.trace_id]
         token = committed.token
         self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])

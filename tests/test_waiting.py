@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet import desk
-from placet.app import _teller
+from placet.app import _teller, daemon
 from placet.config import load
 from placet.core.lease import Owner
 from placet.core.retry import RetryPolicy
@@ -269,3 +270,40 @@ def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
         line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", retry_after_s=600)
         running.settle()
     assert "0 iterations, $0.0000 of $0.50" in shown(vault)
+
+
+def literal(ask: Ask) -> Reply:
+    actions = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
+    return says(("submit_plan", {**PLAN, "steps": [{"title": "Say hello", "actions": actions}]}))
+
+
+def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    line.model.answer = lambda ask: literal(ask) if line.error is None else line.answer(ask)
+    with looping(vault, time=time, model=line.opened) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        line.error = ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
+        vault.drop("Say more.\n", "More.md")
+        running.settle()
+        asked = len(line.model.asks)
+        vault.approve()
+        running.settle()
+        assert len(vault.rows("execution.completed")) == 1
+        assert len(line.model.asks) == asked
+        assert running.loop.hold is not None
+
+
+def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:
+    vault, line = bare_vault(tmp_path, '[daemon]\nwatch = "polling"\n'), Line()
+    vault.drop("Say hello.\n")
+
+    def answer(_ask: Ask) -> Reply:
+        vault.drop("Say more.\n", "More.md")
+        raise ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
+
+    line.model.answer = answer
+    with patch("placet.app._model_opener", return_value=line.opened), daemon(vault.root, vault.env, lambda _: None) as running:
+        tick = running.run_once()
+    assert "no credit" in tick.waiting[0]
+    assert len(vault.rows("request.detected")) == 2

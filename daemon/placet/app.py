@@ -99,7 +99,7 @@ class Daemon:
             tick = self.loop.tick(hinted, self.bell.mode)
             if tick.idle:
                 return tick
-            if tick.waiting and not self.loop.jobs and not self.loop.dirty:
+            if tick.waiting and not (self.loop.jobs or self.loop.dirty or tick.settling):
                 return tick
             hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
 

@@ -72,6 +72,9 @@ BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
 
 
+_REPLY = "reply:"
+"""Keys of the record for what the model answered."""
+
 _ATTEMPT = "attempt:"
 """Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
 
@@ -304,6 +307,20 @@ def _earlier_attempts(ask: Ask, key: str, record: Record, spent: Spent) -> tuple
     return attempts, failed
 
 
+def spent_in(record: Record) -> Spent:
+    """Return what a conversation has used, as its record knows it."""
+    spent = Spent()
+    for key, body in record.outcomes.items():
+        if key.startswith(_REPLY):
+            reply, cost = decode_reply(body)
+            spent.add(reply.usage, cost, _took_s(body))
+    for mark, begun in record.intents.items():
+        answered = mark[len(_ATTEMPT):].rpartition(":")[0] in record.outcomes
+        if mark.startswith(_ATTEMPT) and (mark in record.outcomes or not answered):
+            spent.lose(_decode_amount(record.outcomes.get(mark, begun))[0])
+    return spent
+
+
 def _failed_row(record: Record, ask: Ask, attempt: int, error: ModelError, lost: Amount) -> Activity:
     return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=ask.purpose.value, attempt=attempt, kind=error.kind.value,
                       status=error.status, reason=str(error), tokens=lost.tokens,
@@ -526,8 +543,8 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
         outcome = replace(outcome, took_s=took_ms / 1000)
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
-        if outcome.error_type in MACHINE_FAULTS:
-            raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
+    if outcome.error_type in MACHINE_FAULTS:
+        raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
     about = target(use, place.secrets)
     if outcome.refused:
         row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,

@@ -26,7 +26,7 @@ from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, passing
 from placet.core.failures import detected
 from placet.core.guards import PlanFacts, iteration_cap
-from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, Spent, StepDone
+from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.secrets import redact
@@ -43,6 +43,7 @@ from placet.dialogue import (
     converse,
     decode_reply,
     may_be_half_done,
+    spent_in,
     target,
 )
 from placet.repo import (
@@ -128,10 +129,8 @@ class _Work:
     # --- limits ---------------------------------------------------------------------------------------------
 
     def before(self, iteration: int) -> Sequence[str]:
-        if why := self.stop():
-            raise Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
-        if self.ports.leaving.is_set():
-            raise Interrupted("the daemon stops: the round in flight was the last")
+        if self.record.outcome(f"reply:{iteration}") is None:
+            self._leave_if_told()
         remarks = self.restraint.before(iteration)
         if (pattern := detected(self.restraint.history.steps, self.restraint.guards.basic.max_iterations)) is not None:
             remarks.append(pattern.note())
@@ -141,6 +140,13 @@ class _Work:
                     Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern.kind.value, description=pattern.description,
                     suggested_action=pattern.action, affected_tool=pattern.tool, iteration=iteration))
         return remarks
+
+    def _leave_if_told(self) -> None:
+        """Raise Stop where a person stopped the mission, Interrupted where the daemon stops."""
+        if why := self.stop():
+            raise _stopped(why)
+        if self.ports.leaving.is_set():
+            raise Interrupted("the daemon stops: the round in flight was the last")
 
     def room(self, ask: Ask) -> AbstractContextManager[Room]:
         return self.restraint.room(ask)
@@ -292,6 +298,7 @@ class _Work:
             if known is not None:
                 outcome = Outcome(**json.loads(known))
             else:
+                self._leave_if_told()
                 if may_be_half_done(action.tool):
                     self.keep(_CHECKPOINT + key)
                 outcome = call_on_record(key, use, tools, self.place, self.record, again=partial(self._put_back, key))
@@ -449,9 +456,11 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         if record.begin_life() >= MAX_CRASHES:
             record.halt = Stop(End.CRASH_LOOP, f"the daemon crashed {MAX_CRASHES} times in a row at the same place",
                                error_type="CrashLoop")
+        elif why := stop():  # what was done before is told from the record, and nothing more is done
+            record.halt = _stopped(why)
         base, branch = _place(ports, mission, repo, record)
         if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:
-            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT), error_type="ChangedUnderPlan",
+            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT, record), error_type="ChangedUnderPlan",
                             base=base, drift=drift)
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
@@ -482,12 +491,12 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
-        if why := passing(error):
+        if cause := passing(error):
             record.leave_life()
-            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+            raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
-        return _unable(ports, mission, error, began, End.REPOSITORY)
+        return _unable(ports, mission, error, began, End.REPOSITORY, record)
     else:
         return ended
     finally:
@@ -536,8 +545,12 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
         return stop, ""
     except Interrupted:
         if why := work.stop():
-            return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped"), ""
+            return _stopped(why), ""
         raise
+
+
+def _stopped(why: str) -> Stop:
+    return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
 
 
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
@@ -717,11 +730,15 @@ def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
 
 def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
     """Return how a mission ended that placet itself made a mistake in. Its branch and worktree stay as they are."""
-    return _unable(ports, mission, UserError(f"placet made a mistake: {error!r}"), ports.clock.monotonic(), End.INTERNAL_ERROR)
+    record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
+    return _unable(ports, mission, UserError(f"placet made a mistake: {error!r}"), ports.clock.monotonic(), End.INTERNAL_ERROR,
+                   record)
 
 
-def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, end: End) -> Ended:
+def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, end: End, record: Record) -> Ended:
+    spent = spent_in(record)
     return Ended(
         ok=False, end=end, detail=str(error), error_type=type(error).__name__, error=None, summary="", branch="",
         base="", commit="", kept="", steps=(), files=(), left_out=(), commands=(), calls={}, failed_tool="", last_success="",
-        iterations=0, spent=Spent(), duration_s=ports.clock.monotonic() - began, repository=mission.case.portal)
+        iterations=spent.replies, spent=spent, duration_s=ports.clock.monotonic() - began, repository=mission.case.portal,
+        left_at=str(path) if (path := _path(ports, mission.case)).exists() else "")

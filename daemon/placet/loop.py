@@ -90,6 +90,8 @@ from placet.workshop import Ports, facts_of
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
 HEARTBEAT_S = 5.0
+LEASE_RETRY_S = 10.0
+"""How often a mission whose lease another holds is tried: one who stopped renewing it is seen to have within two leases."""
 BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 ARCHIVE_EVERY_S = 86_400.0
@@ -132,11 +134,15 @@ class _Back:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a tick says about the next: at most so many seconds away, and whether anything is left to do at all."""
+    """What a tick says about the next: at most so many seconds away, and whether anything is left to do at all.
+
+    `waiting` says what waits and for what; `settling` that a note is there, or gone, of which it is not certain yet.
+    """
 
     again_in_s: float
     idle: bool
     waiting: tuple[str, ...] = ()
+    settling: bool = False
 
 
 @dataclass(slots=True)
@@ -169,6 +175,7 @@ class Loop:
     back: queue.SimpleQueue[_Back] = field(default_factory=queue.SimpleQueue)
     not_before: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
+    literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     gone: frozenset[str] = frozenset()
     unseen: set[Problem] = field(default_factory=set)
     to_read: set[str] = field(default_factory=set)
@@ -653,17 +660,32 @@ class Loop:
                if c.state in WORKING and c.trace_id not in self.jobs and c.trace_id not in busy
                and self.not_before.get(c.trace_id, (now, None))[0] <= now]
         if self.hold is not None:
-            if not due or self.hold.probe is not None or now < self.hold.until_s:
-                return
-            due = [min(due, key=_before_others)]
-            with self.ports.journal.read() as reader:
-                self.hold = replace(self.hold, probe=(due[0].trace_id, reader.last_id()))
+            due = self._not_held(due, now)
         for case in sorted(due, key=_before_others):
-            planning = case.state in (State.PLANNING, State.REVISING)
+            planning = case.state in _DRAFTING
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
-            self._start_planning(case) if planning else self._start_mission(case)
+            try:
+                self._start_planning(case) if planning else self._start_mission(case)
+            except LeaseHeld as held:
+                self._wait(case, Postponed(str(held), LEASE_RETRY_S, Why.LEASE))
+
+    def _not_held(self, due: Sequence[Case], now: float) -> list[Case]:
+        """Return what of `due` a hold does not keep: plans that no model carries out, and the piece that tries for all."""
+        assert self.hold is not None
+        for case in due:
+            if case.state not in _DRAFTING and case.approved_digest not in self.literal:
+                plan = parse_plan(read_note(self._text(case.approved_digest)).body, PLANNABLE)
+                self.literal[case.approved_digest] = all(step.actions for step in plan.steps)
+        free = [case for case in due if case.state not in _DRAFTING and self.literal[case.approved_digest]]
+        asking = [case for case in due if case not in free]
+        if not asking or self.hold.probe is not None or now < self.hold.until_s:
+            return free
+        probe = min(asking, key=_before_others)
+        with self.ports.journal.read() as reader:
+            self.hold = replace(self.hold, probe=(probe.trace_id, reader.last_id()))
+        return [*free, probe]
 
     def _start_planning(self, case: Case) -> None:
         request = read_note(self._text(case.request_digest)).body
@@ -978,12 +1000,13 @@ class Loop:
         waiting = [f"all work waits for the model: {self.hold.notice}"] if self.hold is not None and held else []
         waiting += [f"{self.cases[t].request_id}: {told(p.why, p.reason, p.after_s)}" for t, (_, p) in self.not_before.items()]
         waiting += [c.error for c in self.commands if c.error]
-        return Tick(max(0.0, min(waits)), idle, tuple(waiting))
+        return Tick(max(0.0, min(waits)), idle, tuple(waiting), settling=settle_in_s is not None)
 
 
 SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
+_DRAFTING = frozenset({State.PLANNING, State.REVISING})
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")

@@ -229,6 +229,9 @@ def _peculiar(after: After) -> list[str]:
 
 
 def _work(ended: Ended) -> str:
+    if ended.left_at:
+        return (f"What the attempt had done was left where it is, in {_code(ended.left_at)}. With the cause mended and the daemon "
+                "stopped, `placet doctor --fix` keeps it at a ref and takes that folder away.")
     if not ended.kept:
         return "The attempt had changed nothing."
     repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)

@@ -75,11 +75,14 @@ class Restraint:
         return Ledger(self.name, self.limits, used + self.earlier, max(wall_s, 0.0))
 
     def before(self, iteration: int) -> list[str]:
-        """Return what the model is told before its next turn; raise Stop where there is none."""
+        """Return what the model is told before its next turn; raise Stop where there is none.
+
+        A turn that an earlier life took is not judged again: time has passed and settings may have changed since.
+        """
         remarks = []
         ledger = self.ledger()
         match check(self.history, self.guards, self.facts, (ledger,)):
-            case Halt(stop):
+            case Halt(stop) if self.record.outcome(f"reply:{iteration}") is None:
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)

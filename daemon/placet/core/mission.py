@@ -141,6 +141,7 @@ class Ended:
     after: After | None = None  # where there is a branch to look after
     kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan
+    left_at: str = ""  # the worktree, where it could not be tidied away
 
 
 @dataclass(frozen=True, slots=True)

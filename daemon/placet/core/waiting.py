@@ -14,6 +14,7 @@ class Why(StrEnum):
     BLOCKED = "blocked"  # a person has to mend something (a key, credit, a model's name): no work asks the model
     DAY = "day"  # what the vault may use today is used up: no work asks the model
     MACHINE = "machine"  # a full disk or the like, which met this work
+    LEASE = "lease"  # another daemon carries this mission out, or did when it went away
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -45,5 +46,5 @@ class Hold:
 
 def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
-    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine"}.get(why, "the model")
+    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
     return f"waiting for {who}: {reason.rstrip('.')}. It is tried again in {after_s:.0f} s."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.names import QUEUES
+from placet import loop
+from placet.core.names import QUEUES, Folder
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -102,6 +104,46 @@ def test_a_reason_goes_when_its_cause_does(vault: TestVault) -> None:
     vault.once()
     assert not side.exists()
     assert vault.plan("do-it").exists()
+
+
+def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad requests, and a plan that nobody knows, beside more requests than a tick takes up."""
+    vault, time = bare_vault(tmp_path), Time()
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
+        vault.drop("---\npriority: 77\n---\nDo it.\n", "z.md")
+        lost = vault.drop("---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n", "zz.md")
+        running.settle()
+        sides = {path: path.stat() for path in lost.parent.glob("*.placet.md")}
+        explained = len(vault.rows("request.invalid"))
+        assert len(sides) == explained == 2
+        monkeypatch.setattr(loop, "SLICE_S", -1.0)
+        monkeypatch.setattr(loop, "TAKE_UP_AT_ONCE", 1)
+        for name in ("a.md", "b.md", "c.md"):
+            vault.drop("Do it.\n", name)
+        for _ in range(10):
+            running.loop.tick(frozenset(), Mode.POLLING)
+            time.pass_time(0.5)
+        assert len(running.loop.cases) == 3
+        assert {path: path.stat() for path in sides} == sides, "each is the same file"
+        assert len(vault.rows("request.invalid")) == explained
+
+
+def test_explaining_is_cut_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand bad requests must not keep leases and SIGTERM waiting."""
+    monkeypatch.setattr(loop, "SLICE_S", -1.0)
+    vault, time = bare_vault(tmp_path), Time()
+    notices = {f"{Folder.REQUESTS}/{number}.md": "It is empty." for number in range(4)}
+    with looping(vault, time=time) as running:
+        def explained(notices: Mapping[str, str]) -> int:
+            running.loop.dirty = False
+            running.loop._explain(notices, running.loop.vault.scan(QUEUES).side_notes, frozenset())
+            there = vault.notes(Folder.REQUESTS)
+            assert running.loop.dirty is (len(there) > 0 or notices == {}), "the next tick goes on"
+            return len(there)
+
+        assert [explained(notices) for _ in range(4)] == [1, 2, 3, 4]
+        assert [explained({}) for _ in range(4)] == [3, 2, 1, 0]
+        assert len(vault.rows("request.invalid")) == 4
 
 
 def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> None:

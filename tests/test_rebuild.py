@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,6 +110,23 @@ def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
     git(vault.root, "merge", "-q", "--no-edit", row["metadata"]["branch"])
     vault.once()
     assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [git(vault.root, "rev-parse", "HEAD")]
+
+
+@pytest.mark.parametrize("how", ["row", "mark"])
+def test_a_row_or_a_mark_that_is_no_more_stops_no_start(vault: TestVault, how: str) -> None:
+    vault.once()
+    mark = vault.db.with_name("journal.mark")
+    marked = mark.read_text()
+    vault.once()
+    if how == "row":
+        mark.write_text(marked)
+        with closing(sqlite3.connect(vault.db)) as connection, connection:
+            connection.execute("DELETE FROM activity WHERE id = ?", (marked.split()[0],))
+    else:
+        mark.unlink()
+        mark.mkdir()
+    vault.once()
+    assert len(vault.rows("journal.reconciled")) == 1
 
 
 def test_a_plan_whose_journal_is_gone_is_not_written_anew(vault: TestVault) -> None:

@@ -13,10 +13,12 @@ from messages_api import MessagesApi, call, closed_port, reply
 from placet import desk
 from placet.app import _teller, daemon
 from placet.config import load
+from placet.core.lease import Owner
 from placet.core.retry import RetryPolicy
 from placet.core.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
 from placet.core.waiting import Hold, Why
 from placet.daybook import day_of
+from placet.journal import AcquireLease
 from placet.models.anthropic import AnthropicModel
 from placet.show import status_text
 from placet.watch import Mode
@@ -191,6 +193,21 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         time.pass_time(60)
         running.settle()
         assert vault.plan().exists()
+
+
+def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None:
+    """As in a journal that was carried here from a machine where the daemon was killed."""
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        running.loop.ports.journal.commit([AcquireLease(*running.loop.cases, Owner("elsewhere", "its boot", 7, "1"), 30.0)])
+        vault.approve()
+        assert "pid 7 on elsewhere holds the lease" in running.settle().waiting[0]
+        for _ in range(8):
+            time.pass_time(5)
+            running.settle()
+        assert len(vault.rows("execution.completed")) == 1
 
 
 def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(tmp_path: Path) -> None:

@@ -189,12 +189,14 @@ def _knows_its_mark(journal: Journal, mark: Path) -> bool:
         row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
     except FileNotFoundError:
         return True  # the first start
+    except OSError:
+        return False
     with journal.read() as reader:
         return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
 
 
 def _mark(journal: Journal, mark: Path) -> None:
-    """Remember the journal's last event. A mark that is lost or torn only makes the next start look again."""
+    """Remember the journal's last event. A mark that is torn, or of an earlier end, only makes the next start look again."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     with suppress(OSError):

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from placet.core.names import Folder, show, side_note_name
-from placet.vault import AlreadyThere, Vault
+from placet.vault import Gone, Vault
 
 
 def side_of(path: str) -> str:
@@ -28,13 +28,15 @@ def side_note(path: str, why: str) -> bytes:
     return "\n\n".join(part for part in parts if part).encode()
 
 
-def put(vault: Vault, side: str, text: bytes) -> None:
-    """Make the explanation at `side` say `text`. Raises what the vault raises."""
+def put(vault: Vault, side: str, text: bytes) -> bool:
+    """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
     try:
-        vault.publish(side, text)
-    except AlreadyThere:
-        raw, _ = vault.read(side)
+        raw, _ = vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
+    except Gone:
+        return vault.publish(side, text)
+    if raw != text:
         vault.replace(side, sha256(raw).hexdigest(), text)
+    return raw != text
 
 
 def take_away(vault: Vault, side: str) -> None:

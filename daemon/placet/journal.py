@@ -980,8 +980,8 @@ class Reader:
         start_id, start_hash, last_id, last_hash = _ends(self._connection)
         if row_id <= start_id or row_id >= last_id:
             return row_id < start_id or (row_id, row_hash) in ((start_id, start_hash), (last_id, last_hash))
-        (found,) = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
-        return bool(found == row_hash)
+        found = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
+        return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
 
     def cases(self) -> tuple[CaseRow, ...]:
         """All cases, by trace_id."""

@@ -345,13 +345,17 @@ class Loop:
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
         taken = {case.request_id for case in self.cases.values()}
-        if not unread:  # else the request of a plan may be among them
+        unjudged = unread | unsure
+        if unread:  # the request of a plan may be among them
+            unjudged |= {note.path for note in found.orphans}
+        else:
             notices |= self._adopt(found.orphans, taken)
-        notices |= self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
+        problems, later = self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
+        notices |= problems
         for path, why in self.odd.items():
             notices[path] = why + self._difference(path)
         self._add_notices_of_cases(notices)
-        self._explain(notices, side_notes, unread | unsure)
+        self._explain(notices, side_notes, unjudged | later)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add what is to be said beside notes that can be used: a planning that failed, an edit in vain, what work waits for."""
@@ -447,15 +451,17 @@ class Loop:
         for problem in problems:
             self.say(problem)
 
-    def _take_up(self, new: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
-        """Open cases for new requests, as many as a slice of the tick lets; return the problems of those that have some.
+    def _take_up(self, new: Sequence[NoteSeen], taken: set[str]) -> tuple[dict[str, str], frozenset[str]]:
+        """Open cases for new requests, as many as a slice of the tick lets.
 
-        `taken` are the request ids that are in use; the new ones are added.
+        `taken` are the request ids that are in use; the new ones are added. Return the problems of those that have some, and the
+        paths of those that have to wait for the next tick.
         """
         problems: dict[str, str] = {}
         opened: dict[str, Decision] = {}
+        later: frozenset[str] = frozenset()
         until = self.ports.clock.monotonic() + SLICE_S
-        for note in new:
+        for number, note in enumerate(new, 1):
             request = self._request_of(note)
             if isinstance(request, str):
                 problems[note.path] = request
@@ -471,9 +477,10 @@ class Loop:
                 self._record(*opened.values())
                 opened.clear()
                 if self.ports.clock.monotonic() > until:
+                    later = frozenset(note.path for note in new[number:])
                     break  # recording made the loop dirty: the next tick goes on
         self._record(*opened.values())
-        return problems
+        return problems, later
 
     def _request_of(self, note: NoteSeen) -> Request | str:
         """Return the request that a note is, or what is wrong with it."""
@@ -541,8 +548,10 @@ class Loop:
     def _explain(self, notices: Mapping[str, str], side_notes: Mapping[str, Found], unsure: frozenset[str]) -> None:
         """Make the notes beside people's notes say what is to be said now, and take away those that are answered.
 
-        What was said of the notes `unsure`, which cannot be judged yet, stays as it is.
+        What was said of the notes `unsure`, which cannot be judged yet, stays as it is. Changes as many as a slice of the tick
+        lets.
         """
+        until = self.ports.clock.monotonic() + SLICE_S
         wanted = {side_of(path): (path, why) for path, why in notices.items()}
         known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
         for side in sorted(side_notes.keys() - wanted.keys() - {side_of(path) for path in unsure}):
@@ -552,11 +561,14 @@ class Loop:
                 self.dirty = True  # somebody is at it: the next look decides again
             except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot take {side} away: {error}")
+            if self.ports.clock.monotonic() > until:
+                self.dirty = True
+                return
         for side, (path, why) in wanted.items():
             text = side_note(path, why)
             try:
-                put(self.vault, side, text)
-            except Stale:
+                changed = put(self.vault, side, text)
+            except (Stale, AlreadyThere):
                 self.dirty = True  # somebody is at it: the next look decides again
                 continue
             except (NotAFile, TooLarge, VaultTrouble) as error:
@@ -565,9 +577,13 @@ class Loop:
             mark = sha256(text).hexdigest()
             if path != MODEL and self.seen.get(show(path)) != mark:
                 self._journal_notice(path, why, mark, known=path in known)
-        for path in sorted(self.seen.keys() - {show(path) for path in notices.keys() | unsure}):
-            self.ports.journal.commit([DropSeen(path)])
-            del self.seen[path]
+            if changed and self.ports.clock.monotonic() > until:
+                self.dirty = True
+                return
+        answered = self.seen.keys() - {show(path) for path in notices.keys() | unsure}
+        if answered:
+            self.ports.journal.commit([DropSeen(path) for path in sorted(answered)])
+            self.seen = {path: mark for path, mark in self.seen.items() if path not in answered}
 
     def _journal_notice(self, path: str, why: str, mark: str, *, known: bool) -> None:
         action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
@@ -701,13 +717,18 @@ class Loop:
         if case.state is State.APPROVED and plan.scope.run and int(self.ports.sandbox) < case.approved_level:
             self._ask_again(case)
             return
-        if case.state is State.APPROVED:
-            committed = self._apply(case, Started(case.generation, facts), acquire)
-            assert committed is not None, "an approved case can always be started"
-        else:
-            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
-            rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
-            committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+        try:
+            if case.state is State.APPROVED:
+                committed = self._apply(case, Started(case.generation, facts), acquire)
+                assert committed is not None, "an approved case can always be started"
+            else:
+                record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
+                rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
+                committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+        except LeaseHeld as held:
+            # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
+            self._wait(case, Postponed(str(held), HEARTBEAT_S, Why.MACHINE))
+            return
         case = self.cases[case.trace_id]
         token = committed.token
         self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])

@@ -7,10 +7,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from placet.sandbox import Level, probe
+from placet.desk import doctor
+from placet.sandbox import Level, Probe, probe
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -104,6 +106,13 @@ def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> No
     assert done.returncode == 1
     assert "nowhere" in done.stdout
     assert "ANTHROPIC_API_KEY" in done.stdout
+
+
+@pytest.mark.parametrize(("uid", "said"), [(0, ["user"]), (1000, [])])
+def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[str]) -> None:
+    with patch("os.geteuid", return_value=uid), patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+        found = doctor(vault.root, vault.env)
+    assert [line["what"] for line in found if "yourself" in line["helps"]] == said
 
 
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no sandbox")

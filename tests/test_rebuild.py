@@ -12,7 +12,9 @@ import pytest
 
 from gitkit import git
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.desk import why
 from placet.journal import AddActivity, Journal
+from placet.show import why_text
 from vaultkit import PLAN, TestVault, make_vault
 
 DONE = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}),
@@ -60,6 +62,19 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     assert "journal.reconciled" in vault.actions()
     vault.once()
     assert len(vault.rows("journal.reconciled")) == 1, "once is enough"
+
+
+def test_why_says_what_it_can_of_a_failure_whose_journal_is_gone(vault: TestVault) -> None:
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("give_up", {"reason": "No."})]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    lose(vault)
+    vault.here()
+    said = why_text(why(vault.root, vault.env, "say-hello"))
+    assert "Its mission failed" in said
+    assert str(vault.reports()[0].relative_to(vault.root)) in said
 
 
 def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:

@@ -191,7 +191,7 @@ def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> Non
     if not only_request:
         _out(why_text(found), found, as_json=as_json)
     elif found["mission"] is None:
-        raise UserError(f"{ident} is {found['state']}: no mission of it broke.", f"See: placet why {ident}")
+        raise UserError(f"{ident} is {found['state']}: the journal has no mission of it that broke.", f"See: placet why {ident}")
     else:
         click.echo(found["mission"]["request"], nl=False)
 

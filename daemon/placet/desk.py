@@ -7,6 +7,7 @@ through a read-only connection; nothing here writes the journal.
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,6 +157,9 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
          f"{wall.level.title} (level {int(wall.level)} of 3){gaps}",
          'Install bubblewrap and allow user namespaces, or write sandbox = "none" under [commands].'
          if wall.level is Level.NONE else "")
+    if os.geteuid() == 0:
+        line("user", "warn", "root: the kernel does not count root's processes, and files of its making are root's",
+             "Run placet as yourself.")
     provider = config.model.provider
     if provider == "scripted":
         line("model", "warn", "scripted: replies are replayed from a file, no model is asked")
@@ -327,6 +331,10 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
         if case.state is State.FAILED and case.report_path:
             mission = _failed_mission(reader, case, of_last_mission(rows))
+            if mission is None:
+                return {**found, "why": ["Its mission failed. What the journal had on that was lost, or is archived.", *notices],
+                        "next": [f"Read the report: {case.report_path}",
+                                 f"Set `status: pending` in {case.request_path or 'the request'} for a new plan."], "mission": None}
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
@@ -334,9 +342,11 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
 
 
-def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> dict[str, Any]:
-    """Return what a Failure Report shows of a mission, made of the same rows."""
-    facts = next(row.details for row in reversed(rows) if row.action_type == Action.EXECUTION_FAILED)
+def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> dict[str, Any] | None:
+    """Return what a Failure Report shows of a mission, made of the same rows; None where the journal does not have them."""
+    facts = next((row.details for row in reversed(rows) if row.action_type == Action.EXECUTION_FAILED), None)
+    if facts is None:
+        return None
     detail = case.failure.removeprefix(f"{facts['error_type'] or facts['reason']}: ").removesuffix(f" (see {case.report_path})")
     left = remains(facts, detail, rows)
     text = reader.text(facts["digest"])

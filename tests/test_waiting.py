@@ -196,7 +196,7 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         assert vault.plan().exists()
 
 
-def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path) -> None:
+def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
         begin = running.loop.start
@@ -213,7 +213,7 @@ def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path) -> None:
         vault.approve()
         running.settle()
         assert len(vault.rows("execution.completed")) == 1
-        running.loop.start = refuse
+        monkeypatch.setattr(threading.Thread, "start", refuse)
         time.pass_time(60)
         running.settle()
         assert running.said[-1] == "what became of branches cannot be looked at: can't start new thread"

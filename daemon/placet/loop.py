@@ -151,7 +151,7 @@ class Loop:
 
     `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state and of a hold,
     `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers, `start` sets a
-    thread going.
+    thread going in which one of them works.
     """
 
     ports: Ports
@@ -923,7 +923,7 @@ class Loop:
 
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
-            self.start(thread)
+            thread.start()
         except RuntimeError as error:  # as for a worker; the next time is soon enough
             self.say(f"what became of branches cannot be looked at: {error}")
         else:

@@ -311,6 +311,28 @@ def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
     assert "0 iterations, $0.0000 of $0.50" in shown(vault)
 
 
+@pytest.mark.parametrize("wrong", ['provider = "nobody"', 'provider = "anthropic"\nbase_url = "http://127.0.0.1:1/v1"'])
+def test_a_setting_that_opens_no_model_fails_nothing(tmp_path: Path, wrong: str) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
+                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+                              {"calls": [("finish", {"summary": "Done."})]}]))
+    right = (vault.root / "System/placet.toml").read_text()
+    with looping(vault, time=time) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        vault.configure(f"[model]\n{wrong}\n")
+        vault.approve()
+        vault.drop("Say more.\n", "More.md")
+        tick = running.settle()
+        assert "[model]" in tick.waiting[0]
+        assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
+        vault.configure(right)
+        running.settle()
+        assert len(vault.rows("execution.completed")) == 1
+        assert vault.rows("plan.failed") == []
+
+
 def literal(ask: Ask) -> Reply:
     actions = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
     return says(("submit_plan", {**PLAN, "steps": [{"title": "Say hello", "actions": actions}]}))

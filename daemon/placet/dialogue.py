@@ -23,7 +23,7 @@ from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.budget import Amount, Room
 from placet.core.case import Case
-from placet.core.errors import End, PlacetError, Stop
+from placet.core.errors import End, PlacetError, Stop, UserError
 from placet.core.guards import Compaction, compacted, make_room
 from placet.core.mission import Spent
 from placet.core.price import Price, cost_usd
@@ -252,8 +252,10 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
             try:
                 model = line.open_model()
                 reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancelled)
-            except ModelError as caught:
-                error = caught
+            except (ModelError, UserError) as caught:
+                # A setting that no model can be opened with: a person mends it, and no request fails of it.
+                error = caught if isinstance(caught, ModelError) else ModelError(
+                    ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
                 lost = replace(held.worst if error.served else Amount(), working_time_s=clock.monotonic() - called)
                 spent.lose(lost)
                 record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask, attempts, error, lost))

@@ -260,10 +260,10 @@ class _Work:
         return result
 
     def finish(self, summary: str) -> NoReturn:
-        raise _Finished(redact(summary, self._secrets())[0])
+        raise _Finished(summary)
 
     def give_up(self, reason: str) -> NoReturn:
-        raise Stop(End.GAVE_UP, redact(reason, self._secrets())[0], error_type="GaveUp")
+        raise Stop(End.GAVE_UP, reason, error_type="GaveUp")
 
     def submit_plan(self, plan: Any) -> NoReturn:
         raise AssertionError(f"not offered to a mission: {plan}")
@@ -326,7 +326,7 @@ class _Work:
             return known.decode() or None
         steps = self.mission.plan.steps
         body = f"Step {number} of {len(steps)}: {steps[number - 1].title}"
-        sha, paths = self.commit_once(key, redact(summary, self._secrets())[0] or steps[number - 1].title, body)
+        sha, paths = self.commit_once(key, summary or steps[number - 1].title, body)
         rows = [self.record.row(Action.STEP_COMPLETED, Actor.AGENT, step=number, of=len(steps), commit=sha or "",
                                 files=len(paths))]
         if sha is not None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from placet.core.case import PLAN_STAMPS, Case, Decision, Drafted, Gesture, Kind, MissionEnded, Move, NoteSeen, Stamp, State
-from placet.core.decide import decide
+from placet.core.decide import adopt_outcome, decide
+from placet.core.mission import Outcome
 from placet.core.note import digest, read_note
-from placet.core.observe import look_at, observe, sort_notes
+from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.tools import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -68,6 +69,19 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
     decision = ended(running, Kind.MISSION_FAILED)
     assert decision.case.plan_path == CASE.plan_path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan_path]
+
+
+def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> None:
+    """Else the two would lie side by side, and none of them count."""
+    lost = adopt_outcome(None, Outcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW), NOW)
+    assert lost is not None
+    old = plan_at("Inbox/Requests/say-hello_plan.md", keys="status: error")
+    request = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"pending"), "cleo")
+    gesture = observe(lost.case, CaseNotes(request, [old]), PLANNABLE)
+    assert gesture is not None
+    again = decide(lost.case, gesture, NOW)
+    assert again is not None
+    assert [c.src for c in again.commands if isinstance(c, Move)] == [old.path]
 
 
 def test_a_revision_names_who_asked_for_it() -> None:

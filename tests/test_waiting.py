@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 from unittest.mock import patch
 
@@ -193,6 +194,44 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         time.pass_time(60)
         running.settle()
         assert vault.plan().exists()
+
+
+def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        begin = running.loop.start
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        running.loop.start = refuse
+        vault.drop("Say hello.\n")
+        assert "can't start new thread" in running.settle().waiting[0]
+        running.loop.start = begin
+        time.pass_time(5)
+        running.settle()
+        vault.approve()
+        running.settle()
+        assert len(vault.rows("execution.completed")) == 1
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        time.pass_time(60)
+        running.settle()
+        assert running.said[-1] == "what became of branches cannot be looked at: can't start new thread"
+
+
+def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        finished(running)
+        (vault.root / ".git").rename(vault.root / "away")
+        for _ in range(5):
+            time.pass_time(60)
+            running.settle()
+            if running.loop.looking is not None:
+                running.loop.looking.join()
+        assert len([said for said in running.said if "cannot be seen" in said]) == 1
 
 
 def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None:

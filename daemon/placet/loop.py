@@ -786,10 +786,15 @@ class Loop:
             self.back.put(back)
             self.ring()
 
-        job.thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
-                                      daemon=True)
+        thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}", daemon=True)
         self.jobs[job.trace_id] = job
-        self.start(job.thread)
+        try:
+            self.start(thread)
+        except RuntimeError as error:  # so Python says that the system has no thread left to give
+            self.back.put(_Back(job, None, Postponed(str(error), HEARTBEAT_S, Why.MACHINE)))
+            self.ring()
+        else:
+            job.thread = thread
 
     def _take_back(self) -> None:
         """Take in what workers came back with."""
@@ -916,11 +921,16 @@ class Loop:
                 self.say(f"placet made a mistake while it looked at branches: {error!r}")
             self.ring()
 
-        self.looking = threading.Thread(target=look, name="branches", daemon=True)
-        self.looking.start()
+        thread = threading.Thread(target=look, name="branches", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as for a worker; the next time is soon enough
+            self.say(f"what became of branches cannot be looked at: {error}")
+        else:
+            self.looking = thread
 
     def _settle_branches(self, found: Looked) -> None:
-        if found.problem:
+        if found.problem and found.problem != self.refs.get(found.path):
             self.say(f"what became of branches cannot be seen: {found.problem}")
         if found.calls:
             now, place = self.ports.clock.now(), str(found.path)
@@ -933,7 +943,7 @@ class Loop:
                                      self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
-        self.refs[found.path] = found.refs
+        self.refs[found.path] = found.refs or found.problem  # a problem is said once, and never equal to references
 
     def _why_dropped(self, case: Case) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""

@@ -199,9 +199,11 @@ def _pending(d: _Drawer, g: Gesture) -> None:
         d.text(without_keys(note.raw, PLAN_STAMPS))
     d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=d.case.request_digest, again=True)
     d.stamp_request(request, "planning")
-    if d.case.plan_path and d.case.state is State.PLANNING:
+    # Where it lies counts: a case that was rebuilt from a report does not know it.
+    old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan_path
+    if old and d.case.state is State.PLANNING:
         # The old plan makes room for the new one; its text stays where people can find it.
-        d.commands.append(Move(d.case.plan_path, f"{Folder.ARCHIVE}/{d.case.request_id}_plan_r{d.case.revision}.md"))
+        d.commands.append(Move(old, f"{Folder.ARCHIVE}/{d.case.request_id}_plan_r{d.case.revision}.md"))
         d.set(plan_path="")
 
 

@@ -148,3 +148,16 @@ def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault
     process.terminate()
     assert process.wait(30) == 0
     assert vault.actions() == ["daemon.started", "daemon.stopped"]
+
+
+def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert len(vault.rows("git.ran")) > 5, "these are left out, and are none of the rows that were asked for"
+    lines = vault.click("journal", "--trace", "say-hello").stdout.splitlines()
+    assert "request.detected" in lines[0]
+    assert "report.written" in lines[-1]
+    assert len(lines) == len([r for r in vault.rows() if r["entity_id"] == "say-hello" and r["action_type"] != "git.ran"])
+    assert vault.click("journal", "--trace", "say-hello", "--limit", "5").stdout.splitlines() == lines[-5:]

@@ -467,28 +467,27 @@ def notify_test(vault: str | None) -> None:
 @click.option("--trace", metavar="ID", help="Only this request's rows: a request_id or the beginning of a trace_id.")
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
 @click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
-@click.option("--limit", default=50, show_default=True, metavar="N", help="How many of the last rows.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="How many of the last rows; else 50, of one request all.")
 @vault_option
 @json_option
 @click.pass_context
 @_boundary
-def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int,
+def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int | None,
             vault: str | None, as_json: bool) -> None:
     """Read the journal: what happened, to what, by whom."""
     context.obj = vault
     if context.invoked_subcommand is not None:
         return
     from placet.desk import journal_rows, journal_sql
-    from placet.show import is_routine, row_text, table_text
+    from placet.show import row_text, table_text
 
     folder = _vault(vault)
     if sql is not None:
         columns, rows = journal_sql(folder, os.environ, sql)
         _out(table_text(columns, rows), [dict(zip(columns, row, strict=True)) for row in rows], as_json=as_json)
         return
-    for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow):
-        if as_json or not is_routine(row):
-            click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
+    for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow, routine=as_json):
+        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
 
 
 @journal.command("verify")

@@ -151,7 +151,8 @@ def _is_up(vault: Path, env: Mapping[str, str]) -> bool:
     if not vault_state(vault, env).journal.exists():
         return False
     try:
-        return any(row["action_type"] == "daemon.started" for row in journal_rows(vault, env, None, limit=10, follow=False))
+        rows = journal_rows(vault, env, None, limit=10, follow=False, routine=False)
+        return any(row["action_type"] == "daemon.started" for row in rows)
     except UserError:
         return False  # the database is there and still empty
 
@@ -162,7 +163,7 @@ def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[
     step = of = turns = 0
     cost = 0.0
     while time.monotonic() < until:
-        for row in journal_rows(vault, env, None, limit=1000, follow=False):
+        for row in journal_rows(vault, env, None, limit=1000, follow=False, routine=False):
             if row["id"] <= last:
                 continue
             last = row["id"]

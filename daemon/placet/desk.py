@@ -53,6 +53,8 @@ from placet.tools import PLANNABLE
 from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
 
 FOLLOW_STEP_S = 0.2
+LAST = 50
+"""Rows of the journal that are shown unless another number is asked for."""
 
 
 def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]) -> str:
@@ -369,12 +371,17 @@ def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) ->
     }
 
 
-def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limit: int, follow: bool) -> Iterator[dict[str, Any]]:
-    """Give the last `limit` rows, in order; with `follow` also those that are written from now on."""
+def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limit: int | None, follow: bool,
+                 routine: bool) -> Iterator[dict[str, Any]]:
+    """Give the last `limit` rows, in order; with `follow` also those that are written from now on.
+
+    Without a limit it is all rows of one request, or the last LAST of all. `routine` is for git processes that went well.
+    """
     path = vault_state(vault, env).journal
     with open_reader(path) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
-        rows: Sequence[CommittedActivity] = reader.activity(trace, limit=limit, newest=True)
+        most = limit if limit is not None else LAST if trace is None else -1
+        rows: Sequence[CommittedActivity] = reader.activity(trace, limit=most, newest=True, routine=routine)
         newest = reader.activity(limit=1, newest=True)
     last = newest[0].id if newest else 0
     while True:
@@ -385,7 +392,7 @@ def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limi
             return
         time.sleep(FOLLOW_STEP_S)
         with open_reader(path) as reader:
-            rows = reader.activity(trace, after_id=last)
+            rows = reader.activity(trace, after_id=last, routine=routine)
 
 
 def live_events(vault: Path, env: Mapping[str, str]) -> Iterator[str]:

@@ -964,6 +964,9 @@ class _Chain:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
+_NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
+
+
 class Reader:
     """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`."""
 
@@ -1033,11 +1036,15 @@ class Reader:
         return tuple(lease for lease in found if lease is not None)
 
     def activity(self, trace_id: str | None = None, *, after_id: int = 0, limit: int = 1_000,
-                 newest: bool = False) -> tuple[CommittedActivity, ...]:
-        """Events with ids above `after_id`, of one trace or all, in order: the first `limit`, or the last."""
+                 newest: bool = False, routine: bool = True) -> tuple[CommittedActivity, ...]:
+        """Events with ids above `after_id`, of one trace or all, in order: the first `limit` (-1: all), or the last.
+
+        Without `routine` the git processes that went well are left out.
+        """
         rows = self._connection.execute(
             f"SELECT {_ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
             f"WHERE id > ? AND {'trace_id = ?' if trace_id is not None else '? IS NULL'} "
+            f"{'' if routine else _NO_ROUTINE} "
             f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after_id, trace_id, limit)).fetchall()
         return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
 

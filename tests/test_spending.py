@@ -19,8 +19,10 @@ from placet.app import replay_mission
 from placet.core.budget import Amount, Room, prompt_at_most
 from placet.core.mission import Spent
 from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
+from placet.daybook import used_today
 from placet.dialogue import Line, Record, ask_model
 from placet.models.anthropic import AnthropicModel
+from placet.watch import Mode
 from vaultkit import PLAN
 
 STEP = [{"title": "Do it", "tools": ["read_file", "write_file", "list_directory"]}]
@@ -230,6 +232,31 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
             assert (spent.replies, spent.lost_tokens, spent.cost_usd) == (1, 9_000, Decimal("0.25"))
     lost = vault.rows("model.failed")
     assert [(row["metadata"]["tokens"], row["metadata"]["cost_usd"]) for row in lost] == [(9_000, 0.25)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the thread is to end as if it were killed
+def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    vault.drop("Say hello.\n")
+
+    def killed(_ask: Ask) -> Reply:
+        raise SystemExit("as a kill would: nothing is written down afterwards")
+
+    model = Fake(killed)
+    with looping(vault, time=time, model=lambda: model) as running:
+        while not model.asks:
+            time.pass_time(1)
+            running.loop.tick(frozenset(), Mode.POLLING)
+            for job in running.loop.jobs.values():
+                assert job.thread is not None
+                job.thread.join(30)
+    assert vault.rows("model.failed") == []
+    with looping(vault, time=time, model=lambda: model) as running, running.loop.ports.journal.read() as reader:
+        assert used_today(reader, time.wall()).tokens > 16_000
+    assert [row["metadata"]["purpose"] for row in vault.rows("model.failed")] == ["plan"]
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
+        running.settle()
+    assert len(vault.rows("model.failed")) == 1, "it counts once"
 
 
 def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ BLOCKED_RETRY_S = 60.0
 _REPLY = "reply:"
 """Keys of the record for what the model answered."""
 
-_ATTEMPT = "attempt:"
+ATTEMPT = "attempt:"
 """Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
 
 OUTCOME_JSON = TypeAdapter(Outcome)
@@ -132,7 +132,7 @@ class Record:
     @property
     def progress(self) -> int:
         """How far the conversation is: grows with everything that is recorded, but for lives and attempts."""
-        return sum(not key.startswith((_LIFE, _ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
+        return sum(not key.startswith((_LIFE, ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
 
     def fresh(self) -> None:
         """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
@@ -245,7 +245,7 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
     clock = record.clock
     while True:
         attempts += 1
-        mark = f"{_ATTEMPT}{key}:{attempts}"
+        mark = f"{ATTEMPT}{key}:{attempts}"
         with room(ask) as held:
             record.intend(mark, _encode_amount(held.worst, ""))
             called = clock.monotonic()
@@ -258,7 +258,7 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                     ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
                 lost = replace(held.worst if error.served else Amount(), working_time_s=clock.monotonic() - called)
                 spent.lose(lost)
-                record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask, attempts, error, lost))
+                record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask.purpose, attempts, error, lost))
             else:
                 took_s = clock.monotonic() - called
                 cost = cost_usd(reply.usage, reply.model or model.name, line.prices, free=model.provider == "scripted")
@@ -286,22 +286,34 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                 raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
 
 
+def count_unseen(record: Record, purpose: Purpose) -> None:
+    """Count the calls that a kill cut off, each with all that was held for it, before anybody else asks what a day has used."""
+    for mark, begun in list(record.intents.items()):
+        if mark.startswith(ATTEMPT) and mark not in record.outcomes:
+            key, _, attempt = mark[len(ATTEMPT):].rpartition(":")
+            if key not in record.outcomes:
+                _settle_unseen(record, mark, int(attempt), begun, purpose)
+
+
+def _settle_unseen(record: Record, mark: str, attempt: int, begun: bytes, purpose: Purpose) -> None:
+    unseen = ModelError(ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True)
+    record.settle(mark, begun, _failed_row(record, purpose, attempt, unseen, _decode_amount(begun)[0]))
+
+
 def _earlier_attempts(ask: Ask, key: str, record: Record, spent: Spent) -> tuple[int, int]:
     """Count the attempts of earlier lives in that brought no reply; return how many began, and how many failed in passing.
 
     One whose end nobody saw (the daemon was killed) counts with all that was held for it.
     """
     attempts = failed = 0
-    while (begun := record.intents.get(f"{_ATTEMPT}{key}:{attempts + 1}")) is not None:
+    while (begun := record.intents.get(f"{ATTEMPT}{key}:{attempts + 1}")) is not None:
         attempts += 1
-        mark = f"{_ATTEMPT}{key}:{attempts}"
+        mark = f"{ATTEMPT}{key}:{attempts}"
         body = record.outcome(mark)
         if body is None and record.outcome(key) is not None:
             break  # the one that was answered
         if body is None:
-            lost, _ = _decode_amount(begun)
-            unseen = ModelError(ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True)
-            record.settle(mark, begun, _failed_row(record, ask, attempts, unseen, lost))
+            _settle_unseen(record, mark, attempts, begun, ask.purpose)
             body = begun
         lost, kind = _decode_amount(body)
         failed += kind == ModelErrorKind.TRANSIENT
@@ -317,14 +329,14 @@ def spent_in(record: Record) -> Spent:
             reply, cost = decode_reply(body)
             spent.add(reply.usage, cost, _took_s(body))
     for mark, begun in record.intents.items():
-        answered = mark[len(_ATTEMPT):].rpartition(":")[0] in record.outcomes
-        if mark.startswith(_ATTEMPT) and (mark in record.outcomes or not answered):
+        answered = mark[len(ATTEMPT):].rpartition(":")[0] in record.outcomes
+        if mark.startswith(ATTEMPT) and (mark in record.outcomes or not answered):
             spent.lose(_decode_amount(record.outcomes.get(mark, begun))[0])
     return spent
 
 
-def _failed_row(record: Record, ask: Ask, attempt: int, error: ModelError, lost: Amount) -> Activity:
-    return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=ask.purpose.value, attempt=attempt, kind=error.kind.value,
+def _failed_row(record: Record, purpose: Purpose, attempt: int, error: ModelError, lost: Amount) -> Activity:
+    return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=purpose.value, attempt=attempt, kind=error.kind.value,
                       status=error.status, reason=str(error), tokens=lost.tokens,
                       cost_usd=None if lost.usd is None else float(lost.usd))
 

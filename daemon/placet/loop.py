@@ -52,9 +52,9 @@ from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
 from placet.core.settle import Looks, look
-from placet.core.talk import Usage
+from placet.core.talk import Purpose, Usage
 from placet.core.waiting import Hold, Why, told
-from placet.dialogue import Interrupted, Postponed, Record
+from placet.dialogue import ATTEMPT, Interrupted, Postponed, Record, count_unseen
 from placet.executor import Mission, broken, resumption
 from placet.explain import MODEL, put, side_note, side_of, take_away
 from placet.journal import (
@@ -90,8 +90,6 @@ from placet.workshop import Ports, facts_of
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
 HEARTBEAT_S = 5.0
-LEASE_RETRY_S = 10.0
-"""How often a mission whose lease another holds is tried: one who stopped renewing it is seen to have within two leases."""
 BRANCHES_EVERY_S = 60.0
 """How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 ARCHIVE_EVERY_S = 86_400.0
@@ -199,6 +197,11 @@ class Loop:
             self.commands = list(reader.pending_commands())
             self.seen = {row.path: row.digest for row in reader.seen()}
             self._load_waits(reader)
+            cut_off = [case for case in self.cases.values() if case.state in WORKING
+                       and any(row.key.startswith(ATTEMPT) for row in reader.records(case.trace_id, case.generation))]
+        for case in cut_off:
+            count_unseen(Record.load(self.ports.journal, case, case.generation, self.ports.clock),
+                         _PURPOSE.get(case.state, Purpose.EXECUTE))
 
     def _load_waits(self, reader: Reader) -> None:
         """Take up for what work waited: a server's wish holds over a restart; whether all is mended is tried at once."""
@@ -666,10 +669,7 @@ class Loop:
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
-            try:
-                self._start_planning(case) if planning else self._start_mission(case)
-            except LeaseHeld as held:
-                self._wait(case, Postponed(str(held), LEASE_RETRY_S, Why.LEASE))
+            self._start_planning(case) if planning else self._start_mission(case)
 
     def _not_held(self, due: Sequence[Case], now: float) -> list[Case]:
         """Return what of `due` a hold does not keep: plans that no model carries out, and the piece that tries for all."""
@@ -727,7 +727,7 @@ class Loop:
                 committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
         except LeaseHeld as held:
             # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
-            self._wait(case, Postponed(str(held), HEARTBEAT_S, Why.MACHINE))
+            self._wait(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
             return
         case = self.cases[case.trace_id]
         token = committed.token
@@ -1016,7 +1016,8 @@ class Loop:
 SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
-_DRAFTING = frozenset({State.PLANNING, State.REVISING})
+_PURPOSE = {State.PLANNING: Purpose.PLAN, State.REVISING: Purpose.REVISE}
+_DRAFTING = frozenset(_PURPOSE)
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")

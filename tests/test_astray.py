@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,22 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
     decision = ended(running, Kind.MISSION_FAILED)
     assert decision.case.plan_path == CASE.plan_path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan_path]
+
+
+@pytest.mark.parametrize("request_note", [REQUEST, None])
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(request_note: NoteSeen | None, completed: bool) -> None:
+    """The case knows then what was asked for: planning reads that text, and nobody edited it."""
+    lost = adopt_outcome(None, Outcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed), NOW)
+    assert lost is not None
+    plan = plan_at(CASE.plan_path)
+    gesture = observe(lost.case, CaseNotes(request_note, [plan]), PLANNABLE)
+    assert gesture is not None
+    back = decide(lost.case, gesture, NOW)
+    assert back is not None
+    assert back.case.state is State.REVIEW
+    assert back.case.request_digest in {sha256(text).hexdigest() for text in back.texts}
+    assert observe(back.case, CaseNotes(request_note, [plan]), PLANNABLE) is None
 
 
 def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> None:

@@ -124,7 +124,6 @@ def test_ordinary_names_are_not_temporary(name):
 ])
 def test_conflict_copies_name_their_original(name):
     assert names.conflict_of(name) == "Plan.md"
-    assert names.duplicate_of(name) in {None, "Plan (Jane's conflicted copy 2026-01-02).md"}
 
 
 @pytest.mark.parametrize("name", [
@@ -137,20 +136,11 @@ def test_other_names_are_no_conflict_copies(name):
     assert names.conflict_of(name) is None
 
 
-@pytest.mark.parametrize(("name", "original"), [
-    ("X 2.md", "X.md"), ("X (1).md", "X.md"), ("X 1.md", "X.md"), ("X(1).md", "X.md"), ("X copy.md", "X.md"),
-    ("X - Copy.md", "X.md"), ("X - Copy (2).md", "X.md"), ("Two words 12.md", "Two words.md"),
-    ("X.md", None), ("Report 2026.md", None), ("2.md", None), ("X 0.md", None), ("X2.md", None),
-])
-def test_duplicates_name_a_candidate(name, original):
-    assert names.duplicate_of(name) == original
-
-
 @given(anything)
 def test_classifying_never_fails_and_an_original_is_shorter(name):
     names.is_temporary(name)
-    for original in (names.conflict_of(name), names.duplicate_of(name)):
-        assert original is None or 0 < len(original) < len(name)
+    original = names.conflict_of(name)
+    assert original is None or 0 < len(original) < len(name)
 
 
 @pytest.mark.parametrize(("name", "shown"), [

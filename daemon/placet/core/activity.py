@@ -77,7 +77,6 @@ class Action(StrEnum):
     JOURNAL_ARCHIVED = "journal.archived"
     DAEMON_STARTED = "daemon.started"
     DAEMON_STOPPED = "daemon.stopped"
-    DAEMON_ERROR = "daemon.error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The life cycle of a request: states, the transition table, `observe` and `decide`.
+"""The life cycle of a request: states, the transition table, and what passes between `observe` and `decide` as values.
 
 A case is one request with everything that became of it. What people want is where their notes lie; what the daemon
 last acknowledged is the case. `observe` compares the two and names the difference, `TABLE` says which differences
@@ -58,7 +58,6 @@ class Kind(StrEnum):
     REQUEST_RETURNED = "request put back"
     PLAN_APPROVED = "plan moved to Active"
     PLAN_REJECTED = "plan moved to Rejected"
-    PLAN_REJECTED_IN_PLACE = "plan set to rejected"
     REVISION_ASKED = "changes asked for"
     PLAN_TAKEN_BACK = "plan moved back to Plans"
     PLAN_MISPLACED = "plan moved among the requests"

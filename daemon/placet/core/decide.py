@@ -108,14 +108,10 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         note.trace_id, str(meta.get("request_id") or ""), State.REVIEW, plan_path=note.path, plan_digest=note.digest,
         title=_title(note.raw), agent=str(meta.get("agent") or ""), portal=str(meta.get("portal") or ""),
         revision=_int(meta.get("revision")), detected_at=now, since=now,
-        requested_by=(request or note).owner, request_path=request.path if request is not None else "",
-        # Where it is not known what was asked for, a new revision is planned from the plan's own text.
-        request_digest=request.digest if request is not None else sha256(note.raw),
+        requested_by=(request or note).owner,
     )
     drawer = _Drawer(case, State.REVIEW, now)
-    if request is not None:
-        drawer.text(without_keys(request.raw, REQUEST_STAMPS))
-    drawer.text(note.raw)
+    _learn_request(drawer, request, note)
     drawer.text(without_keys(note.raw, PLAN_STAMPS))
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
     return drawer.done()
@@ -286,6 +282,8 @@ def _taken_back(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.set(plan_path=plan.path, stop="", revision=max(d.case.revision, 1))
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, plan.owner, digest=plan.digest)
+    if not d.case.request_digest:  # of a case that was rebuilt from its report
+        _learn_request(d, g.request, plan)
     status = plan.status if plan.status == "needs_revision" else "review"
     d.commands.append(Stamp(plan.path, {"status": status, "approved_by": None, "approved_at": None, "rejected_by": None,
                                         "rejected_at": None, "rejection_reason": None}))
@@ -482,6 +480,15 @@ def _note(g: Gesture) -> NoteSeen:
 def _who(note: NoteSeen, key: str) -> str:
     """Return who did it: what the person (or the command line) wrote in the note, else the file's owner."""
     return str(note.meta.get(key) or "") or note.owner
+
+
+def _learn_request(d: _Drawer, request: NoteSeen | None, plan: NoteSeen) -> None:
+    """Take what was asked for from the request as it stands; where there is none, a revision is planned from the plan's text."""
+    if request is not None:
+        d.set(request_path=request.path, request_digest=request.digest)
+        d.text(without_keys(request.raw, REQUEST_STAMPS))
+    else:
+        d.set(request_digest=d.text(plan.raw))
 
 
 def _set_basis(d: _Drawer, plan: NoteSeen | None) -> None:

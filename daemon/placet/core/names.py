@@ -60,9 +60,6 @@ _CONFLICT_TAIL = re.compile(
     r"|_[^_]+_[A-Z][a-z]{2}-\d\d-(?:\d{6}-)?\d{4}_[A-Za-z]*Conflict"  # Synology Drive
     r"|\s*\[conflict(?:ed)?(?: ?\d+)?\]"  # pCloud, Google Drive
 )
-_DUPLICATE_TAIL = re.compile(
-    r"(?: ?\([1-9]\d{0,2}\)| [1-9]\d{0,2}|(?: -)? copy(?: \(?\d{1,3}\)?)?)", re.IGNORECASE
-)
 _SIDE = ".placet"
 
 
@@ -156,15 +153,6 @@ def _bracket(text: str) -> int:
         if depth == 0:
             return at
     return len(text)
-
-
-def duplicate_of(name: str) -> str | None:
-    """The name that `X 2.md`, `X 1.md`, `X (1).md` or `X copy.md` may be a copy of; None for other names.
-
-    People use such names too, so this means something only where both notes carry the same trace id.
-    """
-    match = re.fullmatch(rf"(.+?){_DUPLICATE_TAIL.pattern}", _stem(name), re.IGNORECASE | re.DOTALL)
-    return f"{match[1]}{name[len(_stem(name)):]}" if match else None
 
 
 def is_utf8(name: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from placet.core.drift import Facts, Verdict, judge
+from placet.core.drift import Drift, Facts, Verdict, judge
 from placet.core.scope import Scope
+from placet.executor import _what_changed
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -164,3 +166,10 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_p
     assert git(repo, "show", f"{kept}^:mine.txt") == "new"
     assert git(repo, "branch", "--list", "feat/*") == ""
     assert len(vault.rows("lease.released")) == 1
+
+
+def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
+    drift = Drift(Verdict.UNDER, ("`![x](https://example.com)`",))
+    said = _what_changed(drift, SimpleNamespace(path=Path("/it's")), "a" * 40, "b" * 40, lost=False)  # type: ignore[arg-type]
+    assert "`'![x](https://example.com)'`" in said
+    assert """git -C '/it'"'"'s' diff""" in said

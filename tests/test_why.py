@@ -157,6 +157,14 @@ def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -
     assert "\n# money" not in text
 
 
+def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
+    beacon = "![x](https://example.com/?q) %% hidden"
+    plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
+    text = ready_request(CASE, plan, Remains(End.GAVE_UP, beacon, (1,), (), "", ""))
+    assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
+    assert " %% " not in text
+
+
 @pytest.mark.parametrize(("case", "rows", "said", "helps"), [
     (CASE, [], "Revision 2 of its plan waits for you", "placet approve say-hello"),
     (CASE, [Row(1, "plan.refused", {"reason": "No scope."})], "put back: No scope.", "placet approve"),

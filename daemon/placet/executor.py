@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -642,13 +643,13 @@ def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Dr
 
 
 def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:
-    named = ", ".join(f"`{show(path)}`" for path in drift.paths[:10])
+    named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in drift.paths[:10])
     more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
     if lost:
         return "The plan's base commit is gone from the repository" + (f", and these files are others now: {named}{more}." if named
                                                                        else ", so nobody can say what changed since.")
     return (f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
-            f"Look at it: `git -C '{repo.path}' diff {base[:12]}..{tip[:12]}`")
+            f"Look at it: `git -C {shlex.quote(str(repo.path))} diff {base[:12]}..{tip[:12]}`")
 
 
 def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:

@@ -13,6 +13,7 @@ from placet.core.case import Case
 from placet.core.errors import End
 from placet.core.names import show
 from placet.core.plan import Plan
+from placet.core.plan_text import escaped
 
 PROOF = 3
 """How many journal rows show that a mission ended as its report says."""
@@ -330,10 +331,10 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
     keys = [("agent", case.agent), ("portal", case.portal), ("complexity", case.complexity or ""),
             ("budget_usd", case.budget_usd if case.budget_usd is not None else "")]
     head = [f"{key}: {value}" for key, value in keys if value != ""]
-    done = [f"- {n}. {plan.steps[n - 1].title}" for n in left.steps if n <= len(plan.steps)]
-    to_do = [f"- {n}. {step.title}" for n, step in enumerate(plan.steps, 1) if n not in left.steps]
-    lines = [*(["---", *head, "---"] if head else []), f"# Go on with: {one_line(plan.title)}", "", one_line(plan.summary), "",
-             f"An earlier attempt ended with `{left.end.value}`: {one_line(left.detail)}", "", "Still to be done:", *to_do]
+    done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in left.steps if n <= len(plan.steps)]
+    to_do = [f"- {n}. {_words(step.title)}" for n, step in enumerate(plan.steps, 1) if n not in left.steps]
+    lines = [*(["---", *head, "---"] if head else []), f"# Go on with: {_words(plan.title)}", "", _words(plan.summary), "",
+             f"An earlier attempt ended with `{left.end.value}`: {_words(left.detail)}", "", "Still to be done:", *to_do]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
     if left.kept:
@@ -349,3 +350,8 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
 def one_line(text: str) -> str:
     """Return a text as one line without what would begin a block or end a code span."""
     return show(" ".join(text.replace("`", "'").split()))[:500]
+
+
+def _words(text: str) -> str:
+    """Return a model's text as words of one line, which embed and begin nothing."""
+    return escaped(one_line(text))

@@ -240,9 +240,12 @@ def spoil(variant: str) -> None:
     elif variant == "lock":
         VaultLock.__enter__ = lambda self: self  # type: ignore[method-assign]
         VaultLock.__exit__ = lambda *_: None  # type: ignore[method-assign, assignment]
-    elif variant == "fence":
+    elif variant == "trusting":
+        # The lock alone is one wall of several: behind it are the lease, its token and the cases' versions.
         spoil("lock")
         placet.journal._must_hold = lambda *_: None
+        placet.journal._must_change = lambda *_: None
+        placet.journal.may_take = lambda *_, **__: True
 
 
 def _empty(cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None) -> Record:

@@ -26,7 +26,6 @@ from placet.core.budget import (
     prompt_at_most,
     reserve,
     tell,
-    used_by,
     worst_case,
 )
 from placet.core.errors import End
@@ -97,9 +96,9 @@ def test_an_answer_that_was_to_be_short_may_be():
         (mission(Amount(usd=None)), None),
         (mission(Amount(working_time_s=59.9), working_time_s=60), None),
         (mission(Amount(working_time_s=60), working_time_s=60), Limit.WORKING_TIME),
-        (mission(wall_time_s=60).at(59.9), None),
-        (mission(wall_time_s=60).at(60), Limit.WALL_TIME),
-        (mission(wall_time_s=60).at(61), Limit.WALL_TIME),
+        (replace(mission(wall_time_s=60), wall_time_s=59.9), None),
+        (replace(mission(wall_time_s=60), wall_time_s=60), Limit.WALL_TIME),
+        (replace(mission(wall_time_s=60), wall_time_s=61), Limit.WALL_TIME),
         (mission(Amount(tool_calls=5), tool_calls=5), None),
     ],
 )
@@ -152,6 +151,11 @@ def test_one_unknown_cost_makes_the_sum_unknown_and_never_zero():
 # --- holding and settling -------------------------------------------------------------------------------------
 
 
+def over(ledger: Ledger, key: str, actual: Amount) -> Ledger:
+    """The ledger after a call: what it came to is used, and nothing is held for it."""
+    return replace(ledger, used=ledger.used + actual, held={k: v for k, v in ledger.held.items() if k != key})
+
+
 def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
     ledger = mission(tokens=2500, usd=Decimal(5))
     first = reserve([ledger], "a", PRICED)
@@ -161,24 +165,14 @@ def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
     second = reserve([held], "b", PRICED)
     assert isinstance(second, Reserved)
     assert allowed(reserve(second.ledgers, "c", PRICED)) is None
-    settled = second.ledgers[0].settle("a", used_by(Usage(50, 20, 30, 10), Decimal("0.2"), 3.5)).settle("b", Amount())
-    assert settled.used == Amount(110, Decimal("0.2"), 3.5)
-    assert settled.held == {}
-    assert settled.remaining().tokens == 2390
+    settled = over(over(second.ledgers[0], "a", Amount(110, Decimal("0.2"))), "b", Amount())
+    assert (settled.remaining().tokens, settled.remaining().usd, settled.held) == (2390, Decimal("4.8"), {})
 
 
-def test_a_call_whose_end_is_unknown_counts_in_full():
-    reserved = reserve([mission(tokens=5000)], "a", PRICED)
-    assert isinstance(reserved, Reserved)
-    assert reserved.ledgers[0].settle("a", None).used == Amount(1100, Decimal("1.1"))
-
-
-def test_a_key_is_held_once_and_settled_once():
+def test_a_key_is_held_once():
     ledger = mission().hold("a", Amount(1))
     with pytest.raises(ValueError, match="held already"):
         ledger.hold("a", Amount(1))
-    with pytest.raises(KeyError):
-        ledger.settle("a", Amount()).settle("a", Amount())
 
 
 def test_every_ledger_has_to_pay_and_the_tightest_decides():
@@ -249,9 +243,10 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
         written = data.draw(st.integers(0, prompt)) if kind == "some" else prompt
         output = data.draw(st.integers(0, verdict.max_tokens)) if kind == "some" else verdict.max_tokens
         usage = Usage(0, output, prompt - written, written)
-        actual = {"unknown": None, "never served": Amount()}.get(
-            kind, used_by(usage, cost_usd(usage, "claude-opus-5-5", DEFAULT_PRICES)))
-        ledgers = tuple(ledger.settle(f"reply:{number}", actual) for ledger in verdict.ledgers)
+        used = Amount(prompt + output, cost_usd(usage, "claude-opus-5-5", DEFAULT_PRICES))
+        key = f"reply:{number}"
+        actual = {"unknown": verdict.ledgers[0].held[key], "never served": Amount()}.get(kind, used)
+        ledgers = tuple(over(ledger, key, actual) for ledger in verdict.ledgers)
         for ledger in ledgers:
             assert ledger.limits.tokens is None or ledger.used.tokens <= ledger.limits.tokens
             assert ledger.limits.usd is None or ledger.used.usd <= ledger.limits.usd
@@ -262,8 +257,8 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
 
 
 def test_what_is_left_is_told_to_the_model_and_to_people():
-    ledger = mission(Amount(8_800, Decimal("0.18"), 1740, 3), tokens=50_000, usd=Decimal("0.50"), working_time_s=3600,
-                     wall_time_s=100, tool_calls=200).at(40)
+    ledger = replace(mission(Amount(8_800, Decimal("0.18"), 1740, 3), tokens=50_000, usd=Decimal("0.50"), working_time_s=3600,
+                             wall_time_s=100, tool_calls=200), wall_time_s=40)
     assert ledger.left() == ("$0.3200 of $0.50, 41,200 of 50,000 tokens, 197 of 200 tool calls, 31 min of working time, "
                              "60 s until it has to end")
     assert tell(ledger, 7) == f"You have left: 7 turns, {ledger.left()}."

@@ -101,7 +101,7 @@ def test_of_six_daemons_one_does_the_work(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_of_six_daemons_one_does_the_work_a_hundred_times(tmp_path: Path) -> None:
     assert run(tmp_path, "crowd", 100, "", parts=PARTS)["bad"] == []
-    assert run(tmp_path / "control", "crowd", 6, "lock")["bad"], "without the lock there are two of everything"
+    assert run(tmp_path / "control", "crowd", 6, "trusting")["bad"], "daemons that trust each other do it twice"
 
 
 def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Pa
 @pytest.mark.timeout(3600)
 def test_a_holder_that_was_stopped_at_fifty_places_does_nothing_more(tmp_path: Path) -> None:
     assert run(tmp_path, "stopped", 51, "", parts=PARTS)["bad"] == []
-    assert run(tmp_path / "control", "stopped", 12, "fence")["bad"], "without the token there are two of everything"
+    assert run(tmp_path / "control", "stopped", 12, "trusting")["bad"], "a holder that trusts in its lease does it twice"

@@ -79,11 +79,6 @@ class Amount:
                       self.working_time_s + other.working_time_s, self.tool_calls + other.tool_calls)
 
 
-def used_by(usage: Usage, usd: Decimal | None, working_time_s: float = 0.0) -> Amount:
-    """Return what one reply used. `usd` is what it cost, None where that is unknown."""
-    return Amount(_prompt(usage) + usage.output_tokens, usd, working_time_s)
-
-
 @dataclass(frozen=True, slots=True)
 class Exceeded:
     """A limit that is reached, or that the next call could pass. `ledger` is the name of the ledger that says so."""
@@ -124,24 +119,6 @@ class Ledger:
         if key in self.held:
             raise ValueError(f"{key} is held already")
         return replace(self, held={**self.held, key: worst})
-
-    def settle(self, key: str, actual: Amount | None) -> Ledger:
-        """Count what the call `key` came to in place of what was held for it. Raises KeyError if nothing was.
-
-        None is for a call whose end is unknown (the stream was cut, the daemon was killed): all that was held counts.
-        A failed attempt that was never served is `Amount()`.
-        """
-        worst = self.held[key]
-        return replace(self, used=self.used + (worst if actual is None else actual),
-                       held={k: v for k, v in self.held.items() if k != key})
-
-    def spend(self, amount: Amount) -> Ledger:
-        """Count something that needed no holding: a tool call and its time."""
-        return replace(self, used=self.used + amount)
-
-    def at(self, wall_time_s: float) -> Ledger:
-        """Return the ledger as it is `wall_time_s` after the work began."""
-        return replace(self, wall_time_s=wall_time_s)
 
     def remaining(self) -> Limits:
         """Return what is neither used nor held, never below zero; money is 0 where the cost so far is unknown."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -100,28 +99,6 @@ def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(tmp_path: Pat
     assert (end["reason"], end["iterations"], end["input_tokens"]) == (reason, 1, 1_000)
     assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
     assert "write_file (1)" in vault.reports()[0].read_text()
-
-
-def test_a_person_stops_a_mission_at_work(tmp_path: Path) -> None:
-    vault, model, seen = bare_vault(tmp_path), Model(), threading.Event()
-
-    def second(_ask: Ask) -> Reply:
-        vault.active("say-hello").rename(vault.plan("say-hello"))
-        assert seen.wait(20)
-        return says(("write_file", {"path": "hello.txt", "content": "more\n"}))
-
-    model.second = second  # type: ignore[method-assign]
-    with looping(vault, model=lambda: model.fake) as running:
-        approved(running)
-        for _ in range(500):
-            running.loop.tick(frozenset(), "polling")  # type: ignore[arg-type]
-            if any(case.stop for case in running.loop.cases.values()):
-                break
-            running.loop.ports.clock.sleep(0.02)
-        seen.set()
-        running.settle()
-    assert (ended(vault)["reason"], ended(vault)["iterations"]) == ("stopped_by_person", 2)
-    assert vault.plan("say-hello").exists()
 
 
 def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is(tmp_path: Path) -> None:

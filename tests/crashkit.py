@@ -265,8 +265,11 @@ def judge(bench: Bench, good: dict[str, Any], good_asked: int, lives: int) -> li
     return bad
 
 
-def once(bench: Bench, good: dict[str, Any]) -> list[str]:
-    """Return what is there twice, half or left over; that the mission failed because somebody meddled is well."""
+def once(bench: Bench, good: dict[str, Any], *, told: bool = False) -> list[str]:
+    """Return what is there twice, half or left over; that the mission failed because somebody meddled is well.
+
+    `told`: the model was told of an error, and went on as if it had not been; then the work may differ.
+    """
     now = bench.state()
     bad = [f"{key}: {now[key]!r}" for key in ("outbox", "damage", "worktrees", "locks", "worktree list") if now[key] != good[key]]
     events = now["events"]
@@ -277,7 +280,7 @@ def once(bench: Bench, good: dict[str, Any]) -> list[str]:
     found = plans, events.get("execution.started", 0), ends, events.get("report.written", 0), len(reports)
     if found != (1, runs, runs, runs, runs):
         bad.append(f"{events} and {reports}")
-    if "execution.completed" in events and (now["commits"], now["refs"]) != (good["commits"], good["refs"]):
+    if "execution.completed" in events and not told and (now["commits"], now["refs"]) != (good["commits"], good["refs"]):
         bad.append(f"commits: {now['commits']}")
     if len(set(now["commits"])) != len(now["commits"]):
         bad.append(f"commits: {now['commits']}")
@@ -331,8 +334,7 @@ def errors(folder: Path, part: int, parts: int, step: int, name: str, only: str 
             tally["points"] += 1
             tally["killed"] += bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name))) != 0
             code = next((c for c in (bench.live(partial(prepare, bench)) for _ in range(3)) if c == 0), 1)
-            # A permission that is missing is told to the model, and this one goes on as if it had not been.
-            bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good)
+            bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good, told=True)
             if code != 0:
                 bad.append(f"ended with {code}")
             if bad:

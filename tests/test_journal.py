@@ -1191,3 +1191,24 @@ def test_everything_can_be_archived_and_the_chain_goes_on(world, journal):
     assert ns(journal.archive("2027-01-01T00:00:00Z")) == [1, 2]
     assert journal.commit([event(3)]).activity == (3,)
     assert verify(world.path) is None
+
+
+def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world):
+    """SQLite leaves a rollback journal then, which only a writer may play back."""
+    script = (f"import os, signal, sqlite3\n"
+              f"c = sqlite3.connect({str(world.path)!r}, isolation_level=None)\n"
+              f"c.execute('PRAGMA synchronous = FULL')\n"
+              f"c.execute('CREATE TABLE a (b)')\n"
+              f"c.execute('PRAGMA cache_size = 1')\n"
+              f"c.execute('BEGIN IMMEDIATE')\n"
+              f"c.execute('INSERT INTO a SELECT randomblob(9000) FROM (VALUES (1), (2), (3), (4))')\n"
+              f"os.kill(os.getpid(), signal.SIGKILL)\n")
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert Path(f"{world.path}-journal").stat().st_size > 0
+    with pytest.raises(sqlite3.OperationalError, match="readonly"), \
+            contextlib.closing(sqlite3.connect(f"{world.path.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute("SELECT * FROM a").fetchall()
+    with world.open() as journal:
+        assert journal.set_aside is None
+        journal.commit([event(1)])
+    assert verify(world.path) is None

@@ -896,6 +896,7 @@ class Journal:
 
     def _open_once(self) -> sqlite3.Connection:
         _make_private_file(self._path)
+        _finish_rollback(self._path)
         damage, version = _check(self._path)
         if damage:
             self.set_aside = _set_aside(self._path, self._now())
@@ -1350,6 +1351,22 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
+def _finish_rollback(path: Path) -> None:
+    """Let SQLite undo what a kill cut off before the database had its write-ahead log; a reader alone may not."""
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        try:
+            connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                return  # whatever it is, the check says so
+        except sqlite3.DatabaseError:
+            return
+        else:
+            return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version").fetchone()
+
+
 def _check(path: Path) -> tuple[str, int]:
     """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
 
@@ -1381,7 +1398,7 @@ def _set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions so that they still belong together; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
-    for tail in ("-wal", "-shm", ""):
+    for tail in ("-wal", "-shm", "-journal", ""):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{tail}").rename(f"{kept}{tail}")
     return kept

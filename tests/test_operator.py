@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -161,3 +162,23 @@ def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(vaul
     assert "report.written" in lines[-1]
     assert len(lines) == len([r for r in vault.rows() if r["entity_id"] == "say-hello" and r["action_type"] != "git.ran"])
     assert vault.click("journal", "--trace", "say-hello", "--limit", "5").stdout.splitlines() == lines[-5:]
+
+
+def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault) -> None:
+    vault.once()
+    with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
+                                   stderr=subprocess.PIPE, text=True)
+        until(lambda: len(vault.rows("daemon.started")) == 2)
+        other.execute("BEGIN IMMEDIATE")
+        vault.drop("Say hello.\n")
+        assert process.stderr is not None
+        until(lambda: "everything waits" in process.stderr.readline(), "it says what is wrong")
+        process.terminate()
+        said = process.communicate(timeout=20)[1]
+        assert process.returncode == 1
+        assert "Nothing is lost" in said
+        assert "Traceback" not in said
+        other.execute("ROLLBACK")
+    vault.once()
+    assert vault.plan().exists()

@@ -36,7 +36,7 @@ def lose(vault: TestVault) -> Path:
     return db
 
 
-@pytest.mark.parametrize("how", ["lost", "damaged"])
+@pytest.mark.parametrize("how", ["lost", "lost with its mark", "damaged"])
 def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how: str) -> None:
     vault.drop("Say hello.\n")
     vault.drop("Say more.\n", "Say more.md")
@@ -45,8 +45,10 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
     vault.once()
     waiting = vault.plan("say-more")
     before = waiting.read_bytes(), git(vault.root, "for-each-ref")
-    if how == "lost":
-        lose(vault)
+    if how.startswith("lost"):
+        db = lose(vault)
+        if how != "lost":
+            db.with_name("journal.mark").unlink()
     else:
         vault.db.write_bytes(b"x" * 8192)
     said = vault.once()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import time
@@ -17,7 +18,7 @@ from placet.core.note import read_note
 from placet.core.plan import PlanProblems, parse_plan
 from placet.loop import Loop
 from placet.tools import PLANNABLE
-from placet.vault import Gone
+from placet.vault import Gone, VaultTrouble
 from simulation import Broken, Play, plan_text, play
 
 SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
@@ -240,3 +241,22 @@ def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Pl
     assert renamed
     assert rows(calm, "execution.started") == 1
     assert rows(calm, "plan.refused") == 1
+
+
+def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:
+    read, failed = calm.vault.read, []
+
+    def read_badly(path, **more):
+        if path == "Inbox/Requests/a.md" and not failed:
+            failed.append(path)
+            raise VaultTrouble(path, OSError(errno.EIO, "Input/output error"))
+        return read(path, **more)
+
+    calm.vault.read = read_badly
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.pass_time(10)
+    calm.settle()
+    assert failed
+    assert rows(calm, "plan.created") == 1
+    assert not (calm.root / "Inbox/Requests/a.placet.md").exists()

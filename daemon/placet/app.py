@@ -30,7 +30,7 @@ from placet.core.waiting import Hold
 from placet.events import Broadcast, places
 from placet.executor import carry_out
 from placet.explain import MODEL, side_of
-from placet.journal import AddActivity, Conflict, Journal, open_reader
+from placet.journal import AddActivity, Conflict, Journal, JournalPaused, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
@@ -78,7 +78,11 @@ class Daemon:
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, as SIGTERM and SIGINT do from now on at once (`heed_signals`)."""
-        heed_signals(stop, self.bell.ring)
+        def end() -> None:
+            self.bell.ring()
+            self.journal.stop_waiting()
+
+        heed_signals(stop, end)
         notify = _systemd_notifier(os.environ)
         notify("READY=1")
         hinted: frozenset[str] = frozenset()
@@ -168,30 +172,38 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         teller = stack.enter_context(_teller(config, vault, say))
         loop = Loop(ports, folder, owner, bell.ring, say, teller, _reloader(vault, env, say), draft, carry_out)
         loop.load()
-        if journal.set_aside is not None or not _knows_its_mark(journal, state.mark):
-            loop.reconcile(*look_back(folder, {"": vault} | {name: portal_path(vault, config, name) for name in config.portals}))
+        known = journal.set_aside is None and _knows_its_mark(journal, state.mark)
+        if not known:
+            portals = {name: portal_path(vault, config, name) for name in config.portals}
+            outcomes, problems = look_back(folder, {"": vault} | portals)
+            if outcomes or state.mark.exists():  # else it is the first start on this vault
+                loop.reconcile(outcomes, problems)
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
               sandbox=level.title, provider=config.model.provider, model=config.model.name)
         _mark(journal, state.mark)
         try:
             yield Daemon(vault, state, config, journal, bell, loop, say)
+        except JournalPaused as error:
+            raise UserError(f"Ended while the journal could not be written: {error}.",
+                            "Nothing is lost: what was not written is done by the next start.") from error
         except Conflict as error:
             raise UserError(f"Something else wrote into the journal {state.journal} meanwhile: {error}.",
                             "Make sure that no other daemon works on it, then start this one again.") from error
         finally:
-            _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
-            _mark(journal, state.mark)
+            with suppress(JournalPaused):
+                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
+                _mark(journal, state.mark)
 
 
 def _knows_its_mark(journal: Journal, mark: Path) -> bool:
     """Return whether the journal is the one that the last daemon left, and not an older one or none at all."""
     try:
         row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
-    except FileNotFoundError:
-        return True  # the first start
     except OSError:
-        return False
+        row_id, row_hash = "", ""
     with journal.read() as reader:
+        if not mark.exists():
+            return reader.last()[0] > 0  # one of a placet that left no mark; without events it is new, or lost with its mark
         return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
 
 

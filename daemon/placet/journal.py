@@ -564,6 +564,13 @@ class Journal:
         path: Path | None = self._await(self._enqueue(job), None)
         return path
 
+    def stop_waiting(self) -> None:
+        """From now on refuse what cannot be written at once, with JournalPaused; safe in a signal handler.
+
+        What waits for a full disk would keep a daemon from ending.
+        """
+        self._give_up.set()
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Commit what is queued, checkpoint, close; what cannot be written in `timeout_s` is refused.
 

@@ -98,6 +98,7 @@ MAX_ROWS = 10_000
 """How many rows of a case a report is made from, the last ones."""
 MAX_REPORT_CHARS = 40_000
 """How much of a Failure Report the next planning reads."""
+READ_AGAIN_S = 5.0
 SLICE_S = 1.0
 """How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
 TAKE_UP_AT_ONCE = 100
@@ -177,6 +178,7 @@ class Loop:
     gone: frozenset[str] = frozenset()
     unseen: set[Problem] = field(default_factory=set)
     to_read: set[str] = field(default_factory=set)
+    read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
     looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
@@ -284,11 +286,14 @@ class Loop:
 
     def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str], unlisted: Set[str]) -> None:
         """Read the notes that are new or changed, people's decisions before requests, for as long as a slice of the tick."""
-        for path in fresh:
+        now = self.ports.clock.monotonic()
+        due = {path for path, at in self.read_again.items() if at <= now}
+        for path in due | fresh:
             self.notes.pop(path, None)
             self.odd.pop(path, None)
-        self.to_read = (self.to_read | fresh) & (settled | unlisted)
-        until = self.ports.clock.monotonic() + SLICE_S
+            self.read_again.pop(path, None)
+        self.to_read = (self.to_read | fresh | due) & (settled | unlisted)
+        until = now + SLICE_S
         for path in sorted(self.to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)):
             self.dirty = True
             self.to_read.discard(path)
@@ -311,8 +316,11 @@ class Loop:
             pass  # the next look sees what became of it
         except TooLarge:
             self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
-        except (NotAFile, VaultTrouble) as error:
+        except NotAFile as error:
             self.odd[path] = f"This file cannot be read: {error}"
+        except VaultTrouble as error:
+            self.odd[path] = f"This file cannot be read: {error}"
+            self.read_again[path] = self.ports.clock.monotonic() + READ_AGAIN_S
 
     def _difference(self, copy: str) -> str:
         """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
@@ -610,9 +618,11 @@ class Loop:
         left: list[PendingCommand] = []
         done: list[Write] = []
         marked_at = now
-        for number, pending in enumerate(self.commands):
+        # What follows from people's decisions goes before the stamps of a thousand new requests.
+        in_order = sorted(self.commands, key=lambda pending: self.cases[pending.trace_id].state is State.PLANNING)
+        for number, pending in enumerate(in_order):
             if clock.monotonic() > now + SLICE_S:
-                left += self.commands[number:]
+                left += in_order[number:]
                 break
             if pending.trace_id in held or self.retry_at.get(pending.id, now) > now:
                 held.add(pending.trace_id)

@@ -784,3 +784,27 @@ def test_cost_of_a_scan(root, vault):
             assert len(vault.scan(QUEUES).found) == count
             times.append(time.perf_counter() - began)
         print(f"{count:6} notes: {sorted(times)[3] * 1000:.1f} ms")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
+def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_not_lost(root, vault):
+    """It opens the note, the daemon replaces the note, and only then it writes."""
+    path = root / "Inbox" / "Requests" / "a.md"
+    path.write_bytes(b"old\n")
+    with path.open("ab", buffering=0) as editor:
+        writing = threading.Timer(0.1, editor.write, [b"and more\n"])
+        writing.start()
+        closing = threading.Timer(0.15, editor.close)
+        closing.start()
+        with pytest.raises(v.Changed):
+            vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
+        closing.join()
+    assert path.read_bytes() == b"old\nand more\n"
+
+
+def test_a_program_that_keeps_the_file_open_holds_nobody_up(root, vault):
+    path = root / "Inbox" / "Requests" / "a.md"
+    path.write_bytes(b"old\n")
+    with path.open("rb"):
+        vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
+    assert path.read_bytes() == b"new\n"

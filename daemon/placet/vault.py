@@ -16,9 +16,11 @@ import fcntl
 import os
 import pwd
 import secrets
+import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,6 +39,8 @@ __all__ = [
     "Problem", "Scan", "Stale", "TooLarge", "Vault", "VaultTrouble",
 ]
 
+WRITERS_S = 0.5
+"""How long a replacement waits for programs that have the old file open: between opening and writing lie microseconds."""
 NOTE_LIMIT = 2 * 1024 * 1024
 """Bytes of the largest note that is read; a sparse file can claim a terabyte."""
 
@@ -273,9 +277,9 @@ class Vault:
 
         Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a crash.
         Raises Changed where other bytes are there: where the kernel can exchange two names (Linux), also
-        when they were saved in the very instant of the replacement; elsewhere that instant, some
-        microseconds, is not covered. Raises Gone, NotAFile, TooLarge, NotSettled. Mode is kept, owner and
-        group as far as the system lets this user set them.
+        when they were saved in the very instant of the replacement, by a program that had the file open
+        too, for up to WRITERS_S; elsewhere that instant, some microseconds, is not covered. Raises Gone,
+        NotAFile, TooLarge, NotSettled. Mode is kept, owner and group as far as the system lets this user set them.
         """
         with _explained(path), self._parent(path) as (folder, name):
             old, info = _read(folder, name, path, NOTE_LIMIT)
@@ -285,6 +289,7 @@ class Vault:
                 raise Changed(path)
             with _temporary(folder, data, like=info) as temp:
                 if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
+                    _await_writers(folder, temp.name)
                     if not _is(folder, temp.name, expected):
                         _put_back(folder, temp, name)
                         raise Changed(path)
@@ -555,6 +560,35 @@ def _keep_owner(handle: int, like: os.stat_result) -> None:
         except PermissionError:
             continue
         return
+
+
+def _await_writers(folder: int, name: str) -> None:
+    """Return when no other program has the file open, at most after WRITERS_S.
+
+    Somebody may have opened it by its old name, just before that went to another file, and not have written
+    yet. A write lease (F_SETLEASE in fcntl(2)) is granted only while nobody else has the file open. Where a
+    file system has no leases, or this user may have none on the file, nothing is waited for.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(FileNotFoundError):
+        handle = os.open(name, _READ, dir_fd=folder)
+        try:
+            # A lease that is broken is told by a signal: one that is ignored, instead of SIGIO, which kills.
+            fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+            until = time.monotonic() + WRITERS_S
+            while time.monotonic() < until:
+                try:
+                    fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                except BlockingIOError:
+                    time.sleep(0.005)
+                    continue
+                except OSError:
+                    return
+                fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                return
+        finally:
+            os.close(handle)
 
 
 def _put_back(folder: int, temp: _Temp, name: str) -> None:

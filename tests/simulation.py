@@ -299,7 +299,7 @@ class Play:
 
     def must(self, holds: bool, why: str) -> None:
         if not holds:
-            raise Broken(f"seed {self.seed}: {why}\n" + "\n".join(self.log[-150:]))
+            raise Broken(f"seed {self.seed}: {why}\n" + "\n".join(self.log[-int(os.environ.get("PLACET_LOG", "150")):]))
 
     def mark(self) -> str:
         """Give words that occur nowhere else, so that a lost text is noticed."""
@@ -562,7 +562,7 @@ class Play:
         except Broken:
             raise
         except Exception as error:
-            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-150:])) from error
+            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-int(os.environ.get("PLACET_LOG", "150")):])) from error
         finally:
             self.kill()
 

@@ -808,3 +808,15 @@ def test_a_program_that_keeps_the_file_open_holds_nobody_up(root, vault):
     with path.open("rb"):
         vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
     assert path.read_bytes() == b"new\n"
+
+
+@pytest.mark.parametrize("links", [1, 2])
+def test_a_file_that_is_moved_to_where_it_lies_stays(root, vault, links):
+    path = root / "Inbox" / "Requests" / "a.md"
+    path.write_bytes(b"mine\n")
+    if links == 2:
+        os.link(path, root / "kept.md")
+    vault.move("Inbox/Requests/a.md", "Inbox/Requests/a.md", sha256(b"mine\n").hexdigest())
+    assert path.read_bytes() == b"mine\n"
+    with pytest.raises(v.Changed):
+        vault.move("Inbox/Requests/a.md", "Inbox/Requests/a.md", "0" * 64)

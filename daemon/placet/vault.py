@@ -320,12 +320,17 @@ class Vault:
                 raise
             if _digest(data) != expected:
                 raise Changed(src)
+            if src == dst:
+                return
             try:
                 _rename_new(source, old, target, new)
             except FileExistsError:
                 if _identity(os.stat(new, dir_fd=target, follow_symlinks=False)) != _identity(info):
                     raise AlreadyThere(dst) from None
-                os.unlink(old, dir_fd=source)  # a crash came between the link and the unlink
+                if info.st_nlink > 1:
+                    os.unlink(old, dir_fd=source)  # a crash came between the link and the unlink
+                else:
+                    os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)  # one file by both names: they differ in case
             _sync(target)
             _sync(source)
 

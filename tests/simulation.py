@@ -43,6 +43,8 @@ from placet.workshop import Ports
 
 STEPS = 60
 """Things that happen in one play, before everything is left to settle."""
+LOG_LINES = int(os.environ.get("PLACET_LOG", "150"))
+"""Of what happened, told where a play fails; the rest shows with `PLACET_LOG=10000`."""
 PATIENCE = 100
 """Ticks in which everything must have settled."""
 
@@ -299,7 +301,7 @@ class Play:
 
     def must(self, holds: bool, why: str) -> None:
         if not holds:
-            raise Broken(f"seed {self.seed}: {why}\n" + "\n".join(self.log[-int(os.environ.get("PLACET_LOG", "150")):]))
+            raise Broken(f"seed {self.seed}: {why}\n" + "\n".join(self.log[-LOG_LINES:]))
 
     def mark(self) -> str:
         """Give words that occur nowhere else, so that a lost text is noticed."""
@@ -562,7 +564,7 @@ class Play:
         except Broken:
             raise
         except Exception as error:
-            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-int(os.environ.get("PLACET_LOG", "150")):])) from error
+            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-LOG_LINES:])) from error
         finally:
             self.kill()
 

@@ -342,8 +342,11 @@ def errors(folder: Path, part: int, parts: int, step: int, name: str, only: str 
     return tally
 
 
-def system_calls(folder: Path, part: int, parts: int, step: int, fault: str) -> dict[str, Any]:
-    """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on."""
+def system_calls(folder: Path, part: int, parts: int, step: int, fault: str, only: str = "") -> dict[str, Any]:
+    """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on.
+
+    `only` leaves out the calls that are named otherwise.
+    """
     bench = Bench(folder)
     tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
     for stage in ("plan", "mission"):
@@ -353,7 +356,7 @@ def system_calls(folder: Path, part: int, parts: int, step: int, fault: str) -> 
         good, asked = bench.state(), bench.asked()
         per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
         most = {name: max(n for (_, other), n in per.items() if other == name) for _, name in per}
-        points = [(name, k) for name, n in sorted(most.items()) for k in range(1, n + 1)]
+        points = [(name, k) for name, n in sorted(most.items()) for k in range(1, n + 1) if only in ("", name)]
         for name, k in points[part * step::parts * step]:
             bench.put_back(stage)
             tally["points"] += 1

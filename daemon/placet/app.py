@@ -208,11 +208,13 @@ def _knows_its_mark(journal: Journal, mark: Path) -> bool:
 
 
 def _mark(journal: Journal, mark: Path) -> None:
-    """Remember the journal's last event. A mark that is torn, or of an earlier end, only makes the next start look again."""
+    """Remember the journal's last event. A mark of an earlier end does as well."""
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     with suppress(OSError):
-        mark.write_text(f"{row_id} {row_hash}\n", "ascii")
+        partial = mark.with_suffix(".tmp")
+        partial.write_text(f"{row_id} {row_hash}\n", "ascii")
+        partial.replace(mark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,15 +54,21 @@ _PASSING = {
 }  # with strerror(3)'s words, by which programs such as git tell of them
 
 
+KILLED = "was killed by signal"
+"""What an error says of a program that somebody else killed."""
+
+
 def passing(error: Exception) -> str:
-    """Say why, where the machine is at fault and the same thing may succeed later (a full disk); empty for other errors.
+    """Say why, where the machine is at fault and the same thing may succeed later (a full disk, a git that was killed).
+
+    Empty for other errors.
 
     A permission that is missing counts for placet's own files (OSError); of git it is the repository's fault.
     """
     if isinstance(error, OSError):
         return str(error) if error.errno in {*_PASSING, errno.EACCES, errno.EPERM} else ""
     text = str(error)
-    return text if any(words in text for words in _PASSING.values()) else ""
+    return text if any(words in text for words in (*_PASSING.values(), KILLED)) else ""
 
 
 class End(StrEnum):

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from placet.core.errors import PlacetError, UserError
+from placet.core.errors import KILLED, PlacetError, UserError
 
 MINIMUM_GIT = (2, 38)
 """`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
@@ -292,6 +292,8 @@ def run_git(
         wrong = f"no answer within {timeout_s:g} s"
     elif cut and max_bytes is None:
         wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
+    elif not cut and code < 0:
+        wrong = f"it {KILLED} {-code}"  # by nobody of ours: by a system without memory, for one
     elif not cut and code not in ok:
         wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
     if place.on_call is not None:

@@ -6,7 +6,12 @@ import os
 import sys
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A loaded machine is no defect. Limits of time in tests are those at which something hangs; speed is shown by tests/bench.
+hypothesis.settings.register_profile("placet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("placet")
 
 # The suite starts hundreds of processes of placet: each would compile it anew where this is set.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

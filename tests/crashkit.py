@@ -19,21 +19,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import placet.journal
+import placet.journal.writer
 from gitkit import git, make_repo, settle_home
 from placet.app import daemon
-from placet.dialogue import Record
 from placet.journal import Journal
 from placet.lease import VaultLock
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
-from placet.repo import checkout, differences, history, making, repository, runner, worktrees
+from placet.record import Record
+from placet.repo import checkout, differences, history, making, mover, repository, runner, staging, store, worktrees
 from placet.vault import Vault
 from vaultkit import PLAN, hands_off, make_vault
 
@@ -43,31 +44,56 @@ APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.wait
 """Rows that a restart or an error adds (a call of the model that was cut off is one that failed); all others must be there
 exactly as often as without one."""
 
-SCOPE = {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}
-STEPS = [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
-         {"title": "Write more", "tools": ["write_file"]}]
-REPLIES = [
-    {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}),
-               ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})]},
-    {"calls": [("run_command", {"command": "python3", "args": ["step.py"]}), ("read_file", {"path": "hello.txt"})]},
-    {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("write_file", {"path": "other.txt", "content": "x\n"})]},
-    {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "other.txt", "content": "y\n"})]},
-    {"calls": [("finish", {"summary": "Done."})]},
-]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a bench's daemon is given to do: a repository's files, a mission's plan and replies, and settings."""
+
+    files: dict[str, str | bytes]
+    read: str
+    scope: dict[str, list[str]]
+    tools: list[str]
+    replies: list[dict[str, Any]]
+    settings: str = ""
+
+
+WHOLE = Job(
+    {"step.py": "import pathlib\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + 'more\\n')\n"}, "step.py",
+    {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}, ["write_file", "edit_file", "run_command"],
+    [{"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}),
+                ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})]},
+     {"calls": [("run_command", {"command": "python3", "args": ["step.py"]}), ("read_file", {"path": "hello.txt"})]},
+     {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("write_file", {"path": "other.txt", "content": "x\n"})]},
+     {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "other.txt", "content": "y\n"})]},
+     {"calls": [("finish", {"summary": "Done."})]}])
+
+SPARSE = Job(
+    {"top.txt": "x\n", "far/off/here.txt": "here\n", **{f"{folder}/{n}.txt": "x\n" for folder in ("big/in", "wide/a", "wide/b")
+                                                       for n in range(4)}}, "big/in/2.txt",
+    {"write": ["hello.txt", "far/off/**"], "run": []}, ["write_file", "edit_file", "read_file", "grep"],
+    [{"calls": [("read_file", {"path": "big/in/1.txt"}), ("write_file", {"path": "far/off/a.txt", "content": "one\n"}),
+                ("edit_file", {"path": "far/off/here.txt", "old": "here", "new": "two"})]},
+     {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("grep", {"pattern": "x", "path": "wide"})]},
+     {"calls": [("write_file", {"path": "hello.txt", "content": "x\n"})]},
+     {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "far/off/b.txt", "content": "y\n"})]},
+     {"calls": [("finish", {"summary": "Done."})]}],
+    "[daemon]\nsparse_from_files = 1\n")
 
 
 class Bench:
     """A folder with a vault, its state and a repository, which can be put back to how they were at a stage."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, job: Job = WHOLE) -> None:
         self.folder = folder
         self.here = folder / "here"
         self.vault = make_vault(self.here)
-        self.repo = make_repo(self.here / "repo", {
-            "step.py": "import pathlib\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + 'more\\n')\n"})
-        self.vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{self.repo}"\n')
-        self.vault.script(("plan", [{"calls": [("read_file", {"path": "step.py"})]},
-                                    {"calls": [("submit_plan", {**PLAN, "scope": SCOPE, "steps": STEPS})]}]), ("execute", REPLIES))
+        self.repo = make_repo(self.here / "repo", job.files)
+        self.vault.configure(f'[commands]\nsandbox = "none"\n{job.settings}[portals.code]\npath = "{self.repo}"\n')
+        steps = [{"title": "Write it", "tools": job.tools}, {"title": "Write more", "tools": ["write_file"]}]
+        self.vault.script(("plan", [{"calls": [("read_file", {"path": job.read})]},
+                                    {"calls": [("submit_plan", {**PLAN, "scope": job.scope, "steps": steps})]}]),
+                          ("execute", job.replies))
         self.vault.drop("---\nportal: code\n---\nSay hello.\n")
         self.keep("plan")
         assert self.live(None) == 0
@@ -207,8 +233,10 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     for name in ("publish", "replace", "move", "remove"):
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
-    for module in (checkout, differences, history, making, repository, runner, worktrees):
+    for module in (checkout, differences, history, making, mover, repository, runner, staging, worktrees):
         wrap(module, "run_git", "git")
+    wrap(mover.Mover, "move", "git update-ref")
+    wrap(store, "write_object", "write_object")
     for name in CALLS:
         wrap(os, name, f"os.{name}")
 
@@ -243,9 +271,9 @@ def spoil(variant: str) -> None:
     elif variant == "trusting":
         # The lock alone is one wall of several: behind it are the lease, its token and the cases' versions.
         spoil("lock")
-        placet.journal._must_hold = lambda *_: None
-        placet.journal._must_change = lambda *_: None
-        placet.journal.may_take = lambda *_, **__: True
+        placet.journal.writer._must_hold = lambda *_: None
+        placet.journal.writer._must_change = lambda *_: None
+        placet.journal.writer.may_take = lambda *_, **__: True
 
 
 def _empty(cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None) -> Record:
@@ -287,138 +315,122 @@ def once(bench: Bench, good: dict[str, Any], *, told: bool = False) -> list[str]
     return bad
 
 
-def sweep(folder: Path, part: int, parts: int, step: int, variant: str, only: str = "") -> dict[str, Any]:
-    """Kill at every `step`-th failpoint of planning and of a mission; return how many there were and what was wrong.
+# --- sweeps -------------------------------------------------------------------------------------------------------
+#
+# Each gives, for every case of its part, what names it, whether a daemon was killed, how many more calls of a model there
+# were, and what was wrong.
+
+Case = tuple[list[Any], bool, int, list[str]]
+
+
+def tally(cases: Iterable[Case]) -> dict[str, Any]:
+    """Go through the cases of a sweep; return how many there were and what was wrong."""
+    found: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
+    for name, killed, cut, bad in cases:
+        found["points"] += 1
+        found["killed"] += killed
+        found["cut"] += max(0, cut)
+        if bad:
+            found["bad"].append([*name, bad])
+    return found
+
+
+def undisturbed(bench: Bench, stage: str, variant: str = "", strace: Sequence[str] = ()) -> tuple[list[str], dict[str, Any], int]:
+    """Let a stage go as it goes when nothing happens; return its failpoints (none under strace), its end, the calls of a model."""
+    bench.put_back(stage)
+    log = bench.folder / f"points-{stage}"
+    log.touch()
+    code = bench.live(partial(prepare, bench, variant, None if strace else log, strace=strace))
+    assert code == 0, (bench.folder / "log").read_text()
+    return log.read_text().splitlines(), bench.state(), bench.asked()
+
+
+def go_on(bench: Bench, lives: int, variant: str = "") -> list[str]:
+    """Let daemons work until one ends well, at most so many; return what is wrong with the last one's end."""
+    code = -1
+    for _ in range(lives):
+        code = bench.live(partial(prepare, bench, variant))
+        if code == 0:
+            return []
+    return [f"ended with {code}"]
+
+
+def failpoints(bench: Bench, part: int, parts: int, step: int, variant: str, only: str = "") -> Iterator[Case]:
+    """Kill at every `step`-th failpoint of planning and of a mission.
 
     `only` leaves out the failpoints whose name is another, and planning.
     """
-    bench = Bench(folder)
-    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
     for stage in ("plan", "mission")[bool(only):]:
-        bench.put_back(stage)
-        log = folder / f"points-{stage}"
-        assert bench.live(partial(prepare, bench, variant, log)) == 0, (folder / "log").read_text()
-        good, asked = bench.state(), bench.asked()
-        names = log.read_text().splitlines()
+        names, good, asked = undisturbed(bench, stage, variant)
         for at in [n for n, name in enumerate(names) if name == only or not only][part * step::parts * step]:
             bench.put_back(stage)
-            tally["points"] += 1
             first = bench.live(partial(prepare, bench, variant, at=at))
-            tally["killed"] += first == -9
-            code = bench.live(partial(prepare, bench, variant))
-            bad = judge(bench, good, asked, 2)
-            tally["cut"] += max(0, bench.asked() - asked)
-            if code != 0:
-                bad.append(f"ended with {code}")
-            if bad:
-                tally["bad"].append([stage, at, names[at], bad])
-    return tally
+            ended = go_on(bench, 1, variant)
+            yield [stage, at, names[at]], first == -9, bench.asked() - asked, judge(bench, good, asked, 2) + ended
 
 
-def errors(folder: Path, part: int, parts: int, step: int, name: str, only: str = "") -> dict[str, Any]:
+def errors(bench: Bench, part: int, parts: int, step: int, name: str, only: str = "") -> Iterator[Case]:
     """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
 
     `only` leaves out the calls whose failpoint has another name.
     """
-    bench = Bench(folder)
-    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
     for stage in ("plan", "mission"):
-        bench.put_back(stage)
-        log = folder / f"points-{stage}"
-        assert bench.live(partial(prepare, bench, "", log)) == 0, (folder / "log").read_text()
-        good, asked = bench.state(), bench.asked()
-        names = log.read_text().splitlines()
+        names, good, asked = undisturbed(bench, stage)
         points = [n for n, place in enumerate(names) if place.startswith("before os.") and only in place]
         for at in points[part * step::parts * step]:
             bench.put_back(stage)
-            tally["points"] += 1
-            tally["killed"] += bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name))) != 0
-            code = next((c for c in (bench.live(partial(prepare, bench)) for _ in range(3)) if c == 0), 1)
+            first = bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name)))
+            ended = go_on(bench, 3)
             bad = judge(bench, good, asked, 4) if name != "EACCES" else once(bench, good, told=True)
-            if code != 0:
-                bad.append(f"ended with {code}")
-            if bad:
-                tally["bad"].append([stage, at, names[at], bad])
-    return tally
+            yield [stage, at, names[at]], first != 0, 0, bad + ended
 
 
-def system_calls(folder: Path, part: int, parts: int, step: int, fault: str, only: str = "") -> dict[str, Any]:
+def system_calls(bench: Bench, part: int, parts: int, step: int, fault: str, only: str = "") -> Iterator[Case]:
     """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on.
 
     `only` leaves out the calls that are named otherwise.
     """
-    bench = Bench(folder)
-    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
     for stage in ("plan", "mission"):
-        bench.put_back(stage)
-        trace = folder / f"trace-{stage}"
-        assert bench.live(partial(prepare, bench, strace=("-o", str(trace), "-e", f"trace={WRITES}"))) == 0
-        good, asked = bench.state(), bench.asked()
+        trace = bench.folder / f"trace-{stage}"
+        _, good, asked = undisturbed(bench, stage, strace=("-o", str(trace), "-e", f"trace={WRITES}"))
         per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
         most = {name: max(n for (_, other), n in per.items() if other == name) for _, name in per}
         points = [(name, k) for name, n in sorted(most.items()) for k in range(1, n + 1) if only in ("", name)]
         for name, k in points[part * step::parts * step]:
             bench.put_back(stage)
-            tally["points"] += 1
             inject = ("-o", "/dev/null", "-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={k}")
             first = bench.live(partial(prepare, bench, strace=inject))
-            tally["killed"] += first != 0
-            code = 0
-            for _ in range(3):
-                code = bench.live(partial(prepare, bench))
-                if code == 0:
-                    break
-            bad = judge(bench, good, asked, 3)
-            tally["cut"] += max(0, bench.asked() - asked)
-            if code != 0:
-                bad.append(f"ended with {code}")
-            if bad:
-                tally["bad"].append([stage, k, name, first, bad])
-    return tally
-
-
-def crowd(folder: Path, part: int, parts: int, rounds: int, variant: str) -> dict[str, Any]:
-    """Start six daemons at once on a vault with an approved plan, so many times; one must do all the work, once."""
-    bench = Bench(folder)
-    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
-    bench.put_back("mission")
-    assert bench.live(partial(prepare, bench)) == 0
-    good, asked = bench.state(), bench.asked()
-    for number in range(part, rounds, parts):
-        bench.put_back("mission")
-        tally["points"] += 1
-        codes = [bench.await_end(pid) for pid in [bench.begin(partial(prepare, bench, variant)) for _ in range(6)]]
-        bad = [] if bench.live(partial(prepare, bench)) == 0 else ["the daemon after them did not end well"]
-        bad += judge(bench, good, asked, 1)
-        if 0 not in codes or not set(codes) <= {0, REFUSED}:
-            bad.append(f"they ended with {codes}")
-        if bad:
-            tally["bad"].append([number, bad])
-    return tally
+            ended = go_on(bench, 3)
+            yield [stage, k, name, first], first != 0, bench.asked() - asked, judge(bench, good, asked, 3) + ended
 
 
 REFUSED = 99
 """What a fork ends with whose daemon raised an error: here, that another holds the vault or writes its journal."""
 
 
-def stopped(folder: Path, part: int, parts: int, rounds: int, variant: str) -> dict[str, Any]:
+def crowd(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> Iterator[Case]:
+    """Start six daemons at once on a vault with an approved plan, so many times; one must do all the work, once."""
+    _, good, asked = undisturbed(bench, "mission")
+    for number in range(part, rounds, parts):
+        bench.put_back("mission")
+        codes = [bench.await_end(pid) for pid in [bench.begin(partial(prepare, bench, variant)) for _ in range(6)]]
+        bad = go_on(bench, 1) + judge(bench, good, asked, 1)
+        if 0 not in codes or not set(codes) <= {0, REFUSED}:
+            bad.append(f"they ended with {codes}")
+        yield [number], False, 0, bad
+
+
+def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> Iterator[Case]:
     """Stop a daemon in its mission, let another take the mission over and end it, then let the first go on.
 
     The lock of the vault, which keeps the second one out, is taken away: what is left is the lease. The second one takes the
     first for gone. Nothing may be done twice, and what the first does after that counts for nothing.
     """
-    bench = Bench(folder)
-    tally: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
-    bench.put_back("mission")
-    log = folder / "points"
-    assert bench.live(partial(prepare, bench, "", log)) == 0
-    good, asked = bench.state(), bench.asked()
-    names = log.read_text().splitlines()
+    names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")
     places = [first + (len(names) - first) * k // rounds for k in range(rounds)]
     for at in places[part::parts]:
         bench.put_back("mission")
-        tally["points"] += 1
         pid = bench.begin(partial(prepare, bench, variant or "lock", at=at, blow=signal.SIGSTOP))
         os.waitpid(pid, os.WUNTRACED)
         tokens = bench.tokens()
@@ -428,16 +440,13 @@ def stopped(folder: Path, part: int, parts: int, rounds: int, variant: str) -> d
             time.sleep(0.02)
         time.sleep(0.2)
         os.kill(pid, signal.SIGCONT)
-        tally["killed"] += bench.await_end(pid) != 0
+        killed = bench.await_end(pid) != 0
         second = bench.await_end(other)
         last = bench.live(partial(prepare, bench))
         bad = once(bench, good)
-        tally["cut"] += max(0, bench.asked() - asked)
         if second not in (0, REFUSED) or last != 0:
             bad.append(f"the others ended with {second} and {last}")
-        if bad:
-            tally["bad"].append([at, names[at], bad])
-    return tally
+        yield [at, names[at]], killed, bench.asked() - asked, bad
 
 
 WRITES = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,ftruncate"
@@ -458,5 +467,7 @@ if __name__ == "__main__":
     kind, where, part, parts, step, *rest = sys.argv[1:]
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
-    run = {"failpoints": sweep, "calls": system_calls, "errors": errors, "crowd": crowd, "stopped": stopped}[kind]
-    print(json.dumps(run(Path(where), int(part), int(parts), int(step), *rest)))
+    kind, _, worktree = kind.partition(":")
+    run = {"failpoints": failpoints, "calls": system_calls, "errors": errors, "crowd": crowd, "stopped": stopped}[kind]
+    bench = Bench(Path(where), SPARSE if worktree == "sparse" else WHOLE)
+    print(json.dumps(tally(run(bench, int(part), int(parts), int(step), *rest))))

@@ -107,10 +107,11 @@ class Running:
         clock = self.loop.ports.clock
         for _ in range(ticks):
             tick = self.loop.tick(frozenset(), Mode.POLLING)
-            for job in list(self.loop.jobs.values()):
-                if job.thread is not None:
-                    job.thread.join(30)
-            at_rest = not self.loop.jobs and not self.loop.dirty and self.loop.back.empty() and tick.again_in_s >= 1
+            # The clock may be a test's, whose time passes at once; threads and git take real time.
+            for thread in [self.loop.branches.thread, *(job.thread for job in self.loop.crew.jobs.values())]:
+                if thread is not None:
+                    thread.join(30)
+            at_rest = not self.loop.crew.jobs and not self.loop.dirty and self.loop.crew.back.empty() and tick.again_in_s >= 1
             if tick.idle or (tick.waiting and at_rest):
                 return tick
             clock.sleep(self.step_s)

@@ -30,11 +30,11 @@ from placet.core.note import UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import ASKS, look_at
 from placet.core.plan import parse_plan
 from placet.core.retry import RetryPolicy
-from placet.dialogue import Interrupted, Postponed
 from placet.executor import Mission
 from placet.journal import AddActivity, Committed, Journal, PutCase, open_reader, query, verify
 from placet.loop import Loop
 from placet.planner import Assignment
+from placet.record import Interrupted, Postponed
 from placet.sandbox import Level
 from placet.tools import PLANNABLE
 from placet.vault import TEMP_PREFIX, Vault
@@ -102,9 +102,9 @@ class WatchedJournal(Journal):
 
     play: Play
 
-    def commit(self, writes, *, durable=False, timeout_s=None) -> Committed:
+    def commit(self, writes, *, durable=False) -> Committed:
         with self.play.effect(f"commit {', '.join(type(w).__name__ for w in writes)}"):
-            done = super().commit(writes, durable=durable, timeout_s=timeout_s)
+            done = super().commit(writes, durable=durable)
             self.play.committed(writes)
         return done
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from placet.core.case import PLAN_STAMPS, Case, Decision, Stamp, Started, State
+from placet.core.beside import beside
+from placet.core.case import PLAN_STAMPS, Case, Decision, Publish, Stamp, Started, State
 from placet.core.decide import decide, sha256
-from placet.core.note import UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.perform import Desk, perform
 from placet.tools import PLANNABLE
+from placet.vault import Vault
 from simulation import plan_text
 
 TRACE = "11111111-2222-3333-4444-555555555555"
@@ -106,3 +110,46 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
             continue
         changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1:]
         assert look_at(ACTIVE, changed, "alice").digest != approved.approved_digest, at
+
+
+@pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected"])
+def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(tmp_path: Path, folder: str) -> None:
+    """A crash comes between the two, and the person is quicker than the next start: a second copy would take the approval away."""
+    with Vault(tmp_path) as vault:
+        vault.ensure_folders()
+        desk = Desk(vault, lambda _: TEXT, Frontmatter.YAML)
+        for _ in range(2):
+            perform(Publish(PLANS, "text"), REVIEW, desk)
+        decided = tmp_path / folder / Path(PLANS).name
+        (tmp_path / PLANS).rename(decided)
+        perform(Publish(PLANS, "text"), REVIEW, desk)
+        assert not (tmp_path / PLANS).exists()
+        decided.write_bytes(stamp(TEXT, {"status": "approved", "approved_by": "ann"}))
+        perform(Publish(PLANS, "text"), REVIEW, desk)
+        assert not (tmp_path / PLANS).exists()
+        decided.write_bytes(TEXT + b"another plan\n")
+        perform(Publish(PLANS, "text"), REVIEW, desk)
+        assert (tmp_path / PLANS).read_bytes() == TEXT
+
+
+def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(tmp_path: Path) -> None:
+    approved = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
+    case = replace(REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(approved, PLAN_STAMPS))
+    edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
+    gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
+    assert gesture is not None
+    decision = decide(case, gesture, NOW)
+    assert decision is not None
+    with Vault(tmp_path) as vault:
+        vault.ensure_folders()
+        (tmp_path / ACTIVE).write_bytes(edits[1])
+        texts = {sha256(text): text for text in decision.texts}
+        for _ in range(2):
+            for command in decision.commands:
+                perform(command, decision.case, Desk(vault, texts.__getitem__, Frontmatter.YAML))
+    assert decision.case.plan_path == PLANS
+    back = (tmp_path / PLANS).read_bytes()
+    assert back == stamp(edits[1], {"approved_by": None, "approved_at": None})
+    note = look_at(PLANS, back, "alice")
+    why = beside(decision.case, CaseNotes(None, [note]))[PLANS]
+    assert why.startswith("`status: approved` decides nothing here, so this plan still awaits you. **Approve**: move")

@@ -11,6 +11,7 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet import loop
 from placet.core.names import QUEUES, Folder
+from placet.vault import Vault
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -128,17 +129,28 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_p
         assert len(vault.rows("request.invalid")) == explained
 
 
-def test_explaining_is_cut_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as running:
+        vault.drop("", "empty.md")
+        vault.drop("Say hello.\n")
+        running.settle()
+        plan = vault.plan()
+        plan.write_text(plan.read_text().replace("status: review", "status: approved"))
+        running.settle()
+    assert "placet cannot use `empty.md`" in (vault.root / "Inbox/Requests/empty.placet.md").read_text()
+    assert f"About `{plan.name}`" in plan.with_name("say-hello_plan.placet.md").read_text()
+
+
+def test_explaining_is_cut_into_slices(tmp_path: Path) -> None:
     """A thousand bad requests must not keep leases and SIGTERM waiting."""
-    monkeypatch.setattr(loop, "SLICE_S", -1.0)
     vault, time = bare_vault(tmp_path), Time()
     notices = {f"{Folder.REQUESTS}/{number}.md": "It is empty." for number in range(4)}
     with looping(vault, time=time) as running:
         def explained(notices: Mapping[str, str]) -> int:
-            running.loop.dirty = False
-            running.loop._explain(notices, running.loop.vault.scan(QUEUES).side_notes, frozenset())
+            more = running.loop.notices.show(notices, running.loop.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0)
             there = vault.notes(Folder.REQUESTS)
-            assert running.loop.dirty is (len(there) > 0 or notices == {}), "the next tick goes on"
+            assert more is (len(there) > 0 or notices == {}), "the next tick goes on"
             return len(there)
 
         assert [explained(notices) for _ in range(4)] == [1, 2, 3, 4]
@@ -227,7 +239,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
             aside.rename(folder)
             running.settle()
             there = [path for name in QUEUES for path in (vault.root / name).glob("*.md")]
-            assert sorted(running.loop.notes) == sorted(str(path.relative_to(vault.root)) for path in there)
+            assert sorted(running.loop.sight.notes) == sorted(str(path.relative_to(vault.root)) for path in there)
         assert [said for said in running.said if "cannot be listed" in said] == [
             f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken away."
             for place in ("Inbox/Plans", "System/Active")]
@@ -260,3 +272,25 @@ def test_an_unmounted_vault_is_not_an_empty_one(vault: TestVault, tmp_path: Path
     (tmp_path / "elsewhere").rename(vault.root)
     vault.once()
     assert "plan.withdrawn" not in vault.actions()
+
+
+def test_a_note_that_is_being_written_while_it_is_read_is_read_again(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many programs empty a file and then write it; what is read between a look and the next must not count."""
+    path, read, torn = vault.drop("Say hello, please.\n"), Vault.read, []
+
+    def torn_once(self: Vault, name: str, **given: int) -> object:
+        if name == f"Inbox/Requests/{path.name}" and not torn:
+            torn.append(path.read_bytes())
+            path.write_bytes(b"")
+            try:
+                return read(self, name, **given)
+            finally:
+                path.write_bytes(torn[0])
+        return read(self, name, **given)
+
+    monkeypatch.setattr(Vault, "read", torn_once)
+    vault.once()
+    assert torn
+    assert vault.rows("request.detected")[0]["metadata"]["size"] == len(torn[0])
+    assert vault.rows("note.explained") == []
+    assert vault.rows("request.edited") == []

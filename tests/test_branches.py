@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,12 +18,12 @@ import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import branches
-from placet.aftermath import look_after, tidy
+from placet.aftermath import Memory, Open, look_after, look_at_branches, tidy
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
 from placet.repo import add_worktree, open_repo
 from placet.state import vault_state
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import PLAN, TestVault, make_vault, meddling, until
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +93,72 @@ def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(vault: Te
     assert vault.click("portal", "remove", "x", check=False).returncode == 2
     assert (vault.root / "System/placet.toml").read_bytes() == config
     assert fingerprint(repo) == before
+
+
+def test_folders_that_are_no_place_for_missions_are_no_portals(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    (tmp_path / "two\nlines").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    config = (vault.root / "System/placet.toml").read_bytes()
+    for path, said in (("System", "the vault's own folders"), ("Inbox/Requests", "the vault's own folders"),
+                       ("..", "the vault lies in it"), ("/", "the vault lies in it"), ("~nobody-at-all/x", "is not a folder"),
+                       ("", "is not a folder"), (str(tmp_path / "two\nlines"), "must not have a line break"),
+                       (str(tmp_path / "loop"), "is not a folder"), (str(repo / ".git"), "where git keeps a repository")):
+        done = vault.click("portal", "add", "x", path, check=False)
+        assert done.returncode == 2, path
+        assert said in done.stderr
+        assert (vault.root / "System/placet.toml").read_bytes() == config
+    vault.configure(config.decode() + "[portals.x]\npath = 'System'\n[portals.y]\npath = '~nobody-at-all/x'\n")
+    for command in ("check", "list"):  # as written by hand
+        assert vault.click("portal", command, check=False).returncode == (1 if command == "check" else 0)
+    assert "BAD   portal x" in vault.click("doctor", check=False).stdout
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("---\nportal: x\n---\nSay hello.\n")
+    vault.here()
+    assert "the vault's own folders" in vault.rows("plan.failed")[0]["metadata"]["reason"]
+    assert not (vault.root / "System/.git").exists()
+
+
+def test_names_and_repositories_that_are_there_already_are_said(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    vault.click("portal", "add", "code", str(repo))
+    assert "There is a portal code already" in vault.click("portal", "add", "Code", str(repo), check=False).stderr
+    (vault.root / "Knowledge/Portals/two.md").mkdir()
+    done = vault.click("portal", "add", "two", str(repo), check=False)
+    assert done.returncode == 1
+    assert "two is a portal now, but has no card" in done.stderr
+    assert "The portal code is the same repository" in done.stderr
+    code, two = json.loads(vault.click("portal", "check", "--json").stdout)
+    assert (code["problem"], two["problem"]) == ("", "")
+    assert "Its card cannot be written" in two["notes"][0]
+
+
+@pytest.mark.parametrize("of", ["around the vault", "another worktree"])
+def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(tmp_path: Path, of: str) -> None:
+    outer = tmp_path / "outer"
+    vault = TestVault(make_vault(outer).root, tmp_path / "state")
+    git(outer, "init", "-q", "-b", "main")
+    commit_all(outer, "Vault and all")
+    if of == "another worktree":
+        git(outer, "worktree", "add", "-q", str(tmp_path / "beside"), "-b", "beside")
+    place = outer if of == "around the vault" else tmp_path / "beside"
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{place}"\n')
+    plan = {**PLAN, "scope": {"write": ["**"], "run": ["touch"]},
+            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})]},
+        {"calls": [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})]},
+        {"calls": [("run_command", {"command": "touch", "args": ["vault/System/Active/evil2.md"]})]},
+        {"calls": [("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})]},
+        {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    with meddling():  # the vault is in the repository: the daemon's own notes change in it
+        vault.here()
+        vault.approve()
+        vault.here()
+    (ended,) = vault.rows("execution.completed")
+    assert ended["metadata"]["files_changed"] == ["vault/Knowledge/good.md"]
+    assert len(vault.rows("tool.refused")) == 2
 
 
 def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_path: Path) -> None:
@@ -197,6 +269,10 @@ def mission(vault: TestVault, repo: Path, more: str = "") -> str:
 
 
 def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVault, repo: Path) -> None:
+    git(repo, "remote", "add", "-x", "https://example.org/bad.git", check=False)
+    git(repo, "remote", "add", "hub", "https://example.org/hub.git")
+    git(repo, "update-ref", "refs/remotes/hub/trunk", "main")
+    git(repo, "symbolic-ref", "refs/remotes/hub/HEAD", "refs/remotes/hub/trunk")
     (repo / "unfinished.txt").write_text("mine")
     git(repo, "config", "commit.gpgSign", "true")
     (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
@@ -205,7 +281,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     assert fingerprint(repo) == before
     text = vault.reports()[0].read_text()
     for piece in ("It is 2 commits ahead of `main`.\n", "It merges into `main` without conflicts.", "placet merge say-hello",
-                  f"gh pr create --base main --head {branch} --fill", "placet drop say-hello --reason",
+                  f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
+                  "placet drop say-hello --reason",
                   "did not see: `unfinished.txt`.", "Your commits are signed; placet's are not.", "Your git hooks did not run"):
         assert piece in text, piece
 
@@ -328,6 +405,53 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tup
         assert f"{branch}, dropped" in said
 
 
+@pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
+def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tmp_path: Path, way: str) -> None:
+    """And then, however the work ends up on the branch, it is seen."""
+    repo = make_repo(tmp_path / "theirs")
+    base, opens = git(repo, "rev-parse", "main"), []
+    for n in range(5):
+        git(repo, "checkout", "-q", "-b", f"feat/{n}", "main")
+        write(repo, {"one.txt" if n == 0 else f"{n}.txt": "1\n"})
+        commit_all(repo, f"Work\n\nPlacet-Trace: t{n}")
+        opens.append(Open(f"t{n}", 1, f"feat/{n}", base, git(repo, "rev-parse", "HEAD"), "main"))
+    git(repo, "checkout", "-q", "main")
+    write(repo, {"other.txt": "0\n"})
+    commit_all(repo, "Something else")
+    found = look_at_branches(repo, opens, Memory())
+    assert (found.fates, found.problem) == ((), "")
+    for n in range(3):
+        write(repo, {"other.txt": f"{n + 1}\n", f"o{n}\nd.txt": "\n"})
+        commit_all(repo, "Something else again")
+        git(repo, "branch", f"more-{n}")
+        found = look_at_branches(repo, opens, found.memory)
+        assert found.fates == ()
+        assert len(found.calls) <= 3 + (n == 0) * len(opens), [call.args for call in found.calls]
+    assert look_at_branches(repo, opens, found.memory).calls == ()
+    lost = replace(found.memory, ends={one.tip: frozenset({"0" * 39 + "1"}) for one in opens})
+    MERGES[way](repo, "feat/0")
+    assert [fate.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], "also after a rewrite"
+    found = look_at_branches(repo, opens, found.memory)
+    assert [(fate.trace_id, bool(fate.commit_sha)) for fate in found.fates] == [("t0", True)]
+    assert len(found.calls) < 20
+
+
+def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
+    merged = Open("t", 1, branch, git(repo, "rev-parse", "main~1"), git(repo, "rev-parse", branch))
+    lost = git(repo, "commit-tree", "-p", branch, "-m", "Lost", f"{branch}^{{tree}}")
+    broken = replace(merged, trace_id="u", branch="feat/broken", tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"))
+    (repo / ".git/objects" / lost[:2] / lost[2:]).unlink()
+    found = look_at_branches(repo, (broken, merged), Memory())
+    assert [fate.trace_id for fate in found.fates] == ["t"]
+    assert lost in found.problem
+    git(repo, "checkout", "-q", "--orphan", "empty")
+    git(repo, "rm", "-q", "-r", "-f", ".")
+    for command in (["merge", "say-hello"], ["undo", "say-hello", "--yes"]):
+        assert "empty has no commit yet" in vault.click(*command, check=False).stderr
+
+
 def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     away = repo.rename(repo.parent / "away")
@@ -355,7 +479,7 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     git(repo, "config", "merge.x.driver", f"touch {marker}")
     git(repo, "config", "core.fsmonitor", f"touch {marker};")
     before = fingerprint(repo)
-    assert "+one\n" in branches.diff(vault.root, vault.env, "say-hello")
+    assert "+one\n" in branches.diff(vault.root, vault.env, "say-hello")[0]
     assert fingerprint(repo) == before
     sha, onto = branches.merge(vault.root, vault.env, "say-hello", here=False)
     git(repo, "config", "--unset", "core.fsmonitor")
@@ -423,6 +547,21 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(done: tuple[Tes
     refused("pass through a filter")
 
 
+@pytest.mark.parametrize("where", ["the repository's own", "the person's"])
+def test_a_filter_that_no_commit_names_is_seen_too(done: tuple[TestVault, Path, str], home: Path, where: str) -> None:
+    vault, repo, _ = done
+    file = repo / ".git/info/attributes" if where == "the repository's own" else home / ".config/git/attributes"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("*.psd filter=lfs\n")
+    assert vault.click("portal", "check").returncode == 0
+    assert "git LFS" not in vault.click("portal", "check").stdout  # there is no such file
+    file.write_text("*.txt filter=lfs\n")
+    assert "git LFS" in vault.click("portal", "check").stdout
+    before = fingerprint(repo)
+    assert "pass through a filter" in vault.click("merge", "say-hello", check=False).stderr
+    assert fingerprint(repo) == before
+
+
 @pytest.mark.parametrize("way", ["fast-forward", "squash", "cherry-pick"])
 def test_undo_takes_back_what_was_merged_another_way_by_one_commit(done: tuple[TestVault, Path, str], way: str) -> None:
     vault, repo, branch = done
@@ -437,6 +576,24 @@ def test_undo_takes_back_what_was_merged_another_way_by_one_commit(done: tuple[T
     assert git(repo, "status", "--porcelain") == ""
     assert not (repo / ".git/REVERT_HEAD").exists()
     assert not (repo / ".git/sequencer").exists()
+
+
+@pytest.mark.parametrize("way", ["octopus", "by way of another branch", "with more on top"])
+def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(done: tuple[TestVault, Path, str], way: str) -> None:
+    vault, repo, branch = done
+    git(repo, "checkout", "-q", "-b", "others", branch if way == "with more on top" else "main")
+    write(repo, {"others.txt": "theirs\n"})
+    commit_all(repo, "Others")
+    if way == "by way of another branch":
+        git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
+    git(repo, "checkout", "-q", "main")
+    write(repo, {"other.txt": "meanwhile\n"})
+    commit_all(repo, "Meanwhile")
+    git(repo, "merge", "-q", "--no-ff", "--no-edit", "others", *([branch] if way == "octopus" else []))
+    branches.undo(vault.root, vault.env, "say-hello", yes)
+    left = {"a.txt", "other.txt", *([] if way == "with more on top" else ["others.txt"])}
+    assert {p.name for p in repo.glob("*.txt")} == left
+    assert git(repo, "status", "--porcelain") == ""
 
 
 def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(done: tuple[TestVault, Path, str]) -> None:
@@ -487,7 +644,7 @@ def test_every_git_process_is_in_the_journal_and_not_in_peoples_way(done: tuple[
     vault, _, _ = done
     rows = [row for row in vault.rows("git.ran") if row["trace_id"]]
     told = [row["metadata"] for row in rows]
-    assert {"status", "commit-tree", "update-ref"} <= {data["operation"] for data in told}
+    assert {"status", "read-tree", "update-ref"} <= {data["operation"] for data in told}
     assert all(data.keys() == {"operation", "exit", "duration_ms"} and data["duration_ms"] > 0 for data in told)
     assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
     assert "git.ran" not in vault.click("journal").stdout
@@ -587,3 +744,367 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before
+
+
+# --- what gets in the way -------------------------------------------------------------------------------------
+
+LEFT = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}
+"""What git itself writes before it finds out that it cannot do what it was asked for, or where its times differ."""
+
+
+GIT = shutil.which("git")
+
+
+def instead_of_git(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let `script` run where git is started: `$real` is git, `$*` has the arguments."""
+    program = folder / "bin" / "git"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/bash\nreal={GIT}\n{script}\nexec $real "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def states(repo: Path) -> list[str]:
+    """What is in progress in a checkout."""
+    return [name for name in ("MERGE_HEAD", "REVERT_HEAD", "CHERRY_PICK_HEAD", "sequencer", "index.lock")
+            if (repo / ".git" / name).exists()]
+
+
+@pytest.mark.parametrize("lock", ["refs/heads/main.lock", "HEAD.lock"])
+def test_a_lock_of_somebody_elses_leaves_nothing_half_done(done: tuple[TestVault, Path, str], lock: str) -> None:
+    vault, repo, _ = done
+    for command in ("merge", "undo"):
+        before = {**fingerprint(repo), **LEFT}
+        (repo / ".git" / lock).touch()
+        refused = vault.click(command, "say-hello", *(["--yes"] if command == "undo" else []), check=False)
+        (repo / ".git" / lock).unlink()
+        assert refused.returncode == 1
+        assert "The checkout is as it was" in refused.stderr
+        assert {**fingerprint(repo), **LEFT} == before
+        assert (git(repo, "status", "--porcelain"), states(repo)) == ("", [])
+        vault.click("merge", "say-hello", check=command == "merge")
+
+
+def test_what_a_git_that_failed_had_written_is_taken_back(
+    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vault, repo, _ = done
+    before = {**fingerprint(repo), **LEFT}
+    fail = f'printf on > {repo}/one.txt; echo "disk full" >&2; exit 128'
+    instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) {fail};; esac')
+    refused = vault.click("merge", "say-hello", check=False)
+    assert "git does not merge: disk full\n  The checkout is as it was." in refused.stderr
+    assert {**fingerprint(repo), **LEFT} == before
+    instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) : > {repo}/.git/index.lock; kill -9 $$;; esac')
+    refused = vault.click("merge", "say-hello", check=False)
+    assert "git stopped in the middle" in refused.stderr
+    assert f"once {repo}/.git/index.lock is gone: git -C {repo} reset --hard" in refused.stderr
+
+
+def test_a_file_that_appears_in_the_last_moment_is_kept(done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    vault, repo, _ = done
+    instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) echo mine > {repo}/one.txt;; esac')
+    assert "would be overwritten" in vault.click("merge", "say-hello", check=False).stderr
+    assert git(repo, "status", "--porcelain") == "?? one.txt"
+    assert (repo / "one.txt").read_text() == "mine\n"
+
+
+def test_an_interrupt_waits_until_git_is_done_with_the_checkout(
+    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vault, repo, _ = done
+    instead_of_git(repo.parent, monkeypatch, 'case "$*" in *--ff-only*) kill -INT $PPID;; esac')
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background is started to ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            branches.merge(vault.root, vault.env, "say-hello", here=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (git(repo, "status", "--porcelain"), states(repo)) == ("", [])
+    assert (repo / "one.txt").exists()
+
+
+@pytest.mark.parametrize("command", ["merge", "undo", "drop"])
+def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
+    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch, command: str,
+) -> None:
+    vault, repo, branch = done
+    if command == "undo":
+        branches.merge(vault.root, vault.env, "say-hello", here=False)
+    count = repo.parent / "count"
+    begin = {**fingerprint(repo), **LEFT}
+    acts = {"merge": lambda: branches.merge(vault.root, vault.env, "say-hello", here=False),
+            "undo": lambda: branches.undo(vault.root, vault.env, "say-hello", yes),
+            "drop": lambda: branches.drop(vault.root, vault.env, "say-hello", "Never mind")}
+    with monkeypatch.context() as patch:
+        instead_of_git(repo.parent, patch, 'case "$*" in *update-ref*|*merge-tree*|*commit-tree*|*--ff-only*) '
+                       f'echo >> {count};; *) exec $real "$@";; esac\n'  # the others only read
+                       f'[ $(wc -l < {count}) = $(cat {count}.at) ] && {{ kill -9 $PPID; $real "$@"; touch {count}.done; exit; }}')
+        for point in range(1, 20):
+            count.write_text("")
+            (repo.parent / "count.at").write_text(str(point))
+            if (child := os.fork()) == 0:  # it dies in the middle, or at once where it was not killed
+                try:
+                    acts[command]()
+                finally:
+                    os._exit(0)
+            if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+                break  # it came to its end before
+            until((repo.parent / "count.done").exists, "the last git ends by itself")
+            (repo.parent / "count.done").unlink()
+            assert (git(repo, "status", "--porcelain"), states(repo)) == ("", []), point
+            now = {**fingerprint(repo), **LEFT}
+            assert now == begin or (now["refs"] != begin["refs"] and now["files"] != begin["files"]), point
+    assert point > 2
+    assert (repo / "one.txt").exists() == (command == "merge")
+    assert (branch in git(repo, "branch", "--list", "feat/*")) == (command != "drop")
+
+
+def test_two_at_once_merge_once(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    said: list[str] = []
+
+    def merge() -> None:
+        try:
+            branches.merge(vault.root, vault.env, "say-hello", here=False)
+        except UserError as error:
+            said.append(error.what)
+
+    both = [threading.Thread(target=merge) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(said) == 1
+    assert "already" in said[0]
+    assert git(repo, "rev-list", "--count", "--merges", "main") == "1"
+    assert git(repo, "status", "--porcelain") == ""
+
+
+def test_undo_takes_back_what_the_branch_that_is_checked_out_has(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "checkout", "-q", "-b", "topic")
+    vault.click("merge", "say-hello", "--here")
+    vault.click("undo", "say-hello", "--yes")
+    assert not (repo / "one.txt").exists()
+    assert git(repo, "log", "-1", "--format=%s") == f"Revert {branch}"
+    assert branch in git(repo, "branch", "--list", "feat/*")
+
+
+def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "branch", "-m", branch, "mine")
+    git(repo, "symbolic-ref", f"refs/heads/{branch}", "refs/heads/mine")
+    vault.click("drop", "say-hello", "--reason", "Mine now")
+    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads").splitlines() == ["refs/heads/main", "refs/heads/mine"]
+
+
+def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    report = vault.reports()[0]
+    text = report.read_bytes()
+
+    def refused(*pieces: str) -> None:
+        said = vault.click("drop", "say-hello", "--reason", "Never mind", check=False)
+        assert said.returncode == 1
+        assert all(piece in said.stderr for piece in pieces), said.stderr
+        assert branch in git(repo, "branch", "--list", "feat/*")
+
+    (repo / ".git/packed-refs.lock").touch()
+    refused("git does not drop", "packed-refs.lock", "Nothing was dropped")
+    (repo / ".git/packed-refs.lock").unlink()
+    assert report.read_bytes() == text
+    report.write_bytes(b"---\nkey: [unclosed\n---\n" + text)
+    refused("cannot be written into the report", "broken YAML", "branch -D")
+    report.unlink()
+    report.symlink_to("/dev/null")
+    refused("cannot be written into the report", "no ordinary file")
+    report.unlink()
+    report.write_bytes(text)
+    git(repo, "worktree", "add", "-q", str(repo.parent / "theirs"), branch)
+    refused(f"checked out in {repo.parent / 'theirs'}", "switch")
+    shutil.rmtree(repo.parent / "theirs")
+    refused("worktree prune")
+    git(repo, "worktree", "prune")
+    write(repo, {"one.txt": "another\n"})
+    commit_all(repo, "Meanwhile")
+    git(repo, "rebase", "main", branch, check=False)
+    refused("being rebased")
+    git(repo, "rebase", "--abort")
+    assert report.read_bytes() == text
+
+
+def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    tree = git(repo, "rev-parse", f"{branch}^{{tree}}")
+    (repo / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    for command in (["diff"], ["merge"], ["undo", "--yes"], ["drop", "--reason", "x"]):
+        said = vault.click(command[0], "say-hello", *command[1:], check=False)
+        assert said.returncode == 1
+        assert "failed (128)" in said.stderr
+        assert "try again" in said.stderr
+    repo.rename(repo.parent / "away")
+    said = vault.click("diff", "say-hello", check=False)
+    assert said.returncode == 2
+    assert "mend the path of code in System/placet.toml" in said.stderr
+
+
+def test_a_command_works_from_a_folder_that_is_not_there_any_more(vault: TestVault, repo: Path) -> None:
+    gone = vault.root / "gone"
+    gone.mkdir()
+    said = subprocess.run(["bash", "-c", f"rmdir ../gone; exec {sys.executable} -m placet portal add code {repo}"], cwd=gone,
+                          env=vault.env, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, f"{repo}\n"), said.stderr
+
+
+# --- where work ends up ---------------------------------------------------------------------------------------
+
+
+def fates(vault: TestVault) -> list[str]:
+    return [action for action in vault.actions() if action.startswith("pr.")]
+
+
+@pytest.mark.parametrize("remote", ["origin", "upstream"])
+def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(done: tuple[TestVault, Path, str], remote: str) -> None:
+    vault, repo, branch = done
+    hub = repo.parent / "hub"
+    git(repo.parent, "clone", "-q", str(repo), str(hub))
+    git(repo, "remote", "add", remote, str(hub))
+    write(hub, {"other.txt": "meanwhile\n"})
+    commit_all(hub, "Meanwhile")
+    _squash(hub, f"origin/{branch}")
+    git(repo, "fetch", "-q", remote, "main")
+    if remote == "origin":
+        git(repo, "remote", "set-head", remote, "main")
+        git(repo, "checkout", "-q", "-b", "topic")
+        git(repo, "branch", "-q", "-D", "main")
+    git(repo, "branch", "-q", "-D", branch)
+    vault.here()
+    assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", f"{remote}/main")
+
+
+def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "branch", "-m", branch, "mine")
+    git(repo, "checkout", "-q", "mine")
+    write(repo, {"one.txt": "better\n"})
+    git(repo, "commit", "-q", "-a", "--amend", "--no-edit")
+    git(repo, "checkout", "-q", "main")
+    vault.here()
+    git(repo, "checkout", "-q", "-b", "release")
+    write(repo, {"other.txt": "meanwhile\n"})
+    commit_all(repo, "Meanwhile")
+    _squash(repo, "mine@{1}")
+    git(repo, "branch", "-q", "-D", "mine")
+    git(repo, "checkout", "-q", "main")
+    vault.here()
+    assert fates(vault) == []
+    git(repo, "branch", "-q", "-D", "release")
+    vault.here()
+    assert fates(vault) == ["pr.rejected"]
+
+
+def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Path) -> None:
+    vault, repo = make_vault(tmp_path), make_repo(tmp_path / "repo", FILES)
+    git(repo, "checkout", "-q", "-b", "develop")
+    branch = mission(vault, repo)
+    _squash(repo, branch)
+    git(repo, "branch", "-q", "-D", branch)
+    git(repo, "checkout", "-q", "-b", "next")
+    vault.here()
+    assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "develop")
+
+
+def test_settings_on_how_patches_look_hide_no_merge(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    write(repo, {"other.txt": "meanwhile\n"})
+    commit_all(repo, "Meanwhile")
+    _squash(repo, branch)
+    for key, value in (("diff.noprefix", "true"), ("diff.context", "0"), ("diff.orderFile", "/nowhere"), ("color.ui", "always")):
+        git(repo, "config", key, value)
+    vault.here()
+    assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "main")
+
+
+def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    text = vault.reports()[0].read_text()
+    assert "push" not in text
+    assert f"git -C {repo} remote add origin URL    # a pull request needs a remote" in text
+
+
+# --- looking at it, and tidying up ----------------------------------------------------------------------------
+
+
+def test_a_patch_for_programs_has_every_byte_and_can_be_applied(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "checkout", "-q", branch)
+    odd = {"bin": bytes(range(256)), "latin.txt": b"caf\xe9\r\n\x1b[2J\n", "new\nline": b"x",
+           "big.txt": b"line of text\n" * 100_000}
+    write(repo, odd)
+    commit_all(repo, "Odd")
+    git(repo, "checkout", "-q", "main")
+    shown = subprocess.run([sys.executable, "-m", "placet", "diff", "say-hello"], cwd=vault.root, env=vault.env,
+                           capture_output=True, check=True)
+    git(repo, "apply", "--binary", "-", stdin=shown.stdout)
+    assert {name: (repo / name).read_bytes() for name in odd} == odd
+
+
+def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    write(repo, {"other.txt": "meanwhile\n"})
+    commit_all(repo, "Meanwhile")
+    git(repo, "rebase", "-q", "main", branch)
+    git(repo, "checkout", "-q", "main")
+    text = vault.click("diff", "say-hello").stdout
+    assert "+one" in text
+    assert "meanwhile" not in text
+    git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
+    assert "+one" in vault.click("diff", "say-hello").stdout
+
+
+def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    state = vault_state(vault.root, vault.env)
+    opened, base = open_repo(repo), git(repo, "rev-parse", "HEAD")
+    for name in ("aaaaaaaa-1", "bbbbbbbb-1", "cccccccc-1", "dddddddd-1"):
+        tree = add_worktree(opened, state.worktrees / name, f"feat/left-{name}", base)
+        (tree.path / "half.txt").write_text(name)
+    shutil.rmtree(state.worktrees / "bbbbbbbb-1")  # by hand
+    (state.worktrees / "cccccccc-1").rename(state.worktrees / "cccccccc-1.removed")  # a removal that was killed
+    (repo / ".git/worktrees/dddddddd-1/gitdir").unlink()
+    (repo / ".git/worktrees/dddddddd-1/gitdir").mkdir()
+    broken = repo.parent / "broken"
+    broken.mkdir()
+    (broken / ".git").write_text("gitdir: /nowhere\n")
+    vault.configure((vault.root / "System/placet.toml").read_text() + f"[portals.a]\npath = '{broken}'\n")
+    before = fingerprint(repo)
+    said = vault.click("doctor", "--fix", check=False).stderr
+    assert "broken is not looked at" in said
+    assert "its work is kept at refs/placet/left/aaaaaaaa-1" in said
+    assert "dddddddd-1 is left as it is" in said
+    assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["dddddddd-1"]
+    assert git(repo, "worktree", "list").count("\n") == 0
+    assert fingerprint(repo) == before
+
+
+def test_a_broken_entry_of_gits_stops_no_mission(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    (repo / ".git/worktrees/theirs/gitdir").mkdir(parents=True)
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [{"title": "Write it", "actions": [
+        {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}]})]}]))
+    vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
+    vault.here()
+    vault.approve("again")
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 2
+
+
+def test_removing_a_portal_says_who_still_needs_it(done: tuple[TestVault, Path, str]) -> None:
+    vault, _, branch = done
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
+    vault.here()
+    said = vault.click("portal", "remove", "code").stderr
+    assert "again (review) names it, and cannot be carried out without it" in said
+    assert f"say-hello has the branch {branch} there" in said

@@ -224,7 +224,7 @@ _limit_tokens = st.none() | st.integers(0, 40_000)
 _limit_usd = st.none() | st.decimals(0, 1, places=3)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(_limit_tokens, _limit_usd, _limit_tokens, st.data())
 def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_tokens, data):
     """Every reply may use anything up to its worst case, retries fail unseen; no ledger is ever passed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +10,7 @@ from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet.core.drift import Drift, Facts, Verdict, judge
 from placet.core.scope import Scope
 from placet.executor import _what_changed
+from placet.repo import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -170,6 +170,7 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_p
 
 def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
     drift = Drift(Verdict.UNDER, ("`![x](https://example.com)`",))
-    said = _what_changed(drift, SimpleNamespace(path=Path("/it's")), "a" * 40, "b" * 40, lost=False)  # type: ignore[arg-type]
+    repo = Repo(Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False)
+    said = _what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
     assert "`'![x](https://example.com)'`" in said
     assert """git -C '/it'"'"'s' diff""" in said

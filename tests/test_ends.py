@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -126,7 +127,7 @@ def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) 
         running.settle()
     end, report = ended(running.vault), running.vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
-    assert "placet made a mistake: ZeroDivisionError" in report
+    assert re.search(r"placet made a mistake: ZeroDivisionError: a mistake \(executor\.py:\d+, commit\)", report), "where, too"
     assert "had changed nothing" not in report
 
 

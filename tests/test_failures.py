@@ -128,7 +128,7 @@ def test_one_pattern_may_follow_upon_another():
         FailureKind.TOOL_REJECTION_LOOP, FailureKind.MAX_STEPS_APPROACHING]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.sampled_from([ERROR, OTHER_ERROR, REFUSED, OTHER_REFUSED, SAME, EMPTY, WRITTEN, *NEW[:2]]),
                          max_size=2), max_size=12), st.integers(2, 14))
 def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):

@@ -261,7 +261,7 @@ def _plain(done, call, window, repeats):
     return [seen.key for seen in recent].count(call.key) + 1 >= repeats
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_calls, max_size=25), st.lists(st.integers(0, 25), max_size=6), st.integers(2, 4), st.integers(0, 8))
 def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, wider):
     guard = IterationGuard(1000, repeats=repeats, window=repeats + wider)
@@ -414,7 +414,7 @@ def test_a_call_and_its_swap_alternate_only_without_a_third():
     assert check(step(History(), *[a] * 12), SETTINGS, WRITES) == Fine(), "one call does not alternate with itself"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(st.builds(CallSeen, _calls, ok=st.booleans(), repeated=st.booleans()), max_size=3),
                           st.sampled_from(StopReason)), max_size=25))
 def test_every_pattern_is_told_before_it_ends_a_mission_and_none_twice(steps):
@@ -522,7 +522,7 @@ def test_the_newest_turn_cannot_be_dropped():
         stub_old_results(conversation(10), 0, 10, KEPT)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([10, 400, 700, 3000]), min_size=1, max_size=14), st.integers(1, 6), st.integers(3_000, 20_000))
 def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(sizes, keep_last, budget):
     whole = conversation(*sizes)

@@ -172,7 +172,7 @@ def test_a_command_that_hangs_is_killed_with_its_group(tmp_path: Path) -> None:
     script.chmod(0o755)
     began = time.monotonic()
     (problem,) = send(NOTICE, NotifySettings(command=(str(script),), timeout_s=0.8))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # it would sleep for 60 s
     assert problem == f"command: {script} was killed because it had not ended after 0.8 s"
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         assert is_gone(pid)
@@ -270,7 +270,7 @@ def test_a_webhook_that_trickles_is_given_up_in_time() -> None:
     with server(trickle) as (address, _):
         began = time.monotonic()
         (problem,) = send(NOTICE, NotifySettings(webhook=address, timeout_s=0.4))
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
         given_up.set()
         for thread in threading.enumerate():
             if thread.name == "webhook":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -182,3 +183,84 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
         other.execute("ROLLBACK")
     vault.once()
     assert vault.plan().exists()
+
+
+# --- under a service manager ----------------------------------------------------------------------------------
+
+
+def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(vault: TestVault) -> None:
+    """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as one that hangs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        address = vault.state.parent / "notify"
+        manager.bind(str(address))
+        manager.settimeout(30)
+        told = TestVault(vault.root, vault.state, {"NOTIFY_SOCKET": str(address)})
+        with running(told):
+            assert manager.recv(4096) == b"READY=1"
+            assert manager.recv(4096).startswith(b"WATCHDOG=1\nSTATUS=")
+            with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                vault.drop("Say hello.\n")
+                held: list[bytes] = []
+                while len(held) < 3:
+                    message = manager.recv(4096)
+                    held += [message] if b"cannot be written" in message else []
+                assert all(message.startswith(b"WATCHDOG=1\n") and b"EXTEND_TIMEOUT_USEC=" in message for message in held)
+                other.execute("ROLLBACK")
+            vault.await_action("plan.created")
+        last = b""
+        manager.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                last = manager.recv(4096)
+        assert last == b"STOPPING=1"
+
+
+def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: TestVault, tmp_path: Path) -> None:
+    asked = vault.click("submit", "x", "--agent", "nobody", "--portal", "nope", "--budget-usd", "abc", check=False)
+    assert asked.returncode == 2
+    for said in ("System/Agents/nobody.md", "[portals.nope]", "budget_usd: abc", "Nothing was written"):
+        assert said in asked.stderr
+    assert not list((vault.root / "Inbox/Requests").iterdir())
+    assert "is no vault" in vault.click("status", "--vault", str(tmp_path), check=False).stderr
+    assert vault.click("submit", "x", "--vault", str(tmp_path), check=False).returncode == 2
+    assert not (tmp_path / "Inbox").exists()
+
+    assert "the daemon is not running" in vault.click("submit", "Say hello").stderr
+    assert "not taken up yet: the daemon is not running" in vault.click("status").stdout
+    vault.drop("---\npriority: high\n---\nHi\n", "Odd.md")
+    vault.once()
+    status = vault.click("status").stdout
+    assert "Inbox/Requests/Odd.md  `priority: high`" in status
+    assert "not taken up" not in status
+
+    vault.click("revise", "say-hello", "--comment", "shorter")
+    refused = vault.click("approve", "say-hello", check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "It says `status: needs_revision`, so it was not approved" in refused.stderr
+    plan = vault.plan()
+    plan.write_text(plan.read_text().replace("status: needs_revision", "status: review").replace("trace_id", "was_id", 1))
+    assert "Put them back" in vault.click("approve", "say-hello", check=False).stderr
+    plan.write_text(plan.read_text().replace("was_id", "trace_id", 1))
+    for empty in (["reject", "say-hello", "--reason", " "], ["revise", "say-hello", "--comment", ""]):
+        assert vault.click(*empty, check=False).returncode == 2
+    said = vault.click("approve", "say-hello").stderr
+    assert "the daemon is not running" in said
+    assert "somebody has moved it" in vault.click("approve", "say-hello", check=False).stderr
+
+
+def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
+    vault.once()
+    for target in (tmp_path / "none" / "x.db", tmp_path):
+        assert "cannot be written" in vault.click("journal", "backup", str(target), check=False).stderr
+    broken = vault.click("submit", "--file", "-", "--priority", "3", stdin="---\nbroken: [\n---\nHi\n", check=False)
+    assert "broken YAML" in broken.stderr
+    (vault.root / "Inbox/Plans").rename(vault.root / "Inbox/Later")
+    told = vault.click("doctor", check=False)
+    assert told.returncode == 1
+    assert "Inbox/Plans: No such file or directory" in told.stdout
+
+
+@pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no box")
+def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
+    assert "no-such-program" in vault.click("sandbox", "--", "no-such-program", check=False).stderr

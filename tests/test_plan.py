@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from placet.core.plan import Action, Plan, PlanProblems, Section, Step, parse_plan, render_plan
 from placet.core.plan_comments import (
+    SHOWN_CHARS,
     Comment,
     changed_lines,
     comments,
@@ -426,7 +427,7 @@ _PLAN = st.builds(Plan, _TITLE, _TEXT, st.lists(_STEP, min_size=1, max_size=2).m
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=30, suppress_health_check=_SLOW)
 @given(_PLAN)
 def test_reading_undoes_writing(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
@@ -434,13 +435,13 @@ def test_reading_undoes_writing(plan):
 
 @pytest.mark.sweep
 @pytest.mark.timeout(600)
-@settings(max_examples=3_000, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=3_000, suppress_health_check=_SLOW)
 @given(_PLAN)
 def test_reading_undoes_writing_at_length(plan):
     assert parse_plan(render_plan(plan), TOOLS) == plan
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(_TEXT)
 def test_no_text_makes_the_reader_fail(text):
     for body in (text, PLAN + text, PLAN.replace("Text", text), text + PLAN, PLAN.replace("[", text)):
@@ -570,7 +571,7 @@ def kept(old, new):
     return any(new.startswith(old[:i]) and new.endswith(old[i:]) for i in range(head, -1, -1))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(["", PLAN, REVIEWED, REVIEWED.replace("\n", "\r\n"),
     "# x\n## Review Comments"]) | _TEXT, _TEXT,
        st.text(min_size=1, max_size=5))
@@ -630,7 +631,7 @@ def test_a_difference_is_folded_and_cannot_leave_its_block():
     assert "Only the line endings changed." in diff_callout(old, old.replace("\n", "\r\n"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(_TEXT, _TEXT)
 def test_every_line_of_a_difference_stays_in_the_callout(old, new):
     callout = diff_callout(old, new)
@@ -650,3 +651,45 @@ def test_every_line_of_a_difference_stays_in_the_callout(old, new):
 ])
 def test_changed_lines_are_named_as_an_editor_counts_them(old: str, new: str, ranges: list[list[int]]) -> None:
     assert changed_lines(old, new) == ranges
+
+
+def test_texts_of_any_size_are_compared_where_they_differ():
+    old = [f"line {n}" for n in range(1, 60_001)]
+    new = [*old[:49_999], "x", *old[50_000:]]
+    assert changed_lines("\n".join(old), "\n".join(new)) == [[50_000, 50_000]]
+    assert diff_callout("\n".join(old), "\n".join(new)).split("\n")[2:-2] == [
+        "> @@ -49998,5 +49998,5 @@", ">  line 49998", ">  line 49999", "> -line 50000", "> +x", ">  line 50001", ">  line 50002"]
+
+
+def test_texts_that_differ_in_too_much_are_not_compared_line_by_line():
+    """difflib would need minutes for a note of 2 MB of which every second line was changed, in the daemon's one loop."""
+    old = [f"line {n}" for n in range(1, 3_001)]
+    new = [line if n % 2 else line + "!" for n, line in enumerate(old)]
+    told = diff_callout("\n".join(old), "\n".join(new)).split("\n")
+    assert told[2] == "> From line 1 on, 2,999 line(s) became 2,999: too much to be shown here."
+    assert changed_lines("\n".join(old), "\n".join(new)) == [[1, 2_999]]
+    assert "From line 2 on, 1 line(s) became 1:" in diff_callout("a\n" + "x" * SHOWN_CHARS, "a\n" + "y" * SHOWN_CHARS)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
+def test_a_difference_makes_the_new_text_of_the_old_one(old, new):
+    hunks = re.split(r"^> @@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@\n", diff_callout("\n".join(old), "\n".join(new)), flags=re.MULTILINE)
+    made, at = [], 0
+    for number, hunk in zip(hunks[1::2], hunks[2::2], strict=True):
+        made += old[at:int(number) - 1]
+        at = int(number) - 1
+        for mark, line in re.findall(r"^> ([ +-])(.*)$", hunk, re.MULTILINE):
+            assert mark == "+" or (old or [""])[at] == line
+            at += mark != "+"
+            made += [line] if mark != "-" else []
+    assert [*made, *old[at:]] == (new or [""]) or old == new
+
+
+def test_a_plan_that_nobody_can_read_is_not_read() -> None:
+    """Reading one of two million characters would keep the daemon's loop for over ten seconds."""
+    body = "# Say hello\n\nWords.\n" + "a word\n" * 300_000
+    with pytest.raises(PlanProblems) as caught:
+        parse_plan(body)
+    assert len(caught.value.problems) == 1
+    assert "524,288" in str(caught.value)

@@ -114,6 +114,32 @@ def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
     assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [git(vault.root, "rev-parse", "HEAD")]
 
 
+@pytest.mark.parametrize("how", ["lost", "put back"])
+def test_an_approval_of_which_the_journal_knows_nothing_any_more_is_asked_for_again(vault: TestVault, how: str) -> None:
+    """Nobody can say whether this is the text that was approved, nor what was done with it."""
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("journal", "backup", str(vault.root.parent / "kept.db"))
+    vault.approve()
+    config = vault.root / "System/placet.toml"
+    config.write_text(config.read_text() + "[daemon]\npaused = true\n")
+    vault.once()
+    assert "approved_at" in vault.active().read_text()
+    assert "plan.approved" in vault.actions()
+    config.write_text(config.read_text().replace("paused = true", "paused = false"))
+    db = lose(vault)
+    if how == "put back":
+        shutil.copy(vault.root.parent / "kept.db", db)
+    assert "whose approval it does not know" in vault.once()
+    assert {"plan.approved", "execution.started"} & set(vault.actions()) == set()
+    plan = vault.plan().read_text()
+    assert "given before the journal was lost" in plan
+    assert "approved_" not in plan
+    vault.approve()
+    vault.once()
+    assert len(vault.rows("plan.approved")) == len(vault.rows("execution.completed")) == 1
+
+
 @pytest.mark.parametrize("how", ["row", "mark"])
 def test_a_row_or_a_mark_that_is_no_more_stops_no_start(vault: TestVault, how: str) -> None:
     vault.once()

@@ -90,6 +90,35 @@ def archived(vault: TestVault, ident: str) -> Path:
     return vault.root / "Inbox/Archive" / f"{ident}_plan.md"
 
 
+def test_a_status_that_decides_nothing_is_explained_until_it_is_taken_back(vault: TestVault) -> None:
+    with running(vault):
+        plan, = planned(vault, "hello")
+        side = plan.with_name("hello_plan.placet.md")
+        for status in ("approved", "looks good", "completed"):
+            edit(plan, "status: review", f"status: {status}")
+            comes(side, f"`status: {status}` decides nothing here", "`System/Active`", "`status: needs_revision`")
+            edit(plan, f"status: {status}", "status: review")
+            until(lambda: not side.exists(), "the explanation goes")
+    assert vault.rows("plan.approved") == vault.rows("execution.started") == []
+
+
+def test_a_spent_approval_is_refused_once_and_not_for_ever(vault: TestVault) -> None:
+    with running(vault):
+        planned(vault, "slow")
+        vault.approve("slow")
+        approved = comes(vault.active("slow"), "status: approved", "approved_at")
+        await_row(vault, "slow", "execution.started")
+        vault.active("slow").rename(vault.plan("slow"))
+        comes(vault.plan("slow"), "status: review")
+        await_row(vault, "slow", "plan.taken_back")
+        vault.plan("slow").unlink()
+        vault.active("slow").write_text(approved)  # as a sync tool that was offline puts it back
+        assert "was used already" in await_row(vault, "slow", "plan.refused")["metadata"]["reason"]
+        assert "approved_" not in comes(vault.plan("slow"), "status: review", "Not approved")
+        vault.approve("slow")
+        await_row(vault, "slow", "plan.approved", 2)
+
+
 # --- approve --------------------------------------------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ def slow_segment(pattern, name):
 _SEGMENT = st.text("ab*?", min_size=1, max_size=4).filter(lambda s: "**" not in s) | st.just("**")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(_SEGMENT, min_size=1, max_size=4), st.lists(st.text("abc", min_size=1, max_size=4),
     min_size=1, max_size=4))
 def test_matching_is_what_its_plain_definition_says(pattern, path):
@@ -340,7 +340,7 @@ _WORDS = st.lists(st.sampled_from(["git", "push", "-C", "python", "-c", "-m", "e
                   min_size=1, max_size=5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(_WORDS, st.lists(_WORDS, max_size=3))
 def test_more_permission_never_forbids_more(command, entries):
     entries = [tuple(e) for e in entries]

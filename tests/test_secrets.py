@@ -102,7 +102,7 @@ def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> N
     assert ("after" in shown) is ("after" in text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from([*TOKENS.values(), KEY, "hunter2-pass", "plain words ", "\n", "=", '"', " ", "\u00e9\u200d", "-",
                                  "sk-"]), max_size=12))
 def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str]) -> None:
@@ -209,12 +209,12 @@ BOMBS = {
 def test_no_text_makes_it_slow(name: str) -> None:
     """Each of these takes a quadratic pattern minutes."""
     text = BOMBS[name]
-    began = time.monotonic()
+    began = time.process_time()
     redact(text)
     redact_values(text)
     secret_values(".env", text)
     find_secrets(text.encode(), path=".env")
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 20
 
 
 # --- through the whole daemon ----------------------------------------------------------------------------

@@ -153,3 +153,11 @@ def test_nothing_settles_or_goes_too_early_and_all_does_in_the_end(steps):
     assert last.settled == present.keys()
     assert last.again_in_s is None
     assert last.looks.missing == {}
+
+
+def test_a_hint_does_not_settle_an_empty_file():
+    """Many programs empty a file and then write it; the hint may be of the save before."""
+    empty = A._replace(size=0)
+    hinted = look(Looks(), {"x": empty}, 0.0, hinted={"x"})
+    assert not hinted.settled
+    assert look(hinted.looks, {"x": empty}, SETTLE_S).settled == {"x"}

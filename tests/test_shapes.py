@@ -201,6 +201,10 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
         assert git(places[name], "show", f"{done[name]['branch']}:hello.txt") == "hello", name
         assert git(places[name], "show", "--format=", "--name-only", done[name]["branch"]) == "hello.txt", name
         assert shape.report in reports[name], (name, reports[name])
+    merge = next(line for line in reports["bare"].splitlines() if line.startswith("git clone ")).partition("  #")[0]
+    (tmp_path / "elsewhere").mkdir()
+    subprocess.run(["sh", "-ec", merge], cwd=tmp_path / "elsewhere", check=True, capture_output=True)
+    assert git(places["bare"], "show", "HEAD:hello.txt") == "hello", "the report's own command merged it"
     assert refused == {}
     assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
 

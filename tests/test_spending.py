@@ -16,12 +16,13 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, reply
 from placet.app import replay_mission
+from placet.asking import Line, ask_model
 from placet.core.budget import Amount, Room, prompt_at_most
 from placet.core.mission import Spent
 from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
 from placet.daybook import used_today
-from placet.dialogue import Line, Record, ask_model
 from placet.models.anthropic import AnthropicModel
+from placet.record import Record
 from placet.watch import Mode
 from vaultkit import PLAN
 
@@ -247,7 +248,7 @@ def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(tmp_pa
         while not model.asks:
             time.pass_time(1)
             running.loop.tick(frozenset(), Mode.POLLING)
-            for job in running.loop.jobs.values():
+            for job in running.loop.crew.jobs.values():
                 assert job.thread is not None
                 job.thread.join(30)
     assert vault.rows("model.failed") == []

@@ -36,8 +36,8 @@ from placet.tools.base import Effect
 from placet.tools.present import FOLD, MAX_KEPT_CHARS, Results
 from vaultkit import PLAN, make_vault
 
-SLOW = 20
-"""How much longer than 50 ms a call may take while other work loads the machine."""
+HANGS_S = 10.0
+"""A call on an odd file that takes as long as this waits for somebody."""
 
 LEVEL = probe().level
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chrome-headless-shell")
@@ -111,7 +111,7 @@ def test_odd_files_are_refused_or_answered_at_once(odd: Path) -> None:
         "device": "path_outside", "null": "path_outside", "proc": "path_outside", "zero": "", "sparse": "too_large",
         "large": "too_large"}
     assert (odd.parent / "outside.txt").read_text() == "outside\n"
-    assert max(took.values()) < 0.05 * SLOW, sorted(took.items(), key=lambda t: -t[1])[:3]
+    assert max(took.values()) < HANGS_S, sorted(took.items(), key=lambda t: -t[1])[:3]
 
 
 CELLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -177,7 +177,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, tmp_path: Path, nobo
                            ("take_screenshot", "noread"), ("edit_file", "noread")]:
             assert refused[tool, name] == "permission_denied", (tool, name)
     slow = sorted(((took, tool, name) for tool, name, _, _, took in found), reverse=True)
-    assert slow[0][0] < 0.05 * SLOW, slow[:3]
+    assert slow[0][0] < HANGS_S, slow[:3]
     assert (odd.parent / "outside.txt").read_text() == "outside\n"
 
 
@@ -482,7 +482,7 @@ def test_results_are_kept_within_bounds() -> None:
     assert sum(len(kept.get(name) or "") for name in names) <= MAX_KEPT_CHARS
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(["word", "\n", " ", "caf\u0301", "\U0001f468\u200d\U0001f469", "x" * 50, "\t"]), max_size=60),
        st.integers(2, 20), st.integers(40, 400))
 def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int) -> None:
@@ -514,7 +514,7 @@ def test_the_words_kept_are_the_first_and_last_five_hundred() -> None:
     assert (WORDS_KEPT, CHARS_KEPT) == (1000, 60_000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(alphabet="ab \n\u0301\u200d\U0001f468", max_size=3000), st.integers(33, 200))
 def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) -> None:
     folded = fold(text, width)

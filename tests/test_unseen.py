@@ -176,13 +176,13 @@ _PIECES = st.sampled_from([
 _TEXT = st.lists(_PIECES | st.text(max_size=3), max_size=15).map("".join)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_TEXT)
 def test_the_callout_itself_hides_nothing(text):
     assert find_unseen(warning_callout(find_unseen(text))) == ()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(_TEXT)
 def test_visible_leaves_nothing_hidden(text):
     shown = visible(text)
@@ -191,7 +191,7 @@ def test_visible_leaves_nothing_hidden(text):
         Kind.CONTROL)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text("`a ", max_size=12))
 def test_a_code_span_holds_any_line(text):
     span = code_span(text)

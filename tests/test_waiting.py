@@ -78,7 +78,7 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
                 while time.now_s < until:
                     waits = running.settle()
                     assert "cannot connect" in waits.waiting[0]
-                    assert running.loop.jobs == {}, "no slot is held"
+                    assert running.loop.crew.jobs == {}, "no slot is held"
                     time.pass_time(waits.again_in_s)
                 assert "cannot connect" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
                 assert stage not in vault.actions()
@@ -104,7 +104,7 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
     with looping(vault, time=time, model=line.opened) as running:
         for _ in range(4):
             tick = running.settle()
-            assert tick.waiting == (f"all work waits for the model: {running.loop.hold.notice}",)
+            assert tick.waiting == (f"all work waits for the model: {running.loop.waits.hold.notice}",)
             time.pass_time(tick.again_in_s)
         assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
         assert len([said for said in running.said if "credit" in said]) == 1
@@ -143,7 +143,7 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         for _ in range(20):
             running.loop.tick(frozenset(), "polling")
             time.pass_time(1)
-        assert running.loop.hold is None
+        assert running.loop.waits.hold is None
         assert side_notes(vault) == []
 
 
@@ -153,7 +153,7 @@ def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(t
     vault.drop("Say hello.\n")
     with looping(vault, time=time, model=line.opened) as running:
         running.settle()
-        assert running.loop.jobs == {}
+        assert running.loop.crew.jobs == {}
         assert len(line.model.asks) == 1
         line.error = None
         vault.drop("Say more.\n", "More.md")
@@ -188,7 +188,7 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         plans.write_text("in the way")
         vault.drop("Say hello.\n")
         rest = running.settle()
-        assert len(running.loop.commands) == 2
+        assert len(running.loop.outbox.pending) == 2
         assert rest.again_in_s >= 1
         plans.unlink()
         time.pass_time(60)
@@ -199,15 +199,15 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
 def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
-        begin = running.loop.start
+        begin = running.loop.crew.start
 
         def refuse(_: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
-        running.loop.start = refuse
+        running.loop.crew.start = refuse
         vault.drop("Say hello.\n")
         assert "can't start new thread" in running.settle().waiting[0]
-        running.loop.start = begin
+        running.loop.crew.start = begin
         time.pass_time(5)
         running.settle()
         vault.approve()
@@ -229,8 +229,8 @@ def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path:
         for _ in range(5):
             time.pass_time(60)
             running.settle()
-            if running.loop.looking is not None:
-                running.loop.looking.join()
+            if running.loop.branches.thread is not None:
+                running.loop.branches.thread.join()
         assert len([said for said in running.said if "cannot be seen" in said]) == 1
 
 
@@ -259,7 +259,7 @@ def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next
         with looping(vault, time=time, model=lambda: model) as running:
             waits = running.settle()
             said += running.said
-            assert running.loop.hold.why is Why.DAY
+            assert running.loop.waits.hold.why is Why.DAY
             assert "tomorrow" in waits.waiting[0]
     assert len([words for words in said if "today's budget" in words]) == 1
     assert len(model.asks) == 6, "8,500 tokens each, and one more could come to more than is left"
@@ -352,7 +352,7 @@ def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None
         running.settle()
         assert len(vault.rows("execution.completed")) == 1
         assert len(line.model.asks) == asked
-        assert running.loop.hold is not None
+        assert running.loop.waits.hold is not None
 
 
 def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import pwd
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.errors import UserError
+from placet.core.case import Case
+from placet.core.errors import PlacetError, UserError
 from placet.core.mission import After
 from placet.repo import (
     GitCall,
     GitError,
+    Refs,
     Repo,
     RepositoryChanged,
-    WorkNotKept,
     ahead_behind,
+    all_refs,
     changes,
     commits_with_trailer,
     contained_in,
+    current_branch,
     default_branch,
+    delete_tree,
     dirty_paths,
+    forget_lost,
     is_ancestor,
     is_repository,
     is_worktree_of,
@@ -32,11 +37,13 @@ from placet.repo import (
     merged_by,
     notes,
     open_repo,
-    references,
+    remote_of,
     remove_leftover,
     resolve,
     same_patches,
     signs_commits,
+    touched_by,
+    touched_since,
 )
 
 MAX_UNSEEN = 10
@@ -57,7 +64,8 @@ def look_after(repo: Repo, branch: str) -> After:
             said.append("Your commits are signed; placet's are not.")
         if any((repo.common_dir / "hooks" / name).exists() for name in ("pre-commit", "commit-msg", "post-commit")):
             said.append("Your git hooks did not run on placet's commits.")
-        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)))
+        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), *remote_of(repo),
+                     bare=repo.is_bare)
     except (GitError, UserError) as error:
         return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
 
@@ -87,16 +95,24 @@ def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[st
     found = []
     for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
         owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
-        if any(trace8 in path.name for trace8 in live) or path.stat().st_mtime > before.timestamp():
+        try:
+            if any(trace8 in path.name for trace8 in live) or path.stat().st_mtime > before.timestamp():
+                continue
+        except FileNotFoundError:  # a mission that ended just now removed it
+            continue
+        if path.name.endswith(".removed"):  # its work was kept before it got that name
+            delete_tree(path)
+            found.append(Leftover(path, removed=True))
             continue
         if owner is None:
-            found.append(Leftover(path, problem="it belongs to no repository that is configured"))
+            found.append(Leftover(path, problem="it belongs to no repository that is configured; name that one as a portal"))
             continue
         ref = f"refs/placet/left/{path.name}"
         try:
             found.append(Leftover(path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""))
-        except (GitError, RepositoryChanged, WorkNotKept, UserError) as error:
+        except (PlacetError, OSError) as error:
             found.append(Leftover(path, problem=str(error)))
+    found += [Leftover(path, removed=True) for repo in repos for path in forget_lost(repo, worktrees, live)]
     return found
 
 
@@ -121,13 +137,22 @@ def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, w
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A completed mission whose branch nobody has merged or dropped yet. `base` and `tip` are the commits it lies between."""
+    """A completed mission whose branch nobody has merged or dropped yet.
+
+    `base` and `tip` are the commits it lies between, `base_branch` is what was checked out when it was planned, empty for none.
+    """
 
     trace_id: str
     generation: int
     branch: str
     base: str
     tip: str
+    base_branch: str = ""
+
+    @classmethod
+    def of(cls, case: Case) -> Open:
+        """Return the branch of a case that is completed."""
+        return cls(case.trace_id, case.generation, case.branch, case.base, case.tip, case.base_branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,35 +166,100 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next look at a repository need not find out again.
+
+    `asked` are the tips of the missions that were asked for, `refs` all references as they were, None if not all could be looked
+    at. By tip, of branches that were open: `ends`, the commits of the branches that work ends up in, and `files`, those that
+    the mission changed.
+    """
+
+    asked: frozenset[str] = frozenset()
+    refs: Refs | None = None
+    ends: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a look at one repository found.
 
-    `refs` is what its references were then, `owner` who owns it, `problem` why it could not be looked at, `calls` the git
+    `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be looked at, `calls` the git
     processes that it took where a reference had moved.
     """
 
     path: Path
-    refs: str
+    memory: Memory = field(default_factory=Memory)
     fates: tuple[Fate, ...] = ()
     owner: str = ""
     problem: str = ""
     calls: tuple[GitCall, ...] = ()
 
 
-def look_at_branches(path: Path, branches: Sequence[Open], known: str) -> Looked:
-    """Return what became of these branches. One git process where no reference has moved since `known` was returned."""
+def look_at_branches(path: Path, branches: Sequence[Open], known: Memory) -> Looked:
+    """Return what became of these branches since the look that `known` is from.
+
+    One git process where no reference has moved; where a branch that work ends up in has, two, and some for each mission of
+    whose files it touches one.
+    """
     if not is_repository(path):
-        return Looked(path, "", problem=f"{path} is not there, or no repository any more")
+        return Looked(path, problem=f"{path} is not there, or no repository any more")
     calls: list[GitCall] = []
     try:
         repo = open_repo(path, on_call=calls.append)
-        refs = references(repo)
-        if refs == known:
-            return Looked(path, refs)
-        fates = tuple(fate for one in branches if (fate := fate_of(repo, one)) is not None)
-        return Looked(path, refs, fates, _owner(repo.common_dir), calls=tuple(calls))
+        refs = all_refs(repo)
+        asked = frozenset(one.tip for one in branches)
+        if known.refs == refs and asked <= known.asked:
+            return Looked(path, known)
+        look = _Look(repo, refs, known)
+        fates, problem = [], ""
+        for one in branches:
+            try:
+                fates.append(look.at(one))
+            except GitError as error:  # of a broken branch: the others are seen all the same
+                problem = str(error)
+        memory = Memory(asked, None if problem else refs, look.ends, look.files)
+        return Looked(path, memory, tuple(filter(None, fates)), _owner(repo.common_dir), problem, tuple(calls))
     except (GitError, UserError) as error:
-        return Looked(path, "", problem=str(error), calls=tuple(calls))
+        return Looked(path, problem=str(error), calls=tuple(calls))
+
+
+class _Look:
+    """One look at a repository whose references have moved."""
+
+    def __init__(self, repo: Repo, refs: Refs, known: Memory) -> None:
+        self._repo, self._refs, self._known = repo, refs, known
+        self._touched: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
+        self.ends: dict[str, frozenset[str]] = {}
+        self.files: dict[str, frozenset[str]] = {}
+
+    def at(self, one: Open) -> Fate | None:
+        """Return what became of a branch; remember what an open one was compared with."""
+        there = self._refs.at.get(f"refs/heads/{one.branch}") == one.tip
+        ends = frozenset(self._refs.at[ref] for ref in _ends_up_in(self._refs, one))
+        fate = None if there and self._nothing_new(one, ends) else fate_of(self._repo, one, self._refs)
+        if fate is None and there:
+            self.ends[one.tip] = ends
+        return fate
+
+    def _nothing_new(self, one: Open, ends: frozenset[str]) -> bool:
+        """Say whether what came since the last look touches none of the mission's files: whoever takes work over touches some."""
+        then = self._known.ends.get(one.tip)
+        if then is None:
+            return False
+        if one.tip in self._known.files:
+            self.files[one.tip] = self._known.files[one.tip]
+        elif ends - then:
+            self.files[one.tip] = frozenset(change.path for change in changes(self._repo, one.base, one.tip))
+        try:
+            return all(self.files[one.tip].isdisjoint(self._since(new, then)) for new in ends - then)
+        except GitError:  # what was there then is gone after a rewrite, or it is too much to list
+            return False
+
+    def _since(self, new: str, then: frozenset[str]) -> frozenset[str]:
+        if (new, then) not in self._touched:
+            self._touched[new, then] = touched_since(self._repo, new, sorted(then))
+        return self._touched[new, then]
 
 
 def _owner(path: Path) -> str:
@@ -180,15 +270,47 @@ def _owner(path: Path) -> str:
         return f"uid:{uid}"
 
 
-def fate_of(repo: Repo, one: Open) -> Fate | None:
-    """Return what became of a branch, None while it is open: there and unmerged, or gone but kept by another branch."""
-    into = default_branch(repo)
-    for target in (f"refs/heads/{into}", f"refs/remotes/origin/{into}"):
-        if into and into != one.branch and resolve(repo, target) is not None and (found := _merged(repo, one, target)):
+def fate_of(repo: Repo, one: Open, refs: Refs | None = None) -> Fate | None:
+    """Return what became of a branch, None while it is open: there and unmerged, or gone but kept by another branch.
+
+    `refs` are the repository's, where they are known.
+    """
+    refs = refs or all_refs(repo)
+    first: dict[str, str] = {}
+    for target in _ends_up_in(refs, one):
+        first.setdefault(refs.at[target], target)  # one of those that are at the same commit
+    for target in first.values():
+        if found := _merged(repo, one, target):
             return Fate(one.trace_id, one.generation, *found)
-    if resolve(repo, f"refs/heads/{one.branch}") is None and not contained_in(repo, one.tip):
+    if resolve(repo, f"refs/heads/{one.branch}") is None and not _kept_elsewhere(repo, one):
         return Fate(one.trace_id, one.generation)
     return None
+
+
+def fate_here(repo: Repo, one: Open) -> Fate | None:
+    """Return how the branch that is checked out got a mission's work; None where it has not."""
+    on = current_branch(repo)
+    found = _merged(repo, one, "HEAD") if on not in ("", one.branch) and resolve(repo, f"refs/heads/{on}") is not None else None
+    return Fate(one.trace_id, one.generation, *found) if found else None
+
+
+def _ends_up_in(refs: Refs, one: Open) -> list[str]:
+    """Return the branches that count as merged into: the default one and the one that was planned from, here and at remotes."""
+    names = [name for name in (refs.default, one.base_branch) if name]
+    return [ref for ref in refs.named(names) if ref != f"refs/heads/{one.branch}"]
+
+
+_EVERYWHERE = ("--branches", "--remotes")
+
+
+def _kept_elsewhere(repo: Repo, one: Open) -> bool:
+    """Say whether some branch has the work, under another name, reworked, or squashed into something that is not merged yet."""
+    if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
+        return False
+    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
+        return True
+    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, _EVERYWHERE, one.base)
+    return bool(found) and _touch_all(repo, found, one)
 
 
 def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
@@ -198,9 +320,9 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
         sha = merged_by(repo, one.tip, target)
         return sha, "fast-forward" if sha == one.tip else "merge"
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
-    if there and since and (sha := same_patches(repo, since, one.tip, target)):
+    if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
         return sha, "the same changes"
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, target, since)
+    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):
         return found[0], "trailer"
     return None
@@ -208,5 +330,5 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
 
 def _touch_all(repo: Repo, found: Sequence[str], one: Open) -> bool:
     """Say whether these commits touch every file that the branch changed: one of three picked commits is no merge."""
-    touched = {c.path for sha in found for c in changes(repo, f"{sha}^", sha)}
+    touched = {path for sha in found for path in touched_by(repo, sha)}
     return {c.path for c in changes(repo, one.base, one.tip)} <= touched

@@ -37,7 +37,7 @@ from placet.models import ModelSettings, open_model
 from placet.planner import draft
 from placet.rebuild import look_back
 from placet.replay import as_json, replay
-from placet.sandbox import Level, make_undumpable, probe
+from placet.sandbox import Level, end_left_behind, make_undumpable, probe
 from placet.state import State as VaultState
 from placet.state import vault_state
 from placet.tools import PLANNABLE
@@ -75,6 +75,7 @@ class Daemon:
     bell: Bell
     loop: Loop
     say: Callable[[str], None]
+    notify: Callable[[str], None]
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, as SIGTERM and SIGINT do from now on at once (`heed_signals`)."""
@@ -83,17 +84,16 @@ class Daemon:
             self.journal.stop_waiting()
 
         heed_signals(stop, end)
-        notify = _systemd_notifier(os.environ)
-        notify("READY=1")
+        self.notify("READY=1")
         hinted: frozenset[str] = frozenset()
         while not stop.is_set():
             tick = self.loop.tick(hinted, self.bell.mode)
-            notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
+            self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
             rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
             if not rung.any:
                 self.bell.check()
             hinted = rung.paths
-        notify("STOPPING=1")
+        self.notify("STOPPING=1")
         self.loop.stop(self.config.daemon.stop_grace_s)
 
     def run_once(self) -> Tick:
@@ -103,14 +103,14 @@ class Daemon:
             tick = self.loop.tick(hinted, self.bell.mode)
             if tick.idle:
                 return tick
-            if tick.waiting and not (self.loop.jobs or self.loop.dirty or tick.settling):
+            if tick.waiting and not (self.loop.crew.jobs or self.loop.dirty or tick.settling):
                 return tick
             hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
 
     def _status(self, tick: Tick) -> str:
         if tick.waiting:
             return tick.waiting[0].splitlines()[0][:200]
-        running = len(self.loop.jobs)
+        running = len(self.loop.crew.jobs)
         return f"{running} at work" if running else "waiting for requests and decisions"
 
 
@@ -144,17 +144,25 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
     for warning in state.ensure():
         say(warning)
     owner = this_process()
+    notify = _systemd_notifier(env)
+
+    def waits(why: str) -> None:
+        # It lives, and waits in the middle of a tick or of its start: to be ended and started again would help nobody.
+        notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
+
     with ExitStack() as stack:
         stack.enter_context(VaultLock(state.lock, owner, clock.now()))
         _claim(vault, config, socket.gethostname(), say, take_over=take_over)
         folder = stack.enter_context(Vault(vault))
         folder.ensure_folders()
         folder.sweep_temporaries()
+        if left := end_left_behind(state.worktrees):
+            say(f"{left} processes that a killed daemon had left in its worktrees were ended.")
         if not folder.has_marker():
             folder.create_marker(os.urandom(16).hex())
         events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                                              on_trouble=say, on_rows=events.publish))
+                                              on_trouble=say, on_rows=events.publish, on_wait=waits))
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
         level = sandbox_level(config, say)
@@ -182,7 +190,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
               sandbox=level.title, provider=config.model.provider, model=config.model.name)
         _mark(journal, state.mark)
         try:
-            yield Daemon(vault, state, config, journal, bell, loop, say)
+            yield Daemon(vault, state, config, journal, bell, loop, say, notify)
         except JournalPaused as error:
             raise UserError(f"Ended while the journal could not be written: {error}.",
                             "Nothing is lost: what was not written is done by the next start.") from error
@@ -197,13 +205,13 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
 
 def _knows_its_mark(journal: Journal, mark: Path) -> bool:
     """Return whether the journal is the one that the last daemon left, and not an older one or none at all."""
-    try:
-        row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
-    except OSError:
-        row_id, row_hash = "", ""
     with journal.read() as reader:
-        if not mark.exists():
+        try:
+            row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
+        except FileNotFoundError:
             return reader.last()[0] > 0  # one of a placet that left no mark; without events it is new, or lost with its mark
+        except OSError:
+            return False
         return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
 
 

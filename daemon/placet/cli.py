@@ -13,7 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from placet import __version__
-from placet.core.errors import UserError
+from placet.core.errors import PlacetError, UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,10 +34,14 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except UserError as error:
             _fail(error)
+        except PlacetError as error:  # of git, of a note: nothing that was foreseen here
+            _fail(UserError(str(error), "Look at what it names, mend that, then try again."))
         except BrokenPipeError:
             # Whoever read our output has gone; the interpreter must not complain about it at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+        except OSError as error:
+            _fail(UserError(f"{error.filename or 'the system'}: {error.strerror or error}", "Mend that, then try again."))
         except KeyboardInterrupt:
             sys.exit(130)
 
@@ -56,7 +60,23 @@ def _fail(error: UserError) -> NoReturn:
 def _vault(given: str | None) -> Path:
     from placet.app import find_vault
 
-    return find_vault(given, os.environ, Path.cwd())
+    return find_vault(given, os.environ, _here())
+
+
+def _here() -> Path:
+    """Return the folder that we are in, by its name where it was deleted meanwhile."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.environ.get("PWD") or "/")
+
+
+def _say_if_down(vault: str | None) -> None:
+    """Say that nothing follows from what was just done before the daemon runs, if it does not."""
+    from placet.desk import daemon_runs
+
+    if not daemon_runs(_vault(vault), os.environ):
+        _say("the daemon is not running; nothing follows before: placet run")
 
 
 vault_option = click.option("--vault", "vault", metavar="DIR", help="The vault; else $PLACET_VAULT, else the folder you are in.")
@@ -134,6 +154,7 @@ def submit(text: str | None, file: str | None, title: str | None, agent: str | N
     meta = {"agent": agent, "portal": portal, "priority": priority, "budget_usd": budget_usd}
     path = run(_vault(vault), body, title=title, meta={k: v for k, v in meta.items() if v is not None})
     _out(path, {"path": path}, as_json=as_json)
+    _say_if_down(vault)
 
 
 @main.command()
@@ -208,6 +229,7 @@ def approve(ident: str, vault: str | None, as_json: bool) -> None:
     path = run(_vault(vault), os.environ, ident)
     _out(path, {"path": path}, as_json=as_json)
     _say("approved; the daemon carries it out")
+    _say_if_down(vault)
 
 
 @main.command()
@@ -222,6 +244,7 @@ def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
 
     path = run(_vault(vault), os.environ, ident, reason)
     _out(path, {"path": path}, as_json=as_json)
+    _say_if_down(vault)
 
 
 @main.command()
@@ -237,6 +260,7 @@ def revise(ident: str, comments: tuple[str, ...], vault: str | None, as_json: bo
     path = run(_vault(vault), os.environ, ident, comments)
     _out(path, {"path": path}, as_json=as_json)
     _say("the agent answers with a new revision")
+    _say_if_down(vault)
 
 
 @main.command()
@@ -250,7 +274,8 @@ def stop(ident: str, vault: str | None, as_json: bool) -> None:
 
     path = run(_vault(vault), os.environ, ident)
     _out(path, {"path": path}, as_json=as_json)
-    _say("the mission stops at the next safe point, with a report")
+    _say("taken back; a mission that has begun stops at the next safe point, with a report")
+    _say_if_down(vault)
 
 
 @main.command()
@@ -319,13 +344,13 @@ def states() -> None:
 @vault_option
 @_boundary
 def diff(ident: str, vault: str | None) -> None:
-    """Show what a mission changed, as a patch."""
+    """Show what a mission changed, as a patch; for a pipe or a file one that `git apply` takes."""
     from placet.branches import diff as run
     from placet.show import harmless
 
-    patch = run(_vault(vault), os.environ, ident)
-    # A program gets every byte (click would take escape sequences out), a person nothing that could hide a line.
-    click.echo(harmless(patch) if sys.stdout.isatty() else patch, nl=False, color=True)
+    text, patch = run(_vault(vault), os.environ, ident)
+    # A program gets every byte, so that `git apply` takes it; a person nothing that could hide a line.
+    click.echo(harmless(text) if sys.stdout.isatty() else patch, nl=False, color=True)
 
 
 @main.command()
@@ -380,9 +405,9 @@ def portal() -> None:
 @_boundary
 def portal_add(name: str, path: str, vault: str | None) -> None:
     """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
-    from placet.branches import add_portal
+    from placet.portals import add_portal
 
-    click.echo(add_portal(_vault(vault), name, path, Path.cwd(), _say))
+    click.echo(add_portal(_vault(vault), name, path, _here(), _say))
     _say(f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md")
 
 
@@ -392,7 +417,7 @@ def portal_add(name: str, path: str, vault: str | None) -> None:
 @_boundary
 def portal_list(vault: str | None, as_json: bool) -> None:
     """List the portals."""
-    from placet.branches import portals
+    from placet.portals import portals
     from placet.show import portals_text
 
     found = portals(_vault(vault))
@@ -406,7 +431,7 @@ def portal_list(vault: str | None, as_json: bool) -> None:
 @_boundary
 def portal_check(name: str | None, vault: str | None, as_json: bool) -> None:
     """Look whether git takes the portals, say what a mission will feel there, and refresh their cards."""
-    from placet.branches import check_portals
+    from placet.portals import check_portals
     from placet.show import portals_text
 
     found = check_portals(_vault(vault), name)
@@ -421,9 +446,13 @@ def portal_check(name: str | None, vault: str | None, as_json: bool) -> None:
 @_boundary
 def portal_remove(name: str, vault: str | None) -> None:
     """Take a portal out of System/placet.toml; its repository and its card stay."""
-    from placet.branches import remove_portal
+    from placet.desk import naming
+    from placet.portals import remove_portal
 
-    remove_portal(_vault(vault), name)
+    folder = _vault(vault)
+    remove_portal(folder, name)
+    for line in naming(folder, os.environ, name):
+        _say(line)
     _say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
 
 
@@ -515,7 +544,10 @@ def journal_backup(outer: str | None, target: str, vault: str | None) -> None:
     from placet.journal import backup
     from placet.state import vault_state
 
-    backup(vault_state(_vault(vault or outer), os.environ).journal, Path(target).expanduser().absolute())
+    try:
+        backup(vault_state(_vault(vault or outer), os.environ).journal, Path(target).expanduser().absolute())
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror}", "Name a file, in a folder that is there.") from error
     click.echo(target)
 
 

@@ -38,6 +38,7 @@ class DaemonTable(_Table):
     missions_at_once: int = Field(default=2, ge=1, le=32)
     stop_grace_s: float = Field(default=5.0, ge=0, le=120)
     tidy_after_days: int = Field(default=30, ge=0, le=3650)
+    sparse_from_files: int = Field(default=5_000, ge=0)
 
 
 class JournalTable(_Table):
@@ -150,6 +151,9 @@ def load(vault: Path) -> Config:
     path = vault / CONFIG_PATH
     try:
         text = path.read_bytes().decode()
+    except FileNotFoundError as error:
+        raise UserError(f"{vault} is no vault: it has no {CONFIG_PATH}.", f"Make it one: placet init {vault}",
+                        exit_code=2) from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}", "Mend the file; `placet init` writes a new one where there is none.",
                         exit_code=2) from error
@@ -177,11 +181,16 @@ def write_setting(vault: Path, table: str, key: str, value: str | bool) -> None:
     try:
         document = tomlkit.parse(path.read_bytes().decode())
         document.setdefault(table, tomlkit.table())[key] = value
-        aside = path.with_name(f".placet-{os.getpid()}.tmp")
-        aside.write_bytes(tomlkit.dumps(document).encode())
-        aside.replace(path)
+        put_in_place(path, tomlkit.dumps(document))
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
         raise UserError(f"{path} cannot be changed: {error}", f"Write `{key}` under [{table}] by hand.") from error
+
+
+def put_in_place(path: Path, text: str) -> None:
+    """Write a configuration so that whoever reads it meanwhile finds the old one or this one, whole. Raises OSError."""
+    aside = path.with_name(f".placet-{os.getpid()}.tmp")
+    aside.write_bytes(text.encode())
+    aside.replace(path)
 
 
 def _said(kind: str, message: str) -> str:
@@ -191,9 +200,14 @@ def _said(kind: str, message: str) -> str:
 def portal_path(vault: Path, config: Config, portal: str) -> Path:
     """Return the repository that a portal names; the vault itself for the empty name.
 
-    Relative paths are from the vault, `~` is the person's home. Raises KeyError for an unknown portal.
+    Relative paths are from the vault, `~` is as in `from_home`. Raises KeyError for an unknown portal.
     """
     if not portal:
         return vault
-    path = Path(config.portals[portal].path).expanduser()
+    path = from_home(config.portals[portal].path)
     return path if path.is_absolute() else (vault / path)
+
+
+def from_home(given: str) -> Path:
+    """Return a path with `~` as the person's home; of a person who is not known, it is a name like others."""
+    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

@@ -180,12 +180,14 @@ class Denied:
     """Names that no scope can open.
 
     `anywhere`: neither read nor written, as any component of a path. `at_root`: not written, as the first
-    component. Names are compared without regard to case, Unicode form and code points that cannot be seen.
+    component below the folder `root`, which is the top where it is empty and may itself not be replaced where it is
+    not. Names are compared without regard to case, Unicode form and code points that cannot be seen.
     Raises ValueError for a name that is empty or has a separator in it.
     """
 
     anywhere: tuple[str, ...]
     at_root: tuple[str, ...] = ()
+    root: str = ""
 
     def __post_init__(self) -> None:
         for name in (*self.anywhere, *self.at_root):
@@ -198,7 +200,15 @@ class Denied:
 
     def protects(self, path: str) -> bool:
         """Return whether `path` (relative, canonical) may not be written."""
-        return self.hides(path) or bool(re.match(_disguises(self.at_root), _fold(path)))
+        folded = _fold(path)
+        if self.root:
+            root = _fold(self.root)
+            if root == folded or root.startswith(f"{folded}/"):
+                return True
+            if not folded.startswith(f"{root}/"):
+                return self.hides(path)
+            folded = folded.removeprefix(f"{root}/")
+        return self.hides(path) or bool(re.match(_disguises(self.at_root), folded))
 
 
 ALWAYS = Denied(anywhere=(".git",))
@@ -385,6 +395,17 @@ def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
     return _fault(Fault.BAD_PATH, path, f"has '..' in it; write {_shown('/'.join(clean) or '.')}")
 
 
+def is_there(find: Callable[[str], Entry], path: str) -> bool:
+    """Return whether `find` finds `path`; what it raises is raised, unless it says that nothing is there."""
+    try:
+        find(path)
+    except ToolError as error:
+        if error.error_type in (Fault.NOT_FOUND, Fault.NOT_A_DIRECTORY):
+            return False
+        raise
+    return True
+
+
 class Root:
     """One folder and the file operations below it. A context manager: it holds a handle of the folder.
 
@@ -473,13 +494,7 @@ class Root:
 
     def exists(self, path: str) -> bool:
         """Return whether `path` is there, links followed (so not for a dangling one). Raises as `stat`."""
-        try:
-            self.stat(path)
-        except ToolError as error:
-            if error.error_type in (Fault.NOT_FOUND, Fault.NOT_A_DIRECTORY):
-                return False
-            raise
-        return True
+        return is_there(self.stat, path)
 
     def list(self, path: str = ".") -> list[Entry]:
         """Return what is in a folder, sorted by name, without what may not be read (`.git`).

@@ -11,19 +11,24 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from placet.briefing import agents
 from placet.clock import Clock
-from placet.config import load, portal_path
+from placet.config import CONFIG_PATH, load, portal_path
 from placet.core.activity import Action, CommittedRow
+from placet.core.beside import lost_keys
 from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, WORKING, Case, State
-from placet.core.errors import UserError
-from placet.core.names import Folder, active_name, plan_name, rejected_name, request_id
+from placet.core.errors import ToolError, UserError
+from placet.core.names import QUEUES, Folder, active_name, plan_name, rejected_name, request_id
+from placet.core.names import show as visible
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
+from placet.core.observe import look_at, refusal
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import with_comment
 from placet.core.postmortem import (
@@ -37,7 +42,7 @@ from placet.core.postmortem import (
     tried,
     verdict,
 )
-from placet.core.request import title_of
+from placet.core.request import RequestProblems, read_request, title_of
 from placet.core.standing import standing
 from placet.core.talk import ModelError
 from placet.core.waiting import Hold, Why
@@ -47,6 +52,7 @@ from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
 from placet.models import ModelSettings, open_model
 from placet.notify import Event, Notice, NotifySettings, send
+from placet.portals import problem_of
 from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
 from placet.tools import PLANNABLE
@@ -64,13 +70,20 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
     """
     if not text.strip():
         raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
+    config = load(vault)
     said = read_note(text.encode()).body.strip()  # the text may be a whole note, frontmatter and all
     name = _file_name(title or title_of("request.md", said if said.startswith("#") else "# " + said))
     raw = text.encode()
     if not raw.endswith(b"\n"):
         raw += b"\n"
     if meta:
-        raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(load(vault).vault.frontmatter))
+        with _can_be_edited("The request"):
+            raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
+    try:  # whoever types it hears at once what the daemon would say beside the note
+        read_request(f"{name}.md", read_note(raw), agents(vault), config.portals, config.vault.default_agent)
+    except RequestProblems as found:
+        raise UserError("\n  ".join(["The request cannot be used:", *found.problems]),
+                        "Nothing was written. Mend it, then try again.", exit_code=2) from found
     with Vault(vault) as folder:
         folder.ensure_folders()
         for n in range(1, 1000):
@@ -84,24 +97,38 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
 
 
 def approve(vault: Path, env: Mapping[str, str], ident: str) -> str:
-    """Move a plan to System/Active, naming who approves; return where it is now."""
+    """Move a plan to System/Active, naming who approves; return where it is now.
+
+    Raises UserError for a plan that the daemon would refuse, with the same words.
+    """
     with _reader(vault, env) as reader:
         case = find(reader, ident)
     _must_await(case, "approved")
-    return _move(vault, case, f"{Folder.ACTIVE}/{active_name(case.request_id)}", {"approved_by": _user()})
+
+    def approved(raw: bytes) -> bytes:
+        note = look_at(case.plan_path, raw, "")
+        if why := note.problem or lost_keys(case, note) or refusal(case, note, PLANNABLE):
+            raise UserError(f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}")
+        return stamp(raw, {"approved_by": _user()})
+
+    return _change(vault, case, approved, f"{Folder.ACTIVE}/{active_name(case.request_id)}")
 
 
 def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     """Move a plan to Inbox/Rejected with the reason; return where it is now."""
+    if not reason.strip():
+        raise UserError("The reason is empty.", "Say why: --reason 'it is too broad'", exit_code=2)
     with _reader(vault, env) as reader:
         case = find(reader, ident)
     _must_await(case, "rejected")
-    return _move(vault, case, f"{Folder.REJECTED}/{rejected_name(case.request_id)}",
-                 {"rejected_by": _user(), "rejection_reason": reason})
+    changes = {"rejected_by": _user(), "rejection_reason": reason}
+    return _change(vault, case, lambda raw: stamp(raw, changes), f"{Folder.REJECTED}/{rejected_name(case.request_id)}")
 
 
 def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str]) -> str:
     """Write review comments into a plan and ask for a revision; return the plan's path."""
+    if not all(remark.strip() for remark in remarks):
+        raise UserError("The comment is empty.", "Say what to change: --comment 'leave the tests alone'", exit_code=2)
     with _reader(vault, env) as reader:
         case = find(reader, ident)
     if case.state not in (State.REVIEW, State.REVISING):
@@ -136,7 +163,10 @@ def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callabl
     if level is Level.NONE:
         raise UserError("This machine has no sandbox.", "Install bubblewrap; `placet doctor` says what is missing.")
     say(f"{level.title} (level {int(level)} of 3)")
-    return exec_in_box(argv, Box(folder.resolve(), network=network), level)
+    try:
+        return exec_in_box(argv, Box(folder.resolve(), network=network), level)
+    except ToolError as error:
+        raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
 
 
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
@@ -150,6 +180,10 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     state = vault_state(vault, env)
     line("vault", "good", str(vault))
     line("configuration", "good", "every setting can be used")
+    with Vault(vault) as folder:
+        for problem in folder.scan(QUEUES).problems:
+            line("folder", "bad", f"{problem.path}: {problem.why}",
+                 "Put it back where it was, or make it anew: placet init. Until then nothing counts as taken away.")
     git = shutil.which("git")
     line("git", "good" if git else "bad", git or "not found", "" if git else "Install git.")
     wall = probe()
@@ -174,7 +208,9 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
             line("model", "good", f"{config.model.name} ({provider}); its key is set")
     for name, portal in config.portals.items():
         place = portal_path(vault, config, name)
-        line(f"portal {name}", "good" if place.is_dir() else "bad", str(place), "" if place.is_dir() else f"Mend {portal.path}.")
+        wrong = problem_of(vault, place)
+        line(f"portal {name}", "bad" if wrong else "good", wrong or str(place),
+             f"Mend that, or its path in {CONFIG_PATH}: {portal.path}" if wrong else "")
     holder = lock_holder(state.lock)
     line("daemon", "good" if holder else "warn", f"running: {holder}" if holder else "not running", "" if holder else "placet run")
     if config.daemon.paused:
@@ -207,12 +243,9 @@ def notify_test(vault: Path) -> tuple[str, ...]:
 def _must_await(case: Case, done: str) -> None:
     if case.state in (State.REVIEW, State.REVISING) or (case.state is State.FAILED and case.plan_path):
         return
-    raise UserError(f"{case.request_id} is {case.state}, so there is no plan that could be {done}.",
-                    f"Look at it: placet show {case.request_id}", exit_code=3)
-
-
-def _move(vault: Path, case: Case, target: str, changes: Mapping[str, str]) -> str:
-    return _change(vault, case, lambda raw: stamp(raw, changes), target)
+    can_be_stopped = case.state in (State.APPROVED, State.RUNNING) and done == "rejected"
+    helps = f"Take it back first: placet stop {case.request_id}" if can_be_stopped else f"See why: placet why {case.request_id}"
+    raise UserError(f"{case.request_id} is {case.state}, so there is no plan that could be {done}.", helps, exit_code=3)
 
 
 def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str) -> str:
@@ -221,20 +254,29 @@ def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: s
         for _ in range(5):
             try:
                 raw, _fingerprint = folder.read(case.plan_path)
-                text = change(raw)
+                with _can_be_edited(case.plan_path):
+                    text = change(raw)
                 folder.replace(case.plan_path, sha256(raw).hexdigest(), text)
                 if target != case.plan_path:
                     folder.move(case.plan_path, target, sha256(text).hexdigest())
             except (Changed, NotSettled):
                 continue
             except Gone as error:
-                raise UserError(f"{case.plan_path} is not there any more.", f"Look at it: placet show {case.request_id}") from error
+                raise UserError(f"{case.plan_path} is not there any more: somebody has moved it.",
+                                "The daemon sees where it lies now, if it runs; then look again: "
+                                f"placet show {case.request_id}") from error
             except AlreadyThere as error:
                 raise UserError(f"{target} is there already.", "Move that note away first.") from error
-            except UnsafeEdit as error:
-                raise UserError(f"{case.plan_path}: {error}", "Mend its frontmatter, then try again.") from error
             return target
     raise UserError(f"{case.plan_path} keeps changing.", "Close the editor that has it open, then try again.")
+
+
+@contextmanager
+def _can_be_edited(what: str) -> Iterator[None]:
+    try:
+        yield
+    except UnsafeEdit as error:
+        raise UserError(f"{what}: {error}", "Mend its frontmatter, then try again.") from error
 
 
 def case_of(vault: Path, env: Mapping[str, str], ident: str) -> Case:
@@ -244,13 +286,13 @@ def case_of(vault: Path, env: Mapping[str, str], ident: str) -> Case:
 
 
 def find(reader: Reader, ident: str) -> Case:
-    """Return the case that an ID names: a request_id, or any unique beginning of a trace_id (at least four characters).
+    """Return the case that an ID names: a request_id, or any unique beginning of a trace_id.
 
     Raises UserError (exit code 3) where none or several fit.
     """
     cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
     exact = [case for case in cases if case.request_id == ident]
-    found = exact or [case for case in cases if len(ident) >= 4 and case.trace_id.startswith(ident.lower())]
+    found = exact or [case for case in cases if ident and case.trace_id.startswith(ident.lower())]
     if not found:
         raise UserError(f"There is no request, plan or mission {ident!r}.", "See them all: placet status", exit_code=3)
     if len(found) > 1:
@@ -264,17 +306,25 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     state = vault_state(vault, env)
     config = load(vault)
     cases: list[dict[str, Any]] = []
+    unusable: dict[str, str] = {}
+    stuck: list[str] = []
     today, waits = Amount(), None
     if state.journal.exists():
         with open_reader(state.journal) as reader:
             cases = [_line(reader, CASE_JSON.validate_json(row.body)) for row in reader.cases()]
             today = used_today(reader, Clock().wall())
             waits = _waits(reader)
+            unusable = {row.path: row.detail for row in reader.seen()}
+            stuck = sorted({command.error for command in reader.pending_commands() if command.error})
+    known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
+    with Vault(vault) as folder:
+        new = sorted(visible(path) for path in folder.scan([Folder.REQUESTS]).found)
     cases.sort(key=lambda c: c["since"])
     limits = config.limits
     return {
         "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
-        "model": config.model.name, "paused": config.daemon.paused, "waits": waits, "cases": cases,
+        "model": config.model.name, "paused": config.daemon.paused, "waits": waits, "stuck": stuck, "cases": cases,
+        "explained": unusable, "not_taken_up": [path for path in new if path not in known],
         "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": limits.day_tokens or None,
                   "day_usd": _float(limits.day_usd) or None},
     }
@@ -293,9 +343,29 @@ def _float(usd: Decimal | None) -> float | None:
     return None if usd is None else float(usd)
 
 
+def naming(vault: Path, env: Mapping[str, str], portal: str) -> list[str]:
+    """Return a sentence on each request that still needs a portal: its work is not over, or nobody merged or dropped its branch."""
+    state = vault_state(vault, env)
+    if not state.journal.exists():
+        return []
+    with open_reader(state.journal) as reader:
+        cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
+    needs = [case for case in cases if case.portal == portal]
+    return [*(f"{case.request_id} ({case.state}) names it, and cannot be carried out without it." for case in needs
+              if case.state in WORKING or case.state is State.REVIEW),
+            *(f"{case.request_id} has the branch {case.branch} there: what becomes of it is not seen any more." for case in needs
+              if case.branch_is_open)]
+
+
+def daemon_runs(vault: Path, env: Mapping[str, str]) -> bool:
+    """Say whether a daemon works on this vault now."""
+    return lock_holder(vault_state(vault, env).lock) is not None
+
+
 def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the plans that await a decision, oldest first."""
-    return [c for c in status(vault, env)["cases"] if c["state"] == State.REVIEW]
+    """Return the plans that await a decision, oldest first; one whose revision failed awaits it as it was."""
+    return [c for c in status(vault, env)["cases"] if c["state"] == State.REVIEW or (
+        c["state"] == State.FAILED and not c["report"] and c["plan"].startswith(f"{Folder.PLANS}/"))]
 
 
 def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
@@ -329,7 +399,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {"request_id": ident, "state": "unusable", "why": [f"{row.path}: {row.detail}" for row in unusable],
                     "next": ["Mend the note; it is taken up as soon as it can be used."], "mission": None}
         rows = reader.activity(case.trace_id, limit=10_000, newest=True)
-        notices = [f"{row.path}: {row.detail}" for row in seen if row.path in (case.request_path, case.plan_path)]
+        notices = [f"{row.path}: {row.detail}" for row in seen if row.path in (visible(case.request_path), visible(case.plan_path))]
+        notices += [f"Waits to be done: {c.error}" for c in reader.pending_commands() if c.error and c.trace_id == case.trace_id]
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
         if case.state is State.FAILED and case.report_path:
             mission = _failed_mission(reader, case, of_last_mission(rows))

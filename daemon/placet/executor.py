@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,38 +17,29 @@ from typing import Any, NoReturn
 from pydantic import TypeAdapter
 
 from placet.aftermath import look_after, tidy
+from placet.asking import decode_reply, spent_in
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Limits, Room
 from placet.core.case import WORKING, Case, Complexity, State
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
-from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, passing
+from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake, passing
 from placet.core.failures import detected
 from placet.core.guards import PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
+from placet.core.scope import fixed_part
 from placet.core.secrets import redact
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.core.waiting import Why
-from placet.dialogue import (
-    MACHINE_RETRY_S,
-    MAX_CRASHES,
-    Conversation,
-    Interrupted,
-    Postponed,
-    Record,
-    call_on_record,
-    converse,
-    decode_reply,
-    may_be_half_done,
-    spent_in,
-    target,
-)
+from placet.dialogue import MACHINE_RETRY_S, Conversation, call_on_record, converse, may_be_half_done, target
+from placet.record import MAX_CRASHES, REPLY, Interrupted, Postponed, Record
 from placet.repo import (
     Author,
     GitError,
+    Mover,
     Pins,
     Repo,
     RepositoryChanged,
@@ -66,8 +56,10 @@ from placet.repo import (
     free_branch,
     head,
     identity,
+    moving,
     open_worktree,
     pins,
+    ref_now,
     remove_worktree,
     resolve,
     restore,
@@ -80,7 +72,7 @@ from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_secrets
 from placet.vault import Vault, VaultTrouble
-from placet.workshop import Ports, repository, workplace
+from placet.workshop import Ports, folders_for, repository, workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +122,7 @@ class _Work:
     # --- limits ---------------------------------------------------------------------------------------------
 
     def before(self, iteration: int) -> Sequence[str]:
-        if self.record.outcome(f"reply:{iteration}") is None:
+        if self.record.outcome(f"{REPLY}{iteration}") is None:
             self._leave_if_told()
         remarks = self.restraint.before(iteration)
         if (pattern := detected(self.restraint.history.steps, self.restraint.guards.basic.max_iterations)) is not None:
@@ -205,14 +197,13 @@ class _Work:
         if self.record.outcome(key) is not None or self.record.halt is not None:
             return
         case = self.mission.case
+        message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
+                                 case.approved_by)
         try:
-            refuse_secrets(self.repo, self.tree, _touched(self.tree))
+            kept = checkpoint(self.tree, _checkpoint_ref(case), message, self.ports.clock.wall(),
+                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed)))
         except ToolError:
             kept = ""
-        else:
-            message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
-                                     case.approved_by)
-            kept = checkpoint(self.tree, _checkpoint_ref(case), message, self.ports.clock.wall())
         self.record.settle(key, kept.encode())
 
     def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
@@ -272,6 +263,8 @@ class _Work:
     # --- steps ----------------------------------------------------------------------------------------------
 
     place: Workplace | None = None
+    left_out: tuple[str, ...] | None = None
+    """What the last commit left in the worktree, since the plan does not allow it; None before one."""
 
     def leading_literals(self) -> list[dict[str, Any]]:
         """Carry out the literal steps that come before the agent's first."""
@@ -341,7 +334,8 @@ class _Work:
 
         An earlier life may have made the commit and been killed before its outcome: then it is found, not missed.
         """
-        tip = resolve(self.repo, self.tree.ref) or self.tree.base
+        self.left_out = None
+        tip = ref_now(self.repo, self.tree.ref) or self.tree.base
         known = {sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")}
         if self.record.cut_off(key) and tip not in (self.tree.base, *known):
             return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
@@ -354,13 +348,29 @@ class _Work:
         Raises ToolError, with file and line, for a secret that the commit would add.
         """
         case = self.mission.case
-        assert self.place is not None
-        paths = [path for path in _touched(self.tree) if self.place.may_commit(path)]
-        if not paths:
-            return None, paths
-        refuse_secrets(self.repo, self.tree, paths)
+        paths: list[str] = []
+        self.left_out = ()
+
+        def choose(changed: list[str]) -> list[str]:
+            changed = _whole(changed)
+            self.left_out = self.out_of_scope(changed)
+            paths[:] = sorted(set(changed) - set(self.left_out))
+            if paths:
+                refuse_secrets(self.repo, self.tree, paths)
+                self._must_be_unchanged()
+            return paths
+
         message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
                                  f"{case.agent} ({self.ports.config.model.name})")
+        return commit(self.tree, message, self.author, self.ports.clock.wall(), choose=choose), paths
+
+    def out_of_scope(self, changed: Sequence[str]) -> tuple[str, ...]:
+        """Return those of these files that the plan does not allow to be committed."""
+        assert self.place is not None
+        return tuple(path for path in changed if not self.place.may_commit(path))
+
+    def _must_be_unchanged(self) -> None:
+        """Raise Stop where the repository's settings, or what the plan was based on, are others than when they were looked at."""
         try:
             check_pins(self.tree, self.pinned)
         except RepositoryChanged as error:
@@ -368,7 +378,6 @@ class _Work:
         self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
         if self.drift is not None:
             raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
-        return commit(self.tree, message, self.author, self.ports.clock.wall(), paths=paths), paths
 
 
 _CHECKPOINT = "checkpoint:"
@@ -391,9 +400,9 @@ def _may_have_changed(uses: Sequence[ToolUse]) -> bool:
 def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
     """Return the number of the last recorded model turn and its calls; 0 and none before the first."""
     iteration = 0
-    while record.outcome(f"reply:{iteration + 1}") is not None:
+    while record.outcome(f"{REPLY}{iteration + 1}") is not None:
         iteration += 1
-    known = record.outcome(f"reply:{iteration}")
+    known = record.outcome(f"{REPLY}{iteration}")
     return iteration, decode_reply(known)[0].turn.tool_uses if known is not None else ()
 
 
@@ -412,7 +421,7 @@ def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUs
         kept = record.outcome(f"{_CHECKPOINT}{earlier}")
         if kept is not None:
             return kept.decode()
-        known = record.outcome(f"reply:{earlier}")
+        known = record.outcome(f"{REPLY}{earlier}")
         if known is not None and _may_have_changed(decode_reply(known)[0].turn.tool_uses):
             return ""
     return base
@@ -465,28 +474,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
                             base=base, drift=drift)
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
-        path = _path(ports, case)
-        lost = record.outcome("branch") is not None and not path.exists()
-        tree = add_worktree(repo, path, branch, base)
-        clear_stale_locks(tree, (_checkpoint_ref(case),))
-        _drop_temporaries(tree)
-        if record.outcome("branch") is None:
-            record.settle("branch", str(tree.git_dir).encode(), record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM,
-                                                                Entity.REPOSITORY, branch=branch, base=base))
-        work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
-                     _restraint(ports, mission, record, cancelled))
-        with workplace(ports, repo, tree.path, (tree.git_dir, repo.common_dir), mission.plan.scope, work, cancelled,
-                       writable=True) as place:
-            work.place = place
-            work.restraint.secrets = place.secrets
-            if lost:
-                work.rebuild()
-            ended = _ended(work, *_work_through(work, place))
-        ended = replace(ended, pictures=_publish(ports, case, work.pictures),
-                        after=look_after(repo, ended.branch) if ended.commit else None)
-        # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
-        record.settle("ended", ENDED_JSON.dump_json(ended))
-        ended = _clean_up(ports, mission, record, repo, ended)
+        with moving(repo) as mover:
+            ended = _in_worktree(ports, mission, record, repo, (base, branch, mover), began, cancelled, stop)
         _tidy(ports, repo, record)
     except (Interrupted, Postponed):
         record.leave_life()
@@ -502,6 +491,44 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         return ended
     finally:
         record.close()
+
+
+def _in_worktree(
+    ports: Ports, mission: Mission, record: Record, repo: Repo, at: tuple[str, str, Mover], began: float,
+    cancelled: Callable[[], bool], stop: Callable[[], str],
+) -> Ended:
+    """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up. `at`: base commit, branch, its mover."""
+    case, path = mission.case, _path(ports, mission.case)
+    base, branch, mover = at
+    known = record.outcome("branch") is not None
+    mark = path.with_name(f"{path.name}.lost")  # until a lost worktree is what it was, in this life or a later one
+    lost = known and (not path.exists() or mark.exists())
+    if lost:
+        mark.touch()
+    scope = mission.plan.scope
+    folders = folders_for(ports, repo, scope, [*(path for path, _ in case.based_on), *(fixed_part(glob) for glob in scope.write)])
+    tree = add_worktree(repo, path, branch, base, mover, folders=folders)
+    clear_stale_locks(tree, (_checkpoint_ref(case),))
+    if known:
+        _drop_temporaries(tree)
+    else:
+        record.settle("branch", str(tree.git_dir).encode(),
+                      record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base,
+                                 sparse=folders is not None))
+    work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
+                 _restraint(ports, mission, record, cancelled))
+    with workplace(ports, repo, tree, scope, work, cancelled, writable=True) as place:
+        work.place = place
+        work.restraint.secrets = place.secrets
+        if lost:
+            work.rebuild()
+            mark.unlink()
+        ended = _ended(work, *_work_through(work, place))
+    ended = replace(ended, pictures=_publish(ports, case, work.pictures),
+                    after=look_after(repo, ended.branch) if ended.commit else None)
+    # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
+    record.settle("ended", ENDED_JSON.dump_json(ended))
+    return _clean_up(ports, mission, record, repo, ended)
 
 
 def _path(ports: Ports, case: Case) -> Path:
@@ -590,22 +617,22 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}",
                     error_type="ToolExecutionError")
     if stop is None:
-        assert work.place is not None
-        left_out = tuple(path for path in _touched(tree) if not work.place.may_commit(path))
-        sha = None
+        sha = known = None
         try:
             if work.record.outcome("last commit") is None:
                 sha, paths = work.commit_once("last commit", "Finish: " + work.mission.plan.title,
                                               "What was left after the last completed step.")
+                known = work.left_out
         except ToolError as error:
             stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
             sha, work.trouble = None, ("commit", error.as_result())
         except Stop as changed:
             sha, stop = None, changed
+        left_out = known if known is not None else work.out_of_scope(_touched(tree))
         if sha is not None:
             work.record.settle("last commit", sha.encode(), work.record.row(
                 Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha, branch=tree.branch, files=len(paths)))
-    last = resolve(repo, tree.ref) or tree.base
+    last = ref_now(repo, tree.ref) or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed", error_type="NothingChanged")
@@ -649,7 +676,7 @@ def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) 
         return "The plan's base commit is gone from the repository" + (f", and these files are others now: {named}{more}." if named
                                                                        else ", so nobody can say what changed since.")
     return (f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
-            f"Look at it: `git -C {shlex.quote(str(repo.path))} diff {base[:12]}..{tip[:12]}`")
+            f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`")
 
 
 def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
@@ -666,8 +693,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
     if tree.path.exists() and (tree.git_dir / "index").exists():
-        _drop_temporaries(tree)
-        blank_secrets(repo, tree, _touched(tree))
+        blank_secrets(repo, tree, _drop_temporaries(tree))
     if ended.ok:
         left = None
         if tree.path.exists() and ended.left_out:
@@ -711,18 +737,27 @@ def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ..
     return names
 
 
-def _drop_temporaries(tree: Worktree) -> None:
-    """Delete what a write that was killed half-way left behind: it is nobody's work, and in the way at the end."""
-    left = [c.path for c in status(tree) if fnmatchcase(c.path.rsplit("/", 1)[-1], TEMPORARY)]
-    if left:
+def _drop_temporaries(tree: Worktree) -> list[str]:
+    """Delete what a write that was killed half-way left behind: it is nobody's work, and in the way at the end.
+
+    Returns the other changed files.
+    """
+    changed = [change.path for change in status(tree)]
+    kept = _whole(changed)
+    if len(kept) < len(changed):
         with Root(tree.path, writable=True) as files:
-            for path in left:
+            for path in set(changed) - set(kept):
                 files.delete(path)
+    return kept
 
 
 def _touched(tree: Worktree) -> list[str]:
     """Return the changed files, without what a write that was killed half-way left behind."""
-    return [c.path for c in status(tree) if not fnmatchcase(c.path.rsplit("/", 1)[-1], TEMPORARY)]
+    return _whole([change.path for change in status(tree)])
+
+
+def _whole(changed: Sequence[str]) -> list[str]:
+    return [path for path in changed if not fnmatchcase(path.rsplit("/", 1)[-1], TEMPORARY)]
 
 
 def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
@@ -732,7 +767,7 @@ def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
 def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
     """Return how a mission ended that placet itself made a mistake in. Its branch and worktree stay as they are."""
     record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
-    return _unable(ports, mission, UserError(f"placet made a mistake: {error!r}"), ports.clock.monotonic(), End.INTERNAL_ERROR,
+    return _unable(ports, mission, UserError(mistake(error)), ports.clock.monotonic(), End.INTERNAL_ERROR,
                    record)
 
 

@@ -1,12 +1,18 @@
-"""The notes beside people's notes, which say why placet cannot use them."""
+"""The notes beside people's notes, which say why placet cannot use them, or what came of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from placet.core.names import Folder, show, side_note_name
-from placet.vault import Gone, Vault
+from placet.clock import Clock
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.case import NoteSeen
+from placet.core.names import Folder, request_id, show, side_note_name
+from placet.journal import AddActivity, DropSeen, Journal, PutSeen
+from placet.vault import AlreadyThere, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
 
 def side_of(path: str) -> str:
@@ -19,27 +25,84 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 """Beside this note, which there need not be, stands why all work waits for the model."""
 
 
-def side_note(path: str, why: str) -> bytes:
-    """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own."""
-    title = "All work waits for the model" if path == MODEL else f"placet cannot use `{show(PurePosixPath(path).name)}`"
+def side_note(path: str, why: str, *, known: bool) -> bytes:
+    """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own.
+
+    `known` says that the note belongs to a case: then it is used, and something of it has to be told.
+    """
+    name = show(PurePosixPath(path).name)
+    title = "All work waits for the model" if path == MODEL else f"About `{name}`" if known else f"placet cannot use `{name}`"
     words, callout, rest = why.partition("\n> [!")
     parts = ["\n".join([f"> [!warning] {title}", *(f"> - {line}" for line in words.splitlines())]),
              f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
     return "\n\n".join(part for part in parts if part).encode()
 
 
-def put(vault: Vault, side: str, text: bytes) -> bool:
-    """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
-    try:
-        raw, _ = vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
-    except Gone:
-        return vault.publish(side, text)
-    if raw != text:
-        vault.replace(side, sha256(raw).hexdigest(), text)
-    return raw != text
+@dataclass(slots=True)
+class Notices:
+    """The explanations in the vault. `said` is what the journal has of them: by path, a digest of the last one."""
 
+    vault: Vault
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+    said: dict[str, str] = field(default_factory=dict)
 
-def take_away(vault: Vault, side: str) -> None:
-    """Delete the explanation at `side`. Raises what the vault raises."""
-    raw, _ = vault.read(side)
-    vault.remove(side, sha256(raw).hexdigest())
+    def show(self, wanted: Mapping[str, str], there: Collection[str], unsure: Set[str], notes: Mapping[str, NoteSeen],
+             known: Collection[str], slice_s: float) -> bool:
+        """Make the notes beside people's notes say what is `wanted`, by path, and take away those that are answered.
+
+        `there` are the explanations that the vault has. What was said of the notes `unsure`, which cannot be judged yet, stays
+        as it is. `known` are the paths of notes that belong to cases. Changes as many as `slice_s` lets; return whether there
+        is more to do.
+        """
+        until = self.clock.monotonic() + slice_s
+        sides = {side_of(path): (path, why) for path, why in wanted.items()}
+        more = False
+        for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
+            try:
+                raw, _ = self.vault.read(side)
+                self.vault.remove(side, sha256(raw).hexdigest())
+            except Stale:
+                more = True  # somebody is at it: the next look decides again
+            except (NotAFile, TooLarge, VaultTrouble) as error:
+                self.say(f"cannot take {side} away: {error}")
+            if self.clock.monotonic() > until:
+                return True
+        for side, (path, why) in sides.items():
+            text = side_note(path, why, known=path in known)
+            try:
+                changed = self._put(side, text)
+            except (Stale, AlreadyThere):
+                more = True
+                continue
+            except (NotAFile, TooLarge, VaultTrouble) as error:
+                self.say(f"cannot write {side}: {error}")
+                continue
+            mark = sha256(text).hexdigest()
+            if path != MODEL and self.said.get(show(path)) != mark:
+                self._journal(path, why, mark, notes.get(path), known=path in known)
+            if changed and self.clock.monotonic() > until:
+                return True
+        answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
+        if answered:
+            self.journal.commit([DropSeen(path) for path in sorted(answered)])
+            self.said = {path: mark for path, mark in self.said.items() if path not in answered}
+        return more
+
+    def _put(self, side: str, text: bytes) -> bool:
+        """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
+        try:
+            raw, _ = self.vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
+        except Gone:
+            return self.vault.publish(side, text)
+        if raw != text:
+            self.vault.replace(side, sha256(raw).hexdigest(), text)
+        return raw != text
+
+    def _journal(self, path: str, why: str, mark: str, note: NoteSeen | None, *, known: bool) -> None:
+        action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
+        row = Activity(self.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
+                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
+        self.journal.commit([AddActivity(row), PutSeen(show(path), mark, action.value, why[:2000])])
+        self.said[show(path)] = mark

@@ -7,19 +7,22 @@ Workers run beside it in threads of their own and come back with values; only th
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from placet.aftermath import Looked, Open, look_at_branches
+from placet.aftermath import Looked, Open
+from placet.asking import count_unseen
+from placet.branchwatch import BranchWatch
 from placet.briefing import agents
 from placet.clock import rfc3339
 from placet.config import portal_path
 from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.beside import beside
 from placet.core.budget import Limits, money_problem
 from placet.core.case import (
     CASE_JSON,
@@ -39,96 +42,62 @@ from placet.core.case import (
     Started,
     State,
 )
-from placet.core.decide import adopt_outcome, adopt_plan, decide, open_case, settle_branch
+from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
-from placet.core.names import QUEUES, Folder, conflict_of, is_request_id, is_utf8, request_id, show, trace_id
+from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
-from placet.core.request import MAX_REQUEST_BYTES, Request, RequestProblems, read_request
-from placet.core.settle import Looks, look
+from placet.core.request import Request, RequestProblems, read_request, unknown_agent, unknown_portal
 from placet.core.talk import Purpose, Usage
-from placet.core.waiting import Hold, Why, told
-from placet.dialogue import ATTEMPT, Interrupted, Postponed, Record, count_unseen
+from placet.core.waiting import Hold, Why
+from placet.crew import Crew, Job
 from placet.executor import Mission, broken, resumption
-from placet.explain import MODEL, put, side_note, side_of, take_away
+from placet.explain import MODEL, Notices
 from placet.journal import (
     AcquireLease,
     AddActivity,
     Committed,
-    DropSeen,
     Enqueue,
     Guard,
     LeaseHeld,
     LeaseLost,
-    MarkDone,
-    MarkFailed,
     PendingCommand,
     PutCase,
-    PutSeen,
     PutText,
-    Reader,
     ReleaseLease,
     RenewLease,
     Write,
 )
-from placet.perform import Desk, perform
+from placet.perform import Desk, Outbox
 from placet.planner import Assignment
+from placet.record import ATTEMPT, Interrupted, Postponed, Record
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
+from placet.sight import Sight, View
 from placet.tools import PLANNABLE
-from placet.vault import AlreadyThere, Found, Gone, NotAFile, NotSettled, Problem, Stale, TooLarge, Vault, VaultTrouble
-from placet.vault import Kind as FileKind
+from placet.vault import Found, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.waits import Waits
 from placet.watch import Mode
 from placet.workshop import Ports, facts_of
 
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
 HEARTBEAT_S = 5.0
-BRANCHES_EVERY_S = 60.0
-"""How often the loop asks git what people did with branches: one process a repository while nothing has moved there."""
 ARCHIVE_EVERY_S = 86_400.0
-MAX_BACKOFF_S = 60.0
 MAX_ROWS = 10_000
 """How many rows of a case a report is made from, the last ones."""
 MAX_REPORT_CHARS = 40_000
 """How much of a Failure Report the next planning reads."""
-READ_AGAIN_S = 5.0
 SLICE_S = 1.0
 """How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
 TAKE_UP_AT_ONCE = 100
 """New requests that share one durable commit."""
-DONE_AT_ONCE_S = 0.05
-"""How long commands that were performed wait for others, to be marked as done in one commit."""
-CANCEL_S = 2.0
-"""How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
-
-
-@dataclass(slots=True)
-class Job:
-    """A worker under way for one case."""
-
-    trace_id: str
-    generation: int
-    planning: bool
-    token: int | None
-    cancel: threading.Event = field(default_factory=threading.Event)
-    stop: str = ""
-    thread: threading.Thread | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Back:
-    """What a worker came back with; None where it was interrupted and its work stays to be done."""
-
-    job: Job
-    event: Drafted | PlanningFailed | MissionEnded | None
-    postponed: Postponed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,31 +132,27 @@ class Loop:
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
-    looks: Looks = field(default_factory=Looks)
-    notes: dict[str, NoteSeen] = field(default_factory=dict)
-    odd: dict[str, str] = field(default_factory=dict)
     cases: dict[str, Case] = field(default_factory=dict)
-    commands: list[PendingCommand] = field(default_factory=list)
-    retry_at: dict[int, float] = field(default_factory=dict)
-    seen: dict[str, str] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)
-    back: queue.SimpleQueue[_Back] = field(default_factory=queue.SimpleQueue)
-    not_before: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
-    hold: Hold | None = None
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
-    gone: frozenset[str] = frozenset()
-    unseen: set[Problem] = field(default_factory=set)
-    to_read: set[str] = field(default_factory=set)
-    read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
-    looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
-    refs: dict[Path, str] = field(default_factory=dict)
-    looked_at: float = float("-inf")
     archived_at: float = float("-inf")
-    looking: threading.Thread | None = None
     dirty: bool = True
     stopping: bool = False
+    sight: Sight = field(init=False)
+    notices: Notices = field(init=False)
+    outbox: Outbox = field(init=False)
+    waits: Waits = field(init=False)
+    branches: BranchWatch = field(init=False)
+    crew: Crew = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sight = Sight(self.vault, self.ports.clock, self.say)
+        self.notices = Notices(self.vault, self.ports.journal, self.ports.clock, self.say)
+        self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say)
+        self.waits = Waits(self.ports.journal, self.ports.clock, self.say, self.tell)
+        self.branches = BranchWatch(self.ports.clock, self.say, self.ring)
+        self.crew = Crew(self.ports.clock, self.ring, self.start)
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -196,26 +161,14 @@ class Loop:
         with self.ports.journal.read() as reader:
             for row in reader.cases():
                 self.cases[row.trace_id] = replace(CASE_JSON.validate_json(row.body), version=row.version)
-            self.commands = list(reader.pending_commands())
-            self.seen = {row.path: row.digest for row in reader.seen()}
-            self._load_waits(reader)
+            self.outbox.pending = list(reader.pending_commands())
+            self.notices.said = {row.path: row.digest for row in reader.seen()}
+            self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
             cut_off = [case for case in self.cases.values() if case.state in WORKING
                        and any(row.key.startswith(ATTEMPT) for row in reader.records(case.trace_id, case.generation))]
         for case in cut_off:
             count_unseen(Record.load(self.ports.journal, case, case.generation, self.ports.clock),
                          _PURPOSE.get(case.state, Purpose.EXECUTE))
-
-    def _load_waits(self, reader: Reader) -> None:
-        """Take up for what work waited: a server's wish holds over a restart; whether all is mended is tried at once."""
-        now = self.ports.clock.monotonic()
-        row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
-        if row is not None and row.action_type == Action.MODEL_WAITING:
-            self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
-        for trace in (case.trace_id for case in self.cases.values() if case.state in WORKING):
-            row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=trace)
-            if row is not None and row.action_type == Action.MODEL_WAITING:
-                left_s = (datetime.fromisoformat(row.details["until"]) - self.ports.clock.wall()).total_seconds()
-                self.not_before[trace] = now + left_s, Postponed(row.details["reason"], left_s, Why(row.details["why"]))
 
     def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
         """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
@@ -230,120 +183,40 @@ class Loop:
             return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
         self._reload()
         expected = {p for c in self.cases.values() if c.state in _EXPECTING for p in (c.request_path, c.plan_path) if p}
-        verdict = look(self.looks, {p: f.fingerprint for p, f in scan.found.items()}, clock.monotonic(), hinted=tuple(hinted),
-                       expected=expected, unlisted=[p.path for p in scan.problems])
-        self.looks = verdict.looks
-        unlisted = verdict.looks.seen.keys() - scan.found.keys()
-        self._read(scan.found, verdict.fresh, verdict.settled, unlisted)
-        for path in (self.notes.keys() | self.odd.keys()) - verdict.looks.seen.keys():
-            if path in verdict.gone or path not in verdict.looks.missing:
-                self.notes.pop(path, None)
-                self.odd.pop(path, None)
-                self.dirty = True
-        # A file whose present text was not read yet may be the very note that is missing elsewhere, and so may one in a folder
-        # that cannot be listed.
-        unread = scan.found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
-        unseen = {p for p in scan.problems if p.path in QUEUES}
-        for problem in unseen - self.unseen:
-            self.say(f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as taken away.")
-        self.unseen = unseen
-        gone = verdict.gone if not unread and not unseen else frozenset()
-        if gone - self.gone:
-            self.dirty = True
-        self.gone = gone
+        view = self.sight.look(scan, hinted, expected, SLICE_S)
+        self.dirty |= view.changed
         if self.dirty:
             self.dirty = False
-            # What is known of a file that is missing or not listed, or has changed and not settled yet, may be out of date.
-            unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (scan.found.keys() - verdict.settled) | unlisted
-            self._decide(unsure, scan.side_notes, frozenset(unread))
+            self._decide(view, scan.side_notes)
             self._perform()
         self._heartbeat()
         self._look_at_branches()
-        self._lift()
+        self.dirty |= self.waits.lift(self.crew.jobs, self.cases.values())
         self._archive()
         if not self.stopping and not self.ports.config.daemon.paused:
             self._start_work()
-        return self._next(verdict.again_in_s, mode, began)
+        return self._next(view.again_in_s, mode, began)
 
     def stop(self, grace_s: float) -> None:
         """End cleanly: let the rounds in flight end for `grace_s` seconds, then leave what is left of them to be resumed."""
         self.stopping = True
         self.ports.leaving.set()
-        self._join(grace_s)
-        for job in self.jobs.values():
-            job.cancel.set()
-        self._join(CANCEL_S)
+        self.crew.leave(grace_s)
         self._take_back()
         self._perform()
 
-    def _join(self, patience_s: float) -> None:
-        until = self.ports.clock.monotonic() + patience_s
-        for job in list(self.jobs.values()):
-            if job.thread is not None:
-                job.thread.join(max(0.0, until - self.ports.clock.monotonic()))
-
-    # --- gathering ------------------------------------------------------------------------------------------
-
-    def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str], unlisted: Set[str]) -> None:
-        """Read the notes that are new or changed, people's decisions before requests, for as long as a slice of the tick."""
-        now = self.ports.clock.monotonic()
-        due = {path for path, at in self.read_again.items() if at <= now}
-        for path in due | fresh:
-            self.notes.pop(path, None)
-            self.odd.pop(path, None)
-            self.read_again.pop(path, None)
-        self.to_read = (self.to_read | fresh | due) & (settled | unlisted)
-        until = now + SLICE_S
-        for path in sorted(self.to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)):
-            self.dirty = True
-            self.to_read.discard(path)
-            self._read_one(path, found[path])
-            if self.ports.clock.monotonic() > until:
-                break
-
-    def _read_one(self, path: str, thing: Found) -> None:
-        if thing.kind is not FileKind.FILE:
-            self.odd[path] = _ODD[thing.kind]
-            return
-        if (original := conflict_of(PurePosixPath(path).name)) is not None:
-            self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                              "nothing. Compare the two, put what you want to keep into one, and delete the other.")
-            return
-        try:
-            raw, _ = self.vault.read(path)
-            self.notes[path] = look_at(path, raw, self.vault.owner(path))
-        except (Gone, NotSettled):
-            pass  # the next look sees what became of it
-        except TooLarge:
-            self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
-        except NotAFile as error:
-            self.odd[path] = f"This file cannot be read: {error}"
-        except VaultTrouble as error:
-            self.odd[path] = f"This file cannot be read: {error}"
-            self.read_again[path] = self.ports.clock.monotonic() + READ_AGAIN_S
-
-    def _difference(self, copy: str) -> str:
-        """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
-        place = PurePosixPath(copy)
-        original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
-        if original is None:
-            return ""
-        try:
-            old, new = (raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0]))
-        except (Stale, NotAFile, TooLarge, VaultTrouble):
-            return ""
-        return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
-
     # --- deciding -------------------------------------------------------------------------------------------
 
-    def _decide(self, unsure: frozenset[str], side_notes: Mapping[str, Found], unread: frozenset[str]) -> None:
+    def _decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
+        unread, unsure = view.unread, view.unsure
         # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
         # it is certain where the note is and what it says.
-        present = {(n.trace_id, n.is_plan) for p, n in self.notes.items() if p not in unsure}
-        astray = {n.trace_id for p in unsure if (n := self.notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
+        notes = self.sight.notes
+        present = {(n.trace_id, n.is_plan) for p, n in notes.items() if p not in unsure}
+        astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
-        busy = {c.trace_id for c in self.commands} | astray | written
-        found = sort_notes(self.cases, [n for p, n in sorted(self.notes.items()) if p not in unsure])
+        busy = self.outbox.busy | astray | written
+        found = sort_notes(self.cases, [n for p, n in sorted(notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -363,27 +236,31 @@ class Loop:
             notices |= self._adopt(found.orphans, taken)
         problems, later = self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
         notices |= problems
-        for path, why in self.odd.items():
-            notices[path] = why + self._difference(path)
+        notices |= self.sight.notices()
         self._add_notices_of_cases(notices)
-        self._explain(notices, side_notes, unjudged | later)
+        busy |= self.outbox.busy
+        for trace in found.of_case.keys() - busy:
+            for path, why in beside(self.cases[trace], found.of_case[trace]).items():
+                notices.setdefault(path, why)
+        known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
+        self.dirty |= self.notices.show(notices, side_notes, unjudged | later, notes, known, SLICE_S)
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add what is to be said beside notes that can be used: a planning that failed, an edit in vain, what work waits for."""
         for case in self.cases.values():
-            if case.state is State.FAILED and not case.report_path and case.request_path in self.notes:
+            if case.state is State.FAILED and not case.report_path and case.request_path in self.sight.notes:
                 notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
                                                       "try again.")
-            if case.state is State.RUNNING and case.reported_edit and (plan := self.notes.get(case.plan_path)) is not None \
+            if case.state is State.RUNNING and case.reported_edit and (plan := self.sight.notes.get(case.plan_path)) is not None \
                     and plan.digest == case.reported_edit:
                 approved = self._text(case.approved_digest).decode(errors="replace")
                 notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, without_keys(plan.raw, PLAN_STAMPS).decode(
                     errors="replace")))
-        for trace, (_, postponed) in self.not_before.items():
-            if (path := self.cases[trace].request_path) and path in self.notes:
-                notices.setdefault(path, told(postponed.why, postponed.reason, postponed.after_s))
-        if self.hold is not None:
-            notices[MODEL] = self.hold.notice
+        for trace, why in self.waits.told().items():
+            if (path := self.cases[trace].request_path) and path in self.sight.notes:
+                notices.setdefault(path, why)
+        if self.waits.hold is not None:
+            notices[MODEL] = self.waits.hold.notice
 
     def _observe(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return what a person did to a case's notes, once it is certain: an absence has to outlive the settling time."""
@@ -391,7 +268,7 @@ class Loop:
         if gesture is None:
             return None
         if gesture.kind is Kind.PLAN_APPROVED:
-            why = self._unpayable(gesture)
+            why = self._unpayable(gesture) or self._not_there(case, gesture)
             if why:
                 return replace(gesture, kind=Kind.APPROVAL_REFUSED, why=why)
             assert gesture.note is not None
@@ -402,8 +279,8 @@ class Loop:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
             path = case.request_path if gesture.kind is Kind.REQUEST_GONE else case.plan_path
-            other = self.notes.get(path)
-            if path not in self.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
+            other = self.sight.notes.get(path)
+            if path not in self.sight.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
 
@@ -421,14 +298,21 @@ class Loop:
         known = cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted") is not None
         return money_problem(limits, model.name, price_known=known) or ""
 
+    def _not_there(self, case: Case, gesture: Gesture) -> str:
+        """Say what a plan names that there is not: who is to do it, or where; empty if both are there."""
+        assert gesture.note is not None
+        meta = gesture.note.meta
+        return "\n".join([*unknown_agent(str(meta.get("agent") or case.agent), agents(self.ports.vault)),
+                          *unknown_portal(str(meta.get("portal") or ""), self.ports.config.portals)])
+
     def _adopt(self, orphans: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
         """Take up plans whose cases the journal does not know; return what is wrong with those that cannot be.
 
         `taken` are the request ids that are in use; the new ones are added.
         """
         problems: dict[str, str] = {}
-        asked = {n.trace_id: n for n in self.notes.values() if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS} \
-            if orphans else {}
+        notes = self.sight.notes.values() if orphans else ()
+        asked = {n.trace_id: n for n in notes if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS}
         for note in orphans:
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.cases:
@@ -453,12 +337,19 @@ class Loop:
                 adopted.append(decision.case.request_id)
             elif not outcome.report_path and (case is None or not case.report_path):
                 begun.append(case.request_id if case is not None else outcome.trace_id)
+        for path in sorted(self.vault.scan([Folder.ACTIVE]).found):
+            with suppress(Stale, NotAFile, TooLarge, VaultTrouble):  # then it approves nothing
+                note = look_at(path, self.vault.read(path)[0], self.vault.owner(path))
+                case = self.cases.get(note.trace_id)
+                if case is not None and (decision := distrust(case, note, self.ports.clock.now())) is not None:
+                    self._record(decision)
         row = Activity(self.ports.clock.now(), "", Actor.SYSTEM, Action.JOURNAL_RECONCILED, Entity.DAEMON, "placet", "",
                        {"adopted": adopted, "begun": begun, "problems": list(problems)})
         self.ports.journal.commit([AddActivity(row)])
         left = f" {len(begun)} branches have commits of missions without a report." if begun else ""
         self.say(f"The journal is older than the vault: it was lost, or put back from a backup. {len(adopted)} missions were taken "
-                 f"up again from their reports.{left} Plans that the journal does not know await review where they lie.")
+                 f"up again from their reports.{left} Plans that the journal does not know, or whose approval it does not know, "
+                 "await review.")
         for problem in problems:
             self.say(problem)
 
@@ -518,7 +409,7 @@ class Loop:
         decision = decide(case, event, self.ports.clock.now())
         if decision is None:
             return None
-        job = self.jobs.get(case.trace_id)
+        job = self.crew.jobs.get(case.trace_id)
         committed = self._record(decision, writes=writes)
         if job is not None:
             if decision.case.generation != job.generation:
@@ -542,116 +433,23 @@ class Loop:
             ]
         batch += [Enqueue(trace, command) for trace, command in commands]
         committed = self.ports.journal.commit(batch, durable=bool(commands))
-        self.commands += [PendingCommand(number, trace, command, 0, "", "")
+        self.outbox.pending += [PendingCommand(number, trace, command, 0, "")
                           for number, (trace, command) in zip(committed.outbox, commands, strict=True)]
         for decision in decisions:
             case = decision.case
             before = self.cases.get(case.trace_id)
             self.cases[case.trace_id] = replace(case, version=case.version + 1)
-            self.not_before.pop(case.trace_id, None)
+            self.waits.over(case.trace_id)
             self.dirty = True
             if before is not None and before.state is not case.state:
                 self.tell(self.cases[case.trace_id])
         return committed
 
-    # --- explaining -----------------------------------------------------------------------------------------
-
-    def _explain(self, notices: Mapping[str, str], side_notes: Mapping[str, Found], unsure: frozenset[str]) -> None:
-        """Make the notes beside people's notes say what is to be said now, and take away those that are answered.
-
-        What was said of the notes `unsure`, which cannot be judged yet, stays as it is. Changes as many as a slice of the tick
-        lets.
-        """
-        until = self.ports.clock.monotonic() + SLICE_S
-        wanted = {side_of(path): (path, why) for path, why in notices.items()}
-        known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
-        for side in sorted(side_notes.keys() - wanted.keys() - {side_of(path) for path in unsure}):
-            try:
-                take_away(self.vault, side)
-            except Stale:
-                self.dirty = True  # somebody is at it: the next look decides again
-            except (NotAFile, TooLarge, VaultTrouble) as error:
-                self.say(f"cannot take {side} away: {error}")
-            if self.ports.clock.monotonic() > until:
-                self.dirty = True
-                return
-        for side, (path, why) in wanted.items():
-            text = side_note(path, why)
-            try:
-                changed = put(self.vault, side, text)
-            except (Stale, AlreadyThere):
-                self.dirty = True  # somebody is at it: the next look decides again
-                continue
-            except (NotAFile, TooLarge, VaultTrouble) as error:
-                self.say(f"cannot write {side}: {error}")
-                continue
-            mark = sha256(text).hexdigest()
-            if path != MODEL and self.seen.get(show(path)) != mark:
-                self._journal_notice(path, why, mark, known=path in known)
-            if changed and self.ports.clock.monotonic() > until:
-                self.dirty = True
-                return
-        answered = self.seen.keys() - {show(path) for path in notices.keys() | unsure}
-        if answered:
-            self.ports.journal.commit([DropSeen(path) for path in sorted(answered)])
-            self.seen = {path: mark for path, mark in self.seen.items() if path not in answered}
-
-    def _journal_notice(self, path: str, why: str, mark: str, *, known: bool) -> None:
-        action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
-        note = self.notes.get(path)
-        row = Activity(self.ports.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
-                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
-        self.ports.journal.commit([AddActivity(row), PutSeen(show(path), mark, action.value, why[:2000])])
-        self.seen[show(path)] = mark
-
     # --- performing -----------------------------------------------------------------------------------------
 
     def _perform(self) -> None:
-        """Perform the commands that are due, in order, for as long as a slice of the tick.
-
-        One that fails holds back the later ones of its case.
-        """
-        clock = self.ports.clock
-        now = clock.monotonic()
         desk = Desk(self.vault, self._text, Frontmatter(self.ports.config.vault.frontmatter))
-        held: set[str] = set()
-        left: list[PendingCommand] = []
-        done: list[Write] = []
-        marked_at = now
-        # What follows from people's decisions goes before the stamps of a thousand new requests.
-        in_order = sorted(self.commands, key=lambda pending: self.cases[pending.trace_id].state is State.PLANNING)
-        for number, pending in enumerate(in_order):
-            if clock.monotonic() > now + SLICE_S:
-                left += in_order[number:]
-                break
-            if pending.trace_id in held or self.retry_at.get(pending.id, now) > now:
-                held.add(pending.trace_id)
-                left.append(pending)
-                continue
-            try:
-                perform(COMMAND_JSON.validate_json(pending.command), self.cases[pending.trace_id], desk)
-            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
-                held.add(pending.trace_id)
-                left.append(self._put_off(pending, error))
-                continue
-            done.append(MarkDone(pending.id))
-            self.retry_at.pop(pending.id, None)
-            self.dirty = True
-            if clock.monotonic() > marked_at + DONE_AT_ONCE_S:
-                self.ports.journal.commit(done)
-                done, marked_at = [], clock.monotonic()
-        if done:
-            self.ports.journal.commit(done)
-        self.commands = left
-
-    def _put_off(self, pending: PendingCommand, error: Exception) -> PendingCommand:
-        wait_s = min(MAX_BACKOFF_S, 0.5 * 2 ** min(pending.attempts, 10))
-        self.retry_at[pending.id] = self.ports.clock.monotonic() + wait_s
-        text = str(error)
-        if text != pending.error:
-            self.say(text)
-        self.ports.journal.commit([MarkFailed(pending.id, text)])
-        return replace(pending, attempts=pending.attempts + 1, error=text)
+        self.dirty |= self.outbox.perform(self.cases, desk, SLICE_S)
 
     def _text(self, name: str) -> bytes:
         with self.ports.journal.read() as reader:
@@ -663,46 +461,35 @@ class Loop:
 
     def _start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
-        now = self.ports.clock.monotonic()
-        busy = {c.trace_id for c in self.commands}
+        busy = self.outbox.busy
         limits = self.ports.config.daemon
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
-        for job in self.jobs.values():
+        for job in self.crew.jobs.values():
             free[job.planning] -= 1
         due = [c for c in self.cases.values()
-               if c.state in WORKING and c.trace_id not in self.jobs and c.trace_id not in busy
-               and self.not_before.get(c.trace_id, (now, None))[0] <= now]
-        if self.hold is not None:
-            due = self._not_held(due, now)
-        for case in sorted(due, key=_before_others):
+               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy]
+        for case in self.waits.may_start(sorted(due, key=_before_others), self._needs_no_model):
             planning = case.state in _DRAFTING
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
             self._start_planning(case) if planning else self._start_mission(case)
 
-    def _not_held(self, due: Sequence[Case], now: float) -> list[Case]:
-        """Return what of `due` a hold does not keep: plans that no model carries out, and the piece that tries for all."""
-        assert self.hold is not None
-        for case in due:
-            if case.state not in _DRAFTING and case.approved_digest not in self.literal:
-                plan = parse_plan(read_note(self._text(case.approved_digest)).body, PLANNABLE)
-                self.literal[case.approved_digest] = all(step.actions for step in plan.steps)
-        free = [case for case in due if case.state not in _DRAFTING and self.literal[case.approved_digest]]
-        asking = [case for case in due if case not in free]
-        if not asking or self.hold.probe is not None or now < self.hold.until_s:
-            return free
-        probe = min(asking, key=_before_others)
-        with self.ports.journal.read() as reader:
-            self.hold = replace(self.hold, probe=(probe.trace_id, reader.last_id()))
-        return [*free, probe]
+    def _needs_no_model(self, case: Case) -> bool:
+        """Whether a plan was approved that says what to do, call for call."""
+        if case.state in _DRAFTING:
+            return False
+        if case.approved_digest not in self.literal:
+            plan = parse_plan(read_note(self._text(case.approved_digest)).body, PLANNABLE)
+            self.literal[case.approved_digest] = all(step.actions for step in plan.steps)
+        return self.literal[case.approved_digest]
 
     def _start_planning(self, case: Case) -> None:
         request = read_note(self._text(case.request_digest)).body
         current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
         assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case))
-        self._run(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
+        self.crew.set_to(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
 
     def _what_failed(self, case: Case) -> str:
         """Return what the next plan is told of a failure: the report as it stands in the vault, with what people wrote into it."""
@@ -737,7 +524,7 @@ class Loop:
                 committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
         except LeaseHeld as held:
             # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
-            self._wait(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+            self.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
             return
         case = self.cases[case.trace_id]
         token = committed.token
@@ -748,11 +535,11 @@ class Loop:
         job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
         if case.stop:
             job.cancel.set()
-        self._run(job, lambda: self._mission(mission, job))
+        self.crew.set_to(job, lambda: self._mission(mission, job))
 
     def _ask_again(self, case: Case) -> None:
         """Send a plan back to review whose commands would run behind a weaker wall than the person knew of."""
-        note = self.notes.get(case.plan_path)
+        note = self.sight.notes.get(case.plan_path)
         if note is None:
             return  # it is on its way: the next look says where
         now, then = self.ports.sandbox, Level(case.approved_level)
@@ -781,107 +568,35 @@ class Loop:
             ports.sandbox.title, moment,
             rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs)))
 
-    def _run(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
-        def run() -> None:
-            try:
-                back = _Back(job, work())
-            except Interrupted:
-                back = _Back(job, None)
-            except Postponed as postponed:
-                back = _Back(job, None, postponed)
-            except Exception as error:
-                back = _Back(job, PlanningFailed(job.generation, f"placet made a mistake: {error!r}", "InternalError")
-                             if job.planning else None,
-                             None if job.planning else Postponed(f"placet made a mistake: {error!r}", 60, Why.MISTAKE))
-            self.back.put(back)
-            self.ring()
-
-        thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}", daemon=True)
-        self.jobs[job.trace_id] = job
-        try:
-            self.start(thread)
-        except RuntimeError as error:  # so Python says that the system has no thread left to give
-            self.back.put(_Back(job, None, Postponed(str(error), HEARTBEAT_S, Why.MACHINE)))
-            self.ring()
-        else:
-            job.thread = thread
-
     def _take_back(self) -> None:
         """Take in what workers came back with."""
-        while True:
-            try:
-                back = self.back.get_nowait()
-            except queue.Empty:
-                return
-            del self.jobs[back.job.trace_id]
+        while (back := self.crew.take_back()) is not None:
             self.dirty = True
             case = self.cases[back.job.trace_id]
             if case.generation != back.job.generation:
                 self._release(back.job)
             elif back.postponed is not None:
-                self._wait(case, back.postponed)
+                self.waits.postpone(case, back.postponed)
                 self._release(back.job)
             elif back.event is None:
                 self._release(back.job)
             else:
                 self._finish(case, back.event, back.job.token)
 
-    def _wait(self, case: Case, postponed: Postponed) -> None:
-        """Let one piece of work wait, or all of it: then people are told once, however many pieces come to the same."""
-        clock = self.ports.clock
-        until = clock.monotonic() + postponed.after_s
-        facts = {"why": postponed.why.value, "reason": postponed.reason,
-                 "until": rfc3339(clock.wall() + timedelta(seconds=postponed.after_s))}
-        if not postponed.why.holds_all:
-            self.not_before[case.trace_id] = until, postponed
-            self.say(f"{case.request_id}: {told(postponed.why, postponed.reason, postponed.after_s)}")
-            if postponed.why is Why.ASKED_TO_WAIT:
-                self.ports.journal.commit([AddActivity(self._row(case, Action.MODEL_WAITING, **facts))])
-            return
-        known = self.hold is not None and self.hold.why is postponed.why
-        self.hold = Hold(postponed.why, postponed.reason, until)
-        if not known:
-            self._journal_hold(Action.MODEL_WAITING, **facts)
-            self.say(f"All work waits for the model: {self.hold.notice}")
-            self.tell(self.hold)
-
-    def _lift(self) -> None:
-        """Let all work go on once the piece that was let through was answered, or nobody waits any more."""
-        if self.hold is None:
-            return
-        if self.hold.probe is not None:
-            trace, newest = self.hold.probe
-            with self.ports.journal.read() as reader:
-                answered = reader.answered_since(newest)
-            if not answered:
-                if trace not in self.jobs:  # it ended without being answered: another one tries
-                    self.hold = replace(self.hold, probe=None)
-                return
-        elif any(case.state in WORKING for case in self.cases.values()):
-            return
-        self.hold = None
-        self.dirty = True
-        self._journal_hold(Action.MODEL_RESUMED)
-        self.say("Work with the model goes on.")
-
-    def _journal_hold(self, action: Action, **metadata: object) -> None:
-        self.ports.journal.commit([AddActivity(Activity(self.ports.clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet",
-                                                        "", metadata))])
-
     def _reload(self) -> None:
         """Take a changed configuration up; it may have mended what work waits for."""
         before = self.ports.config
         self.ports = self.reload(self.ports)
         now = self.ports.config
-        if self.hold is not None and (now.model, now.limits) != (before.model, before.limits):
-            self.hold = replace(self.hold, until_s=self.ports.clock.monotonic())
+        if (now.model, now.limits) != (before.model, before.limits):
+            self.waits.try_now()
 
     def _finish(self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None) -> None:
         if token is None:
             self._apply(case, event)
             return
         row = self._row(case, Action.LEASE_RELEASED, token=token)
-        note = self.notes.get(case.plan_path)
+        note = self.sight.notes.get(case.plan_path)
         here = note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
         drift = event.drift if isinstance(event, MissionEnded) and here else None
         what = event if drift is None else Gesture(Kind.FILES_CHANGED, note, drift=drift)
@@ -903,45 +618,21 @@ class Loop:
     # --- what people did with branches ----------------------------------------------------------------------
 
     def _look_at_branches(self) -> None:
-        """Ask git, in a thread of its own and from time to time, what became of branches; decide what it found."""
-        while not self.looked.empty():
-            for found in self.looked.get():
-                self._settle_branches(found)
-            self.looking = None
-        now = self.ports.clock.monotonic()
-        if self.stopping or self.looking is not None or now - self.looked_at < BRANCHES_EVERY_S:
-            return
-        self.looked_at = now
+        """Decide what people did with branches since the last look, and begin the next one."""
+        for found in self.branches.take():
+            self._settle_branches(found)
+        if not self.stopping:
+            self.branches.look(self._open_branches)
+
+    def _open_branches(self) -> dict[Path, list[Open]]:
         config = self.ports.config
-        ask: dict[Path, list[Open]] = {}
+        found: dict[Path, list[Open]] = {}
         for case in self.cases.values():
-            is_open = case.state is State.COMPLETED and case.tip and not case.became
-            if is_open and (not case.portal or case.portal in config.portals):
-                ask.setdefault(portal_path(self.ports.vault, config, case.portal), []).append(
-                    Open(case.trace_id, case.generation, case.branch, case.base, case.tip))
-        if not ask:
-            return
-        known = {path: self.refs.get(path, "") for path in ask}
-
-        def look() -> None:
-            try:
-                self.looked.put(tuple(look_at_branches(path, opens, known[path]) for path, opens in ask.items()))
-            except Exception as error:
-                self.looked.put(())
-                self.say(f"placet made a mistake while it looked at branches: {error!r}")
-            self.ring()
-
-        thread = threading.Thread(target=look, name="branches", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # as for a worker; the next time is soon enough
-            self.say(f"what became of branches cannot be looked at: {error}")
-        else:
-            self.looking = thread
+            if case.branch_is_open and (not case.portal or case.portal in config.portals):
+                found.setdefault(portal_path(self.ports.vault, config, case.portal), []).append(Open.of(case))
+        return found
 
     def _settle_branches(self, found: Looked) -> None:
-        if found.problem and found.problem != self.refs.get(found.path):
-            self.say(f"what became of branches cannot be seen: {found.problem}")
         if found.calls:
             now, place = self.ports.clock.now(), str(found.path)
             self.ports.journal.commit([AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place,
@@ -953,7 +644,6 @@ class Loop:
                                      self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
-        self.refs[found.path] = found.refs or found.problem  # a problem is said once, and never equal to references
 
     def _why_dropped(self, case: Case) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""
@@ -968,7 +658,7 @@ class Loop:
         if now - self.beaten_at < HEARTBEAT_S:
             return
         self.beaten_at = now
-        for job in self.jobs.values():
+        for job in self.crew.jobs.values():
             if job.token is None:
                 continue
             try:
@@ -997,29 +687,23 @@ class Loop:
     # --- what comes next ------------------------------------------------------------------------------------
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
-        now = self.ports.clock.monotonic()
         interval_s = self.ports.config.daemon.scan_interval_s
         waits = [max(interval_s, self.scan_cost_s * SCAN_SHARE) if mode is Mode.EVENTS else interval_s]
         if settle_in_s is not None:
             waits.append(settle_in_s)
-        firsts = {c.trace_id: c.id for c in reversed(self.commands)}  # the others of a case wait for its first
-        waits += [self.retry_at.get(first, now) - now for first in firsts.values()]
-        # What was due when the tick began and did not start waits for something else than the time.
-        waits += [until - now for until, _ in self.not_before.values() if until > began_s]
-        held = self.hold is not None and self.hold.probe is None and now < self.hold.until_s
-        if self.hold is not None and held:
-            waits.append(self.hold.until_s - now)
+        waits += self.outbox.waits_s()
+        waits += self.waits.left_s(began_s)
         if self.dirty:
             waits.append(0.0)
-        if self.jobs:
+        if self.crew.jobs:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
-        at_rest = settle_in_s is None and not self.jobs and not self.commands and self.looking is None
+        at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and self.branches.thread is None
         idle = not self.dirty and at_rest and (paused or not any(
-            c.state in WORKING and c.trace_id not in self.not_before for c in self.cases.values()))
-        waiting = [f"all work waits for the model: {self.hold.notice}"] if self.hold is not None and held else []
-        waiting += [f"{self.cases[t].request_id}: {told(p.why, p.reason, p.after_s)}" for t, (_, p) in self.not_before.items()]
-        waiting += [c.error for c in self.commands if c.error]
+            c.state in WORKING and c.trace_id not in self.waits.postponed for c in self.cases.values()))
+        waiting = [f"all work waits for the model: {held.notice}"] if (held := self.waits.holding()) is not None else []
+        waiting += [f"{self.cases[trace].request_id}: {why}" for trace, why in self.waits.told().items()]
+        waiting += [c.error for c in self.outbox.pending if c.error]
         return Tick(max(0.0, min(waits)), idle, tuple(waiting), settling=settle_in_s is not None)
 
 
@@ -1031,11 +715,6 @@ _DRAFTING = frozenset(_PURPOSE)
 _EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
-_ODD = {
-    FileKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
-    FileKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
-    FileKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
-}
 
 
 def _before_others(case: Case) -> tuple[int, str, str]:

@@ -1,17 +1,23 @@
-"""Performing the loop's commands on the vault. Doing one again changes nothing, so a crash may come at any point."""
+"""Performing the commands of decisions on the vault. Doing one again changes nothing, so a crash may come at any point."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
-from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Stamp
+from placet.clock import Clock
+from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Stamp, State
+from placet.core.names import Folder
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
-from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
+from placet.journal import Journal, MarkDone, MarkFailed, PendingCommand, Write
+from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
-RETRIES_OF_A_STAMP = 5
+MAX_BACKOFF_S = 60.0
+DONE_AT_ONCE_S = 0.05
+"""How long commands that were performed wait for others, to be marked as done in one commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,73 @@ class Desk:
     vault: Vault
     text: Callable[[str], bytes]
     frontmatter: Frontmatter
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The commands that the journal has and that were not performed yet, in order. `say` is for the daemon's own log."""
+
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+    pending: list[PendingCommand] = field(default_factory=list)
+    _retry_at: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> set[str]:
+        """The trace ids of cases with commands to perform: what their notes show is not what was decided yet."""
+        return {command.trace_id for command in self.pending}
+
+    def perform(self, cases: Mapping[str, Case], desk: Desk, slice_s: float) -> bool:
+        """Perform the commands that are due, in order, for as long as `slice_s`; return whether any was performed.
+
+        One that fails holds back the later ones of its case.
+        """
+        now = self.clock.monotonic()
+        held: set[str] = set()
+        left: list[PendingCommand] = []
+        done: list[Write] = []
+        marked_at = now
+        # What follows from people's decisions goes before the stamps of a thousand new requests.
+        in_order = sorted(self.pending, key=lambda pending: cases[pending.trace_id].state is State.PLANNING)
+        for number, pending in enumerate(in_order):
+            if self.clock.monotonic() > now + slice_s:
+                left += in_order[number:]
+                break
+            if pending.trace_id in held or self._retry_at.get(pending.id, now) > now:
+                held.add(pending.trace_id)
+                left.append(pending)
+                continue
+            try:
+                perform(COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id], desk)
+            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
+                held.add(pending.trace_id)
+                left.append(self._put_off(pending, str(error)))
+                continue
+            done.append(MarkDone(pending.id))
+            self._retry_at.pop(pending.id, None)
+            if self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
+                self.journal.commit(done)
+                done, marked_at = [], self.clock.monotonic()
+        if done:
+            self.journal.commit(done)
+        performed = len(left) < len(self.pending)
+        self.pending = left
+        return performed
+
+    def waits_s(self) -> list[float]:
+        """Return the seconds until commands are due, one for each case: the others of a case wait for its first."""
+        now = self.clock.monotonic()
+        firsts = {command.trace_id: command.id for command in reversed(self.pending)}
+        return [self._retry_at.get(first, now) - now for first in firsts.values()]
+
+    def _put_off(self, pending: PendingCommand, error: str) -> PendingCommand:
+        wait_s = min(MAX_BACKOFF_S, 0.5 * 2 ** min(pending.attempts, 10))
+        self._retry_at[pending.id] = self.clock.monotonic() + wait_s
+        if error != pending.error:
+            self.say(error)
+        self.journal.commit([MarkFailed(pending.id, error)])
+        return replace(pending, attempts=pending.attempts + 1, error=error)
 
 
 def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -> None:
@@ -39,23 +112,15 @@ def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -
 
 
 def _stamp(command: Stamp, desk: Desk) -> None:
-    for _ in range(RETRIES_OF_A_STAMP):
-        try:
-            raw, _ = desk.vault.read(command.path)
-            after = stamp(raw, command.changes, kind_if_none=desk.frontmatter)
-            if after != raw:
-                desk.vault.replace(command.path, sha256(raw).hexdigest(), after)
-        except Gone:
-            return  # taken away meanwhile: the next look sees it
-        except UnsafeEdit:
-            return  # made unreadable meanwhile: the next look explains it beside the note
-        except (Changed, NotSettled):
-            continue
-        return
-    raise Changed(command.path)
+    # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the note.
+    with suppress(Gone, UnsafeEdit):
+        desk.vault.edit(command.path, lambda raw: stamp(raw, command.changes, kind_if_none=desk.frontmatter))
 
 
 def _publish(path: str, text: bytes, case: Case, vault: Vault) -> None:
+    folder, _, name = path.rpartition("/")
+    if folder == Folder.PLANS and any(_has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)):
+        return  # it was published before a crash, and a person has decided on it meanwhile
     for place in _places(path, case):
         try:
             vault.publish(place, text)
@@ -63,6 +128,14 @@ def _publish(path: str, text: bytes, case: Case, vault: Vault) -> None:
             continue
         return
     raise Changed(path)
+
+
+def _has(vault: Vault, path: str, plan: bytes) -> bool:
+    """Say whether this plan lies at `path`, whatever was stamped on it."""
+    try:
+        return digest(vault.read(path)[0], PLAN_STAMPS) == digest(plan, PLAN_STAMPS)
+    except (Stale, NotAFile, TooLarge):
+        return False
 
 
 def _rewrite(command: Rewrite, case: Case, desk: Desk) -> None:

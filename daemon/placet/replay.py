@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from placet.asking import decode_reply
 from placet.config import portal_path
 from placet.core.case import Case
 from placet.core.errors import UserError
 from placet.core.plan import Plan, Step
 from placet.core.talk import ToolUse
-from placet.dialogue import INTERRUPTED, decode_reply
+from placet.dialogue import INTERRUPTED
+from placet.record import REPLY
 from placet.repo import Repo, Worktree, add_worktree, changes, open_repo, remove_worktree, resolve, snapshot, tree_of
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Workplace
@@ -76,7 +78,7 @@ class _Play:
     def everything(self) -> None:
         self.literals_from(1)
         iteration = 1
-        while (known := self.outcomes.get(f"reply:{iteration}")) is not None:
+        while (known := self.outcomes.get(f"{REPLY}{iteration}")) is not None:
             for i, use in enumerate(decode_reply(known)[0].turn.tool_uses):
                 self.call(f"call:{iteration}:{i}", use)
             iteration += 1
@@ -140,7 +142,7 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, outcomes: Ma
     tree = add_worktree(repo, path, "", base)
     try:
         scope = replace(plan.scope, network=False)
-        with workplace(bounds, repo, tree.path, (tree.git_dir, repo.common_dir), scope, _Unsteered(), lambda: False,
+        with workplace(bounds, repo, tree, scope, _Unsteered(), lambda: False,
                        writable=True) as place:
             play = _Play(plan, outcomes, repo, tree, place, base)
             difference = None

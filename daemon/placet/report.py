@@ -187,16 +187,22 @@ def _where(ended: Ended, at: Circumstances) -> str:
     repo, branch = shlex.quote(ended.repository), shlex.quote(ended.branch)
     ident = at.case.request_id
     after = ended.after
-    into = shlex.quote(after.into) if after is not None and after.into else ""
     place = f"git -C {repo}"
+    into = after and (after.remote_default or after.into)
+    base = f" --base {shlex.quote(into)}" if into else ""
+    merge = f"placet merge {ident}    # merge it, or: {place} merge --no-ff {branch}"
+    ask = (f"{place} remote add origin URL    # a pull request needs a remote" if after is None or not after.remote else
+           f"{place} push {after.remote} {branch} && (cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request")
+    if after is not None and after.bare:
+        merge = (f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && git -C {ident} push    "
+                 "# merge it in a clone: here is no checkout")
+        ask = f"{place} push {after.remote} {branch}    # for a pull request there" if after.remote else ""
     return "\n".join([
         f"Branch `{ended.branch}` of `{ended.repository}`, from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
         *(_beside(after) if after is not None else ()), "",
         "```sh",
         f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
-        f"placet merge {ident}    # merge it, or: {place} merge --no-ff {branch}",
-        f"{place} push origin {branch} && (cd {repo} && gh pr create{f' --base {into}' if into else ''} --head {branch} --fill)"
-        "    # a pull request",
+        merge, *([ask] if ask else []),
         f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",
         "```", *(_peculiar(after) if after is not None else ())])
 

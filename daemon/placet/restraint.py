@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+from placet.asking import BLOCKED_RETRY_S
 from placet.config import GuardsTable
 from placet.core.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
 from placet.core.budget import prompt_at_most as at_most
@@ -31,7 +32,8 @@ from placet.core.talk import Ask, StopReason, ToolUse
 from placet.core.waiting import Why
 from placet.daybook import NAME as TODAY
 from placet.daybook import next_day_in_s
-from placet.dialogue import BLOCKED_RETRY_S, Interrupted, Postponed, Record, target
+from placet.dialogue import target
+from placet.record import REPLY, Interrupted, Postponed, Record
 from placet.tools import BY_NAME
 from placet.tools.base import Effect, Outcome
 from placet.workshop import Ports
@@ -82,7 +84,7 @@ class Restraint:
         remarks = []
         ledger = self.ledger()
         match check(self.history, self.guards, self.facts, (ledger,)):
-            case Halt(stop) if self.record.outcome(f"reply:{iteration}") is None:
+            case Halt(stop) if self.record.outcome(f"{REPLY}{iteration}") is None:
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)

@@ -40,8 +40,13 @@ def status_text(found: Mapping[str, Any]) -> str:
              f"today   {_today(found['today'])}",
              *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []),
              *([f"work    {colour('waits', 'yellow')}: {visible(found['waits']['notice'])}"] if found["waits"] else []),
+             *(f"work    {colour('waits', 'yellow')}: {visible(' '.join(error.split()))}" for error in found["stuck"]),
              ""]
-    if not found["cases"]:
+    why_not = "" if found["daemon"] else ": the daemon is not running"
+    lines += [f"{colour('new', 'yellow')}        {path}  not taken up yet{why_not}" for path in found["not_taken_up"]]
+    lines += [f"{colour('explained', 'yellow')}  {path}  {visible(why.splitlines()[0][:150])}"
+              for path, why in found["explained"].items()]
+    if not found["cases"] and not found["not_taken_up"] and not found["explained"]:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
     for case in found["cases"]:
         state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])

@@ -21,7 +21,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -41,6 +41,8 @@ __all__ = [
 
 WRITERS_S = 0.5
 """How long a replacement waits for programs that have the old file open: between opening and writing lie microseconds."""
+EDIT_TRIES = 5
+"""How often an edit is begun anew where somebody else saves the file at the same time."""
 NOTE_LIMIT = 2 * 1024 * 1024
 """Bytes of the largest note that is read; a sparse file can claim a terabyte."""
 
@@ -64,11 +66,11 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})  # CIFS, some FUSE
 
 _HINTS = {
-    errno.ENOSPC: "The disk is full. Free some space; placet tries again by itself.",
-    errno.EDQUOT: "The disk quota is used up. Free some space; placet tries again by itself.",
+    errno.ENOSPC: "The disk is full. Free some space; what the daemon has to do it tries again by itself.",
+    errno.EDQUOT: "The disk quota is used up. Free some space; what the daemon has to do it tries again by itself.",
     errno.EACCES: "Give the user that runs placet the right to read and write there.",
     errno.EPERM: "Give the user that runs placet the right to read and write there.",
-    errno.EROFS: "The file system is mounted read-only. Mount it writable; placet tries again by itself.",
+    errno.EROFS: "The file system is mounted read-only. Mount it writable; what the daemon has to do it tries again by itself.",
     errno.EXDEV: "The two folders are on different file systems. Keep the whole vault on one.",
     errno.ENOTDIR: "A file or a link stands where a folder must be. Move it away, then run `placet init`.",
     errno.ELOOP: "A link stands where a file or a folder must be. placet does not follow links in the vault.",
@@ -271,6 +273,20 @@ class Vault:
                 temp.is_kept = True
             _sync(folder)
             return True
+
+    def edit(self, path: str, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
+        """Make the file what `change` makes of it, read anew where somebody else was quicker; return it as it was and as it is.
+
+        Raises Changed where somebody always is, what `change` raises, and else as `read` and `replace`.
+        """
+        for _ in range(EDIT_TRIES):
+            with contextlib.suppress(Changed, NotSettled):
+                old, _ = self.read(path)
+                new = change(old)
+                if new != old:
+                    self.replace(path, _digest(old), new)
+                return old, new
+        raise Changed(path)
 
     def replace(self, path: str, expected: str, data: bytes) -> Fingerprint:
         """Change the file's content from the bytes with SHA-256 `expected` (hexadecimal) to `data`.

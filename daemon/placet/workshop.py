@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from placet.asking import Line
 from placet.clock import Clock
 from placet.config import Config, portal_path
-from placet.confine import ALWAYS, VAULT, Root
+from placet.confine import ALWAYS, VAULT, Denied, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.names import show
+from placet.core.portal import unfit
 from placet.core.price import Price
 from placet.core.retry import RetryPolicy
 from placet.core.scope import Scope
 from placet.core.secrets import git_config_secrets, redact
 from placet.core.talk import Model
 from placet.daybook import Daybook
-from placet.dialogue import Line, Record
 from placet.journal import Journal
-from placet.repo import BOT, GitCall, OnCall, Repo, init_repo, is_repository, open_repo
+from placet.record import Record
+from placet.repo import (
+    BOT,
+    GitCall,
+    OnCall,
+    Repo,
+    Worktree,
+    common_dir_at,
+    files_about,
+    init_repo,
+    is_repository,
+    is_sparse,
+    open_repo,
+)
 from placet.sandbox import Box, Level, Limits
-from placet.tools.base import Control, Workplace
+from placet.tools.base import Control, Files, Workplace
+from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/")
@@ -61,6 +76,17 @@ class Ports:
         return Line(self.open_model, self.prices, self.retry)
 
 
+def folders_for(ports: Ports, repo: Repo, scope: Scope, paths: Collection[str]) -> tuple[str, ...] | None:
+    """Return the folders that a worktree begins with, those of `paths`; None for all, in a small repository, or for commands.
+
+    A command may need any file; tools are brought what they ask for.
+    """
+    least = ports.config.daemon.sparse_from_files
+    if not least or scope.run or scope.shell or files_about(repo) < least:
+        return None
+    return tuple(sorted({path.rpartition("/")[0] for path in paths}))
+
+
 class Bounds(Protocol):
     """What of the ports a place to work in takes its bounds from."""
 
@@ -85,6 +111,8 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     path = portal_path(ports.vault, ports.config, portal)
     if not path.is_dir():
         raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
+    if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
+        raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
     ran = journalled(record)
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
@@ -108,24 +136,36 @@ def facts_of(call: GitCall) -> dict[str, Any]:
     return {"operation": call.argv[0], "exit": call.returncode, "duration_ms": round(call.duration_ms, 1), **failed}
 
 
+def denied_in(repo: Repo, vault: Path) -> Denied:
+    """Return what no mission may write in a repository: where the vault lies in it, or in a worktree of it, its own folders too."""
+    vault = vault.resolve()
+    top = next((folder for folder in (vault, *vault.parents) if is_repository(folder)), None)
+    if top is None or common_dir_at(top) != repo.common_dir:
+        return ALWAYS
+    return replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
+
+
 @contextmanager
-def workplace(ports: Bounds, repo: Repo, worktree: Path, git_files: Sequence[Path], scope: Scope, control: Control,
-              cancelled: Callable[[], bool], *, writable: bool) -> Iterator[Workplace]:
+def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: Control, cancelled: Callable[[], bool],
+              *, writable: bool) -> Iterator[Workplace]:
     """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
 
-    `git_files` are what belongs to git in and around the worktree: commands may read but not change it.
+    Commands may read but not change what belongs to git in and around the worktree.
     """
-    in_vault = repo.path.samefile(ports.vault)
     limits = ports.config.limits
-    box = Box(worktree, read_only=tuple(git_files), network=scope.network,
+    box = Box(tree.path, read_only=(tree.git_dir, repo.common_dir), network=scope.network,
               limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
                             disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
     with ExitStack() as stack:
-        root = stack.enter_context(Root(worktree, writable=writable, denied=VAULT if in_vault else ALWAYS))
+        root: Files = stack.enter_context(Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault)))
+        there = root
+        if is_sparse(tree):
+            root = on_demand = OnDemand(there, tree)
+            on_demand.bring_secrets()
         notes = ports.vault / "Knowledge"
         knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
-        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(root),
+        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(there),
                    *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
                         ports.config.commands.sandbox == "none", secrets)

@@ -27,7 +27,7 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import CASE_JSON, Case, State
 from placet.core.names import QUEUES
 from placet.journal import AddActivity, Journal, PutCase
-from placet.repo import add_worktree, commit, free_branch, head, identity, open_repo, remove_worktree
+from placet.repo import add_worktree, commit, free_branch, head, identity, moving, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
 from test_spending import cached_share, spoken, twenty_turns
@@ -164,22 +164,26 @@ def conversation() -> None:
 
 
 def git_work() -> None:
-    """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same."""
-    for count, times in ((10, 21), (10_000, 5)):
+    """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same.
+
+    How many processes that takes is for `test_a_mission_takes_few_git_processes` to say.
+    """
+    for count, times, sparse in ((10, 21, False), (10_000, 5, False), (10_000, 5, True)):
         with scratch() as folder:
             os.environ.update(settle_home(folder / "home"))
             path = make_repo(folder / "repo", {f"{n % 100}/{n}.txt": f"{n}\n" for n in range(count)})
             time.sleep(0.2)  # git's configuration is believed once it is older than a file system's clock tick
-            ours, bare, calls = [], [], []
+            ours, bare = [], []
             for n in range(times):
-                calls.clear()
                 began = time.perf_counter()
-                repo = open_repo(path, on_call=calls.append)
-                now = datetime.now(UTC)
-                tree = add_worktree(repo, folder / "ours" / f"{n:08}", free_branch(repo, "say-hello", f"{n:08}", now), head(repo))
-                (tree.path / "new.txt").write_text("new\n")
-                commit(tree, "Say hello\n", identity(repo), now, paths=["new.txt"])
-                remove_worktree(tree)
+                repo = open_repo(path)
+                now, at = datetime.now(UTC), folder / "ours" / f"{n:08}"
+                with moving(repo) as mover:
+                    branch = free_branch(repo, "say-hello", at.name, now)
+                    tree = add_worktree(repo, at, branch, head(repo), mover, folders=("7",) if sparse else None)
+                    (tree.path / "new.txt").write_text("new\n")
+                    commit(tree, "Say hello\n", identity(repo), now)
+                    remove_worktree(tree)
                 ours.append(time.perf_counter() - began)
                 began = time.perf_counter()
                 place = folder / "bare" / f"{n:08}"
@@ -190,8 +194,8 @@ def git_work() -> None:
                 git(path, "worktree", "remove", str(place))
                 bare.append(time.perf_counter() - began)
         mine, beside = statistics.median(ours) * 1000, statistics.median(bare) * 1000
-        told(f"branch, worktree, commit, removal on {count:,} files", f"{mine:.0f} ms",
-             f"git: {beside:.0f} ms, ratio {mine / beside:.2f}; {len(calls)} git processes, 5 of them for the commit")
+        told(f"branch, worktree, commit, removal on {count:,} files{', sparse' if sparse else ''}", f"{mine:.0f} ms",
+             f"git, whole: {beside:.0f} ms, ratio {mine / beside:.2f}")
 
 
 def journal_rows() -> None:
@@ -225,8 +229,8 @@ def journal_rows() -> None:
                 bare(batch)
             middle = time.perf_counter()
             for batch in batches:
-                journal.submit([AddActivity(rows[n]) for n in batch])
-            journal.flush()
+                last = journal.submit([AddActivity(rows[n]) for n in batch])
+            last.result()
             ended = time.perf_counter()
             bulk.append((len(rows) / (ended - middle), (middle - began) / (ended - middle)))
             connection.execute("PRAGMA synchronous = FULL")
@@ -262,7 +266,6 @@ def start_full() -> None:
                             branch=f"feat/r{n}", report_path=f"Knowledge/Reports/r{n}.md", base="0" * 40, tip="1" * 40,
                             became="merged", revision=1)
                 journal.submit([PutCase(trace, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), 0)])
-            journal.flush()
 
         times = []
         for _ in range(5):

@@ -37,6 +37,7 @@ class Action(StrEnum):
     PLAN_FAILED = "plan.failed"
     PLAN_APPROVED = "plan.approved"
     PLAN_REJECTED = "plan.rejected"
+    PLAN_REJECTION_EXPLAINED = "plan.rejection_explained"
     PLAN_REVISION_REQUESTED = "plan.revision_requested"
     PLAN_REVISED = "plan.revised"
     PLAN_CHANGED_AFTER_APPROVAL = "plan.changed_after_approval"

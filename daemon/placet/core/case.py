@@ -58,6 +58,7 @@ class Kind(StrEnum):
     REQUEST_RETURNED = "request put back"
     PLAN_APPROVED = "plan moved to Active"
     PLAN_REJECTED = "plan moved to Rejected"
+    REJECTION_EXPLAINED = "reason for the rejection given"
     REVISION_ASKED = "changes asked for"
     PLAN_TAKEN_BACK = "plan moved back to Plans"
     PLAN_MISPLACED = "plan moved among the requests"
@@ -122,6 +123,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
     (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
     (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
     (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
     (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
     (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
@@ -196,6 +198,8 @@ class Case:
     spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
+    rejection_reason: str = ""  # why a person rejected the last plan, for the next one; it may come after the move
+    rejected_digest: str = ""  # the rejected plan's text when that was read
     failure: str = ""  # what the last planning or mission ended in, for the next plan
     report_path: str = ""
     branch: str = ""
@@ -203,6 +207,11 @@ class Case:
     tip: str = ""
     became: str = ""  # what people did with the branch: "merged", "dropped", or nothing yet
     since: str = ""  # when the state was entered
+
+    @property
+    def branch_is_open(self) -> bool:
+        """Whether its mission left a branch that nobody has merged or dropped yet."""
+        return self.state is State.COMPLETED and bool(self.tip) and not self.became
 
     @property
     def trace8(self) -> str:

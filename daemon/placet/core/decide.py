@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -32,7 +33,9 @@ from placet.core.drift import KEY, IfChanged, Verdict
 from placet.core.mission import Outcome
 from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
-from placet.core.plan_comments import changed_lines, comments, diff_callout, rejection_reason
+from placet.core.observe import reason_of
+from placet.core.plan_comments import changed_lines, comments, diff_callout
+from placet.core.plan_note import HOW_TO_REVIEW
 from placet.core.request import Request
 
 
@@ -100,8 +103,9 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     """Take up a plan whose case the journal does not know (it was lost or is another's): it awaits review.
 
     `request` is the note with the same trace_id, if there is one: as it stands now, it is what the plan was written for.
-    Whatever the note says, nothing is approved by this; a plan that lies in System/Active shows there on the next
-    look, as any move does.
+    Whatever the note says, nothing is approved by this. An approval that is stamped on it counts as used up: nobody can say
+    any more whether this is the text that was approved, and what was done with it. A plan that lies in System/Active without
+    one shows there on the next look, as any move does.
     """
     meta = note.meta
     case = Case(
@@ -110,10 +114,25 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         revision=_int(meta.get("revision")), detected_at=now, since=now,
         requested_by=(request or note).owner,
     )
+    if (distrusted := distrust(case, note, now)) is not None:
+        case = distrusted.case
     drawer = _Drawer(case, State.REVIEW, now)
     _learn_request(drawer, request, note)
     drawer.text(without_keys(note.raw, PLAN_STAMPS))
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
+    return drawer.done()
+
+
+def distrust(case: Case, note: NoteSeen, now: str) -> Decision | None:
+    """Use up the approval that is stamped on a plan, of which the case knows nothing: its journal was put back from a backup.
+
+    None where there is none, or the case is past it.
+    """
+    moment = note.meta.get("approved_at")
+    if case.state is not State.REVIEW or moment is None:
+        return None
+    drawer = _Drawer(case, case.state, now)
+    _remember_spent(drawer, moment.isoformat() if isinstance(moment, datetime) else str(moment))
     return drawer.done()
 
 
@@ -237,18 +256,22 @@ def _refused(d: _Drawer, g: Gesture) -> None:
         State.REJECTED: _rejected_path(d.case),
         State.FAILED: _returned_path(d.case),
     }.get(d.case.state, _plan_path(d.case))
-    keep_status = plan.status in ("rejected", "needs_revision") or d.case.state is not State.REVIEW
-    text = _with_callout(plan.raw, f"[!warning] Not approved ({d.now})", g.why)
-    _put_back(d, plan, text if keep_status else stamp(text, {"status": "review"}), home)
+    changes: dict[str, str | None] = {}
+    if d.case.state is State.REVIEW:
+        if plan.status == "approved":  # what it is not; what a person wrote stays
+            changes["status"] = "review"
+        if plan.meta.get("approved_at") is not None:  # else the note would be refused for its old approval for ever
+            changes |= _NO_APPROVAL
+    _put_back(d, plan, _with_callout(plan.raw, f"[!warning] Not approved ({d.now})", g.why), changes, home)
 
 
 def _rejected(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     who = _who(plan, "rejected_by")
-    reason = str(plan.meta.get("rejection_reason") or "") or rejection_reason(read_note(plan.raw).body)
+    reason = reason_of(plan)
     d.void_work()
     _spend_approval(d)
-    d.set(plan_path=plan.path, stop="")
+    d.set(plan_path=plan.path, stop="", rejection_reason=reason, rejected_digest=plan.digest)
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, who, reason=reason, digest=plan.digest)
     d.commands.append(Stamp(plan.path, {"status": "rejected", "rejected_by": who, "rejected_at": d.now,
                                         "rejection_reason": reason, "approved_by": None, "approved_at": None}))
@@ -256,6 +279,14 @@ def _rejected(d: _Drawer, g: Gesture) -> None:
         d.set(plan_path=_rejected_path(d.case))
         d.commands.append(Move(plan.path, _rejected_path(d.case)))
     d.stamp_request(g.request, "rejected")
+
+
+def _rejection_explained(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    reason = reason_of(plan)
+    d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
+    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, _who(plan, "rejected_by"), reason=reason, digest=plan.digest)
+    d.commands.append(Stamp(plan.path, {"rejection_reason": reason}))
 
 
 def _revision_asked(d: _Drawer, g: Gesture) -> None:
@@ -280,7 +311,7 @@ def _taken_back(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     d.void_work()
     _spend_approval(d)
-    d.set(plan_path=plan.path, stop="", revision=max(d.case.revision, 1))
+    d.set(plan_path=plan.path, stop="", revision=max(d.case.revision, 1), rejection_reason="")
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, plan.owner, digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         _learn_request(d, g.request, plan)
@@ -296,7 +327,7 @@ def _wall_weakened(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
     text = _with_callout(plan.raw, f"[!danger] Asked again ({d.now})", f"{g.why}\nMove it to System/Active again to have it so.")
-    _put_back(d, plan, stamp(text, {"status": "review", "approved_by": None, "approved_at": None}), _plan_path(d.case))
+    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
 def _files_changed(d: _Drawer, g: Gesture) -> None:
@@ -308,19 +339,18 @@ def _files_changed(d: _Drawer, g: Gesture) -> None:
     d.row(Action.PLAN_DRIFTED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, verdict=Verdict.UNDER.value, tip=drift.tip,
           files=drift.paths[:MAX_PATHS], reason=drift.why)
     text = _with_callout(plan.raw, f"[!warning] Files changed under this plan ({d.now})", f"{drift.why}\n{HOW_AFTER_DRIFT}")
-    _put_back(d, plan, stamp(text, {"status": "review", "approved_by": None, "approved_at": None, "base_commit": drift.tip}),
-              _plan_path(d.case))
+    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL, "base_commit": drift.tip}, _plan_path(d.case))
 
 
 def _misplaced(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     _spend_approval(d)
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
-    text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", g.why + " " + HOW_TO_REVIEW)
-    changes: dict[str, str | None] = {"approved_by": None, "approved_at": None}
+    text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", " ".join([g.why, *HOW_TO_REVIEW]))
+    changes: dict[str, str | None] = {**_NO_APPROVAL}
     if d.case.state is State.REVIEW and plan.status != "needs_revision":
         changes["status"] = "review"
-    _put_back(d, plan, stamp(text, changes), _plan_path(d.case))
+    _put_back(d, plan, text, changes, _plan_path(d.case))
 
 
 def _plan_edited(d: _Drawer, g: Gesture) -> None:
@@ -352,12 +382,15 @@ def _active_edited(d: _Drawer, g: Gesture) -> None:
     text = _with_callout(plan.raw, f"[!warning] Changed after approval ({d.now})",
                          "The text was changed after it had been approved, so the approval is void. Read it again and "
                          "move it to System/Active to approve it as it is now.")
-    text = stamp(text, {"status": "review", "approved_by": None, "approved_at": None})
-    _put_back(d, plan, text + (b"" if text.endswith(b"\n") else b"\n") + b"\n" + callout.encode(), _plan_path(d.case))
+    text += (b"" if text.endswith(b"\n") else b"\n") + b"\n" + callout.encode()
+    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
 def _stop_asked(d: _Drawer, g: Gesture) -> None:
     d.set(stop=g.why, plan_path=g.note.path if g.note is not None else "")
+    if g.note is not None and g.note.folder is Folder.ACTIVE:  # it says no: it is moved to where that is decided
+        d.set(plan_path=_rejected_path(d.case) if g.note.status == "rejected" else _plan_path(d.case))
+        d.commands.append(Move(g.note.path, d.case.plan_path))
     who = g.note.owner if g.note is not None else d.case.approved_by or "unknown"
     d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, who, running=True)
 
@@ -370,6 +403,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
     Kind.PLAN_APPROVED: _approved,
     Kind.APPROVAL_REFUSED: _refused,
     Kind.PLAN_REJECTED: _rejected,
+    Kind.REJECTION_EXPLAINED: _rejection_explained,
     Kind.REVISION_ASKED: _revision_asked,
     Kind.PLAN_TAKEN_BACK: _taken_back,
     Kind.PLAN_MISPLACED: _misplaced,
@@ -395,7 +429,7 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     text = stamp(e.text, asked)
     name = d.text(text)
     d.text(without_keys(text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
-    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="",
+    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="", rejection_reason="",
           base_branch=e.base_branch, based_on=e.based_on)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(text), **e.facts)
@@ -447,7 +481,7 @@ def settle_branch(case: Case, generation: int, merged: str, how: str, reason: st
 
     `merged` is the commit that brought the work in, empty for a branch that was deleted without it; `reason` is a person's.
     """
-    if case.state is not State.COMPLETED or case.generation != generation or case.became or not case.tip:
+    if not case.branch_is_open or case.generation != generation:
         return None
     d = _Drawer(case, case.state, now)
     d.set(became="merged" if merged else "dropped")
@@ -468,8 +502,6 @@ HOW_AFTER_DRIFT = (f"`base_commit` names the new state now. Move the plan to Sys
                    f"changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on without asking.")
 MAX_PATHS = 20
 """How many files a journal row names."""
-HOW_TO_REVIEW = ("To approve it, move it to System/Active; to reject it, to Inbox/Rejected; to ask for changes, write under "
-                 "“Review Comments” and set `status: needs_revision`.")
 
 
 def _note(g: Gesture) -> NoteSeen:
@@ -502,15 +534,27 @@ def _set_basis(d: _Drawer, plan: NoteSeen | None) -> None:
 def _spend_approval(d: _Drawer) -> None:
     """Use an approval up: the same stamp never approves again, wherever a copy of the note turns up."""
     if d.case.approved_at:
-        d.set(spent_approvals=(*d.case.spent_approvals[-19:], d.case.approved_at))
+        _remember_spent(d, d.case.approved_at)
     d.set(approved_digest="", approved_by="", approved_at="")
 
 
-def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, home: str) -> None:
+def _remember_spent(d: _Drawer, moment: str) -> None:
+    d.set(spent_approvals=(*d.case.spent_approvals[-19:], moment))
+
+
+_NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
+
+
+def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, changes: Mapping[str, str | None], home: str) -> None:
+    """Make the plan say `text` with the frontmatter keys `changes`, and move it to `home`."""
+    text = stamp(text, changes)
     d.set(plan_path=home)
     if plan.digest == d.case.plan_digest:
         d.set(plan_digest=d.text(without_keys(text, PLAN_STAMPS)))  # the callout is the daemon's, not a person's edit
-    d.commands += [Rewrite(plan.path, plan.digest, d.text(text)), Move(plan.path, home)]
+    d.commands.append(Rewrite(plan.path, plan.digest, d.text(text)))
+    if removed := {key: None for key, value in changes.items() if value is None}:
+        d.commands.append(Stamp(plan.path, removed))  # also where it is edited in this moment, and so not rewritten
+    d.commands.append(Move(plan.path, home))
 
 
 def _with_callout(raw: bytes, head: str, why: str) -> bytes:

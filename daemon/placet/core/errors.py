@@ -47,6 +47,17 @@ class ToolError(PlacetError):
         return {"error": self.message, "error_type": self.error_type, **self.details}
 
 
+def mistake(error: BaseException) -> str:
+    """Return what is told of an error that is a bug: what it is, and where in placet it was raised."""
+    where, found = "", error.__traceback__
+    while found is not None:
+        code = found.tb_frame.f_code
+        if "placet" in code.co_filename.split("/"):
+            where = f" ({code.co_filename.rpartition('/')[2]}:{found.tb_lineno}, {code.co_name})"
+        found = found.tb_next
+    return f"placet made a mistake: {type(error).__name__}: {error}{where}"
+
+
 _PASSING = {
     errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded", errno.EIO: "Input/output error",
     errno.EROFS: "Read-only file system", errno.EMFILE: "Too many open files", errno.ENFILE: "Too many open files in system",

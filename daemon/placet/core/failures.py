@@ -48,19 +48,19 @@ def classify_failure_pattern(steps: Sequence[StepRecord], max_steps: int) -> Fai
         tool = next(iter(tools)) if len(tools) == 1 else ""
         if tool and not any(seen.ok or seen.refused for seen in calls):
             return FailurePattern(
-                FailureKind.REPEATED_TOOL_ERROR, f"Every call of `{tool}` in the last {LOOK_BACK} steps failed.",
+                FailureKind.REPEATED_TOOL_ERROR, f"Every call of `{tool}` in the last {LOOK_BACK} turns failed.",
                 "Read what the last error says before the next call; use other arguments or another tool.", tool)
         if all(seen.refused for seen in calls):
             return FailurePattern(
-                FailureKind.TOOL_REJECTION_LOOP, f"Every call in the last {LOOK_BACK} steps was refused; none was carried out.",
+                FailureKind.TOOL_REJECTION_LOOP, f"Every call in the last {LOOK_BACK} turns was refused; none was carried out.",
                 "Stay within the plan's scope. If the plan cannot be done there, call `give_up` and say what is missing.", tool)
         if _nothing_new(last):
             return FailurePattern(
-                FailureKind.NO_PROGRESS, f"The last {LOOK_BACK} steps brought the same results, or none.",
+                FailureKind.NO_PROGRESS, f"The last {LOOK_BACK} turns brought the same results, or none.",
                 "More of the same will bring no more: look elsewhere, or go on to the plan's next step.", tool)
     if len(steps) == max_steps - 1:
         return FailurePattern(
-            FailureKind.MAX_STEPS_APPROACHING, f"Step {len(steps)} of {max_steps} is done; one is left.",
+            FailureKind.MAX_STEPS_APPROACHING, f"Turn {len(steps)} of {max_steps} is done; one is left.",
             "Use it to call `finish` if the plan is done, or `give_up` with what is missing.")
     return None
 

@@ -83,7 +83,9 @@ class After:
     """What git says of a success' branch when it is done, beside the branch `into` that work ends up in (empty: there is none).
 
     `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what is peculiar about the
-    repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see.
+    repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see. `remote` is where the
+    branch would be pushed to, and `remote_default` that one's default branch; empty where there is none, or it is not known.
+    `bare`: there is no checkout to merge in.
     """
 
     into: str
@@ -92,6 +94,9 @@ class After:
     conflicts: tuple[str, ...]
     notes: tuple[str, ...]
     unseen: tuple[str, ...]
+    remote: str = ""
+    remote_default: str = ""
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from placet.core.drift import KEY, IfChanged
 from placet.core.names import QUEUES, Folder, is_utf8, show
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.plan import PlanProblems, parse_plan
-from placet.core.plan_comments import diff_callout
+from placet.core.plan_comments import diff_callout, rejection_reason
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
@@ -49,14 +49,19 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     new: list[NoteSeen] = []
     orphans: list[NoteSeen] = []
     notices: list[tuple[NoteSeen, str]] = []
+    strangers: list[tuple[NoteSeen, str]] = []
     at_path: dict[str, Case] = {}
     for case in cases.values():
         if case.state is not State.COMPLETED and case.request_path:
             at_path[case.request_path] = case
         if case.plan_path:
             at_path.setdefault(case.plan_path, case)
-    for note in notes:
+    every = list(notes)
+    marked = {note.trace_id for note in every if note.is_plan}
+    for note in every:
         owner = cases.get(note.trace_id) or (at_path.get(note.path) if not note.trace_id else None)
+        if owner is not None and not note.trace_id and note.path == owner.plan_path and owner.trace_id in marked:
+            owner = None  # its plan lies elsewhere; what has the plan's name here is somebody else's
         plan_place = note.folder is not Folder.REQUESTS
         if owner is None:
             if note.problem:
@@ -68,11 +73,10 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
                                       "whose plan it is. Put its `trace_id` back, or remove these lines as well."))
             elif plan_place:
                 notices.append((note, _STRANGER[note.folder]))
-            elif note.status in ASKS or note.status == "planning":
+            elif why := _not_asking(note):
+                strangers.append((note, why))
+            else:
                 new.append(note)
-            elif note.status not in _KNOWN_STATUS:
-                notices.append((note, f"`status: {note.status}` is not a status that placet knows. To ask for a "
-                                      "plan, remove the line or write `status: pending`."))
         elif note.is_plan or note.path == owner.plan_path != owner.request_path or (plan_place and note.problem):
             # One that became unreadable as it was moved no longer says what it is; where it lies does.
             of_case.setdefault(owner.trace_id, CaseNotes()).plans.append(note)
@@ -86,6 +90,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
             requests.setdefault(owner.trace_id, []).append(note)
             if note.problem:
                 notices.append((note, note.problem))
+    adopted = {note.trace_id for note in orphans}
+    notices += [(note, why) for note, why in strangers if note.trace_id not in adopted]
     for trace_id, found in requests.items():
         known = cases[trace_id].request_path
         chosen = next((n for n in found if n.path == known), None) or min(found, key=lambda n: n.path)
@@ -113,13 +119,25 @@ def _difference(one: NoteSeen, other: NoteSeen) -> str:
     return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
 
 
-_KNOWN_STATUS = frozenset({"", "pending", "planning", "planned", "completed", "rejected", "error"})
+_KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
+_APPROVABLE = frozenset({"", "review", "approved", "error"})
+"""`status` of a plan that says nothing against its approval: what the daemon writes, and nothing that a person may mean as a no."""
+
 _STRANGER = {
     Folder.PLANS: "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it.",
     Folder.ACTIVE: "This note has no `trace_id`, so it is no plan that was reviewed, and nothing of it runs. Drop a request "
                   f"into `{Folder.REQUESTS}`, and move its plan here once you have read it.",
     Folder.REJECTED: "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it.",
 }
+
+
+def _not_asking(note: NoteSeen) -> str:
+    """Say why a request that belongs to no case asks for nothing, empty if it asks for a plan."""
+    if note.status in ASKS or note.status == "planning":
+        return ""
+    what = "says that this request was taken up, but the journal does not know it" if note.status in _KNOWN_STATUS \
+        else "is not a status that placet knows"
+    return f"`status: {note.status}` {what}. To ask for a plan, remove the line or write `status: pending`."
 
 
 def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
@@ -171,11 +189,17 @@ def _plan_gestures(case: Case, plan: NoteSeen | None, request: NoteSeen | None,
             if case.state is State.RUNNING and not case.stop:
                 yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved to Inbox/Rejected", request)
             yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
+            if case.state is State.REJECTED and plan.status in ("", "rejected") \
+                    and (plan.digest, plan.meta.get("rejection_reason") or "") != (case.rejected_digest, case.rejection_reason) \
+                    and reason_of(plan) != case.rejection_reason:
+                yield Gesture(Kind.REJECTION_EXPLAINED, plan, request=request)
         case Folder.PLANS:
             if case.state is State.RUNNING and not case.stop:
                 yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved back to Inbox/Plans", request)
-            if case.state is not State.REVIEW:
-                yield Gesture(Kind.PLAN_TAKEN_BACK, plan, request=request)
+            if case.state not in (State.REVIEW, State.REVISING):
+                # One that could not be revised lies here still; what is done with it next shows in its status or place.
+                if case.state is not State.FAILED or case.report_path or plan.status != "error" or not _lies_in_plans(case):
+                    yield Gesture(Kind.PLAN_TAKEN_BACK, plan, request=request)
             elif plan.status == "needs_revision":
                 yield Gesture(Kind.REVISION_ASKED, plan, request=request)
             elif plan.status == "rejected":
@@ -188,6 +212,15 @@ def _plan_gestures(case: Case, plan: NoteSeen | None, request: NoteSeen | None,
             yield Gesture(Kind.PLAN_MISPLACED, plan, "A plan does not belong in Inbox/Requests.", request)
 
 
+def reason_of(plan: NoteSeen) -> str:
+    """Return why a plan was rejected, as its note says; empty where it does not."""
+    return str(plan.meta.get("rejection_reason") or "") or rejection_reason(body_of(plan.raw))
+
+
+def _lies_in_plans(case: Case) -> bool:
+    return case.plan_path.startswith(f"{Folder.PLANS}/")
+
+
 def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]) -> Iterable[Gesture]:
     if case.state is State.APPROVED:
         if plan.digest != case.approved_digest:
@@ -197,6 +230,8 @@ def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Coll
         elif plan.status == "rejected":
             yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
     elif case.state is State.RUNNING:
+        if not case.stop and plan.status in ("rejected", "needs_revision"):
+            yield Gesture(Kind.STOP_ASKED, plan, f"its plan was set to `status: {plan.status}`", request)
         if plan.digest not in (case.approved_digest, case.reported_edit):
             yield Gesture(Kind.ACTIVE_EDITED, plan, request=request)
     elif why := refusal(case, plan, tools):
@@ -207,9 +242,6 @@ def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Coll
 
 def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     """Say why moving this note to System/Active approves nothing; empty if it does approve."""
-    if plan.status in ("rejected", "needs_revision"):
-        return (f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
-                "it, and move it to System/Active again.")
     moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
@@ -217,9 +249,12 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
         # Its stamp may be missing: a note that was renamed before it was stamped would be approved a second time by lying there.
         return ("This plan was carried out and failed. To approve it again, move it to Inbox/Plans, read it, and move it to "
                 "System/Active from there.")
+    if plan.status not in _APPROVABLE:
+        return (f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
+                "it, and move it to System/Active again.")
     if any(_same_moment(moment, spent) for spent in case.spent_approvals):
-        return (f"This approval (of {moment}) was used already. To approve the plan again, move it to Inbox/Plans, read it, "
-                "and move it to System/Active from there.")
+        return (f"This approval (of {moment}) was used already, or given before the journal was lost or put back from a backup. To "
+                "approve the plan again, move it to Inbox/Plans, read it, and move it to System/Active from there.")
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
     said = plan.meta.get(KEY, IfChanged.ASK)

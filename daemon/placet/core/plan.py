@@ -460,6 +460,10 @@ def _decimal(text: str) -> Decimal:
         raise ValueError("a number has too large an exponent") from None
 
 
+MAX_PLAN_CHARACTERS = 512 * 1024
+"""More is nothing that a person reads; reading that much takes up to some seconds, in which the daemon does nothing else."""
+
+
 def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1) -> Plan:
     """Return the plan that a note's text (without frontmatter) states; PlanProblems lists all that is wrong.
 
@@ -468,6 +472,10 @@ def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_l
     """
     if not body.strip():
         why = "the plan is empty; restore its text, or reject it and submit the request again"
+        raise PlanProblems([Problem(first_line, why)])
+    if len(body) > MAX_PLAN_CHARACTERS:
+        why = (f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not read; shorten it, "
+               "or reject it and ask for several smaller ones")
         raise PlanProblems([Problem(first_line, why)])
     return _Reader(body, known_tools, first_line).plan()
 

@@ -225,16 +225,31 @@ def rejection_reason(body: str) -> str:
 
 # --- what changed -----------------------------------------------------------------------------------------
 
+COMPARED_LINES = 1_000
+"""Between the first and the last line that differ, texts are compared line by line up to so many lines: difflib takes minutes for a
+hundred thousand lines, and 0.3 s for a thousand that were made to be slow."""
+
+SHOWN_CHARS = 100_000
+"""A longer difference is not shown: it goes into the note that was changed, and notes have a limit (vault.NOTE_LIMIT)."""
+
 
 def diff_callout(old: str, new: str) -> str:
     """Return a folded callout with the difference of two texts, ending in a newline; empty if there is none.
 
-    Characters that would not be seen are written out.
+    Characters that would not be seen are written out. Of texts that differ in too much it says only how much.
     """
     if old == new:
         return ""
-    lines = list(difflib.unified_diff(lines_of(old), lines_of(new), lineterm="", n=2))[2:]
-    shown = [visible(line) for line in lines] or ["Only the line endings changed."]
+    before, now = lines_of(old), lines_of(new)
+    head, tail = _alike(before, now)
+    gone, come = len(before) - head - tail, len(now) - head - tail
+    shown = [f"From line {head + 1} on, {gone:,} line(s) became {come:,}: too much to be shown here."]
+    if max(gone, come) <= COMPARED_LINES:
+        first, after = max(head - _CONTEXT, 0), max(tail - _CONTEXT, 0)
+        lines = difflib.unified_diff(before[first:len(before) - after], now[first:len(now) - after], lineterm="", n=_CONTEXT)
+        diff = [visible(_counted_on(line, first)) for line in [*lines][2:]] or ["Only the line endings changed."]
+        if sum(map(len, diff)) <= SHOWN_CHARS:
+            shown = diff
     block = fenced("\n".join(shown), "diff").split("\n")
     return "\n".join([_CHANGED, *(f"> {line}" for line in block)]) + "\n"
 
@@ -243,7 +258,29 @@ def changed_lines(old: str, new: str) -> list[list[int]]:
     """Return the ranges `[first, last]` of lines of `new`, counted from 1, that differ from `old`; in order.
 
     Where lines were only taken out the range is empty: `[n, n - 1]` says that they stood before line `n`. Lines end with a
-    line feed, as editors count them; a changed line end is a change.
+    line feed, as editors count them; a changed line end is a change. Where more than COMPARED_LINES lie between the first and
+    the last that differ, they are one range.
     """
-    steps = difflib.SequenceMatcher(None, old.split("\n"), new.split("\n")).get_opcodes()
-    return [[first + 1, last] for tag, _, _, first, last in steps if tag != "equal"]
+    before, now = old.split("\n"), new.split("\n")
+    head, tail = _alike(before, now)
+    one, other = before[head:len(before) - tail], now[head:len(now) - tail]
+    if max(len(one), len(other)) > COMPARED_LINES:
+        return [[head + 1, head + len(other)]]
+    steps = difflib.SequenceMatcher(None, one, other).get_opcodes()
+    return [[head + first + 1, head + last] for tag, _, _, first, last in steps if tag != "equal"]
+
+
+_CONTEXT = 2  # lines that are the same, shown around a difference
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+    """Return how many lines are the same at the beginning, and how many of the others at the end."""
+    most = min(len(one), len(other))
+    head = next((n for n in range(most) if one[n] != other[n]), most)
+    tail = next((n for n in range(most - head) if one[-1 - n] != other[-1 - n]), most - head)
+    return head, tail
+
+
+def _counted_on(line: str, by: int) -> str:
+    """Return a line of a unified difference; if it tells line numbers, with `by` added to them."""
+    return re.sub(r"(?<=[-+])[0-9]+", lambda found: str(int(found[0]) + by), line) if line.startswith("@@") else line

@@ -8,7 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 
 from placet.core.names import show
 
@@ -45,6 +45,15 @@ class Card:
     languages: tuple[tuple[str, int], ...]
     tests: tuple[str, ...]
     note: str = ""
+
+
+def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
+    """Return why missions cannot work on the folder `place`, in a sentence; empty where they can. Both paths are resolved."""
+    if any(place.is_relative_to(vault / name) for name in ("Inbox", "System", ".obsidian", ".trash")):
+        return f"{place} is one of the vault's own folders, which no mission may write."
+    if not is_repository and place != vault and vault.is_relative_to(place):
+        return f"{place} is no git repository, and the vault lies in it: a first commit would hold the vault too."
+    return ""
 
 
 def languages(paths: Sequence[str], most: int = 6) -> tuple[tuple[str, int], ...]:

@@ -53,27 +53,41 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
     if not text and not note.problem:
         problems.append("It is empty. Write what you want done.")
     agent = _word(meta, "agent", problems) or default_agent
-    if agent not in agents:
-        problems.append(f"`agent: {agent}`: there is no note System/Agents/{agent}.md. There {_listed(agents)}.")
+    problems += unknown_agent(agent, agents)
     portal = _word(meta, "portal", problems)
-    if portal and portal not in portals:
-        problems.append(f"`portal: {portal}`: System/placet.toml has no [portals.{portal}]. There {_listed(portals)}.")
+    problems += unknown_portal(portal, portals)
     priority = meta.get("priority")
-    if priority is None:
+    if priority is None or priority == "":
         priority = 5
+    if isinstance(priority, str) and priority.strip().isascii() and priority.strip().isdigit():
+        priority = int(priority.strip())  # Obsidian quotes a number that stands in a property of text
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 10:
         problems.append(f"`priority: {priority}` is not a whole number from 0 to 10.")
         priority = 5
     complexity: Complexity | None = None
     if word := _word(meta, "complexity", problems):
         try:
-            complexity = Complexity(word)
+            complexity = Complexity(word.lower())
         except ValueError:
             problems.append(f"`complexity: {word}` is none of {', '.join(Complexity)}.")
     budget = _money(meta.get("budget_usd"), problems)
     if problems:
         raise RequestProblems(tuple(problems))
     return Request(title_of(path, text), text, agent, portal, priority, complexity, budget)
+
+
+def unknown_agent(name: str, agents: Collection[str]) -> tuple[str, ...]:
+    """Return what to say of an agent that there is not; empty for one of `agents` and for no name."""
+    if not name or name in agents:
+        return ()
+    return (f"`agent: {name}`: there is no note System/Agents/{name}.md. There {_listed(agents)}.",)
+
+
+def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
+    """Return what to say of a portal that there is not; empty for one of `portals` and for no name."""
+    if not name or name in portals:
+        return ()
+    return (f"`portal: {name}`: System/placet.toml has no [portals.{name}]. There {_listed(portals)}.",)
 
 
 def title_of(path: str, text: str) -> str:

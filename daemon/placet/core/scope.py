@@ -367,6 +367,12 @@ def _matches(pattern: Sequence[_Item[str] | None], segments: Sequence[str]) -> b
     return _run_matches(pattern, segments)
 
 
+def fixed_part(pattern: str) -> str:
+    """Return the folders that a glob names outright, before its first wildcard: "src/app/" of `src/app/**/*.py`."""
+    found = re.match(r"(?:[^*?\[/]+/)*", pattern)
+    return found[0] if found else ""
+
+
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tells whether a path (relative, `/` between segments) is matched by one glob, without `!`.
 

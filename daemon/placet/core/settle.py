@@ -95,7 +95,9 @@ def look(
         since_s = before.since_s if before is not None and same else now_s
         was_settled = before is not None and same and before.settled
         let_s = before.let_s if before is not None else float("-inf")
-        settled = was_settled or now_s - since_s >= SETTLE_S or (path in hints and now_s - let_s >= AGAIN_S)
+        # The hint may be of the save before: many programs empty a file, and then write it.
+        hinted_now = path in hints and now_s - let_s >= AGAIN_S and fingerprint.size > 0
+        settled = was_settled or now_s - since_s >= SETTLE_S or hinted_now
         if settled and (not was_settled or path in hints):
             fresh.add(path)
             let_s = let_s if was_settled else now_s

@@ -1,22 +1,32 @@
-"""The person's own checkout: only for a person's own command (`placet merge`, `placet undo`); no mission gets here."""
+"""The person's own checkout: only for a person's own command (`placet merge`, `placet undo`); no mission gets here.
+
+What is to be checked out is made first, as a commit on no reference, which changes nothing that anybody sees; conflicts come
+to light there. One git process then brings the checkout forward to it: killed before, nothing has happened, and placet
+killed meanwhile, git comes to its end.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import PlacetError, UserError
+from placet.core.names import show
 from placet.repo.differences import read_status
-from placet.repo.history import changes, commits_with_trailer, merge_base, patch_ids
-from placet.repo.repository import current_branch, filters_named, head, identity, resolve
+from placet.repo.history import changes, commits_with_trailer, content, merge_base, parents_of, patch_of, patches_of
+from placet.repo.mover import update_ref
+from placet.repo.repository import current_branch, filters_named, head, identity, private_dirs, resolve, tree_of
 from placet.repo.runner import (
     BULK_TIMEOUT_S,
     GitError,
     Place,
     Repo,
-    RepositoryChanged,
+    configured,
     items_of,
     neutral,
     place_of,
@@ -24,66 +34,83 @@ from placet.repo.runner import (
     text_of,
     with_env,
 )
-from placet.repo.worktrees import commit_tree, update_ref
+
+_MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
-    """A merge or a revert conflicts in `paths`; the checkout is as it was."""
+    """A merge or a revert conflicts in `paths`; nothing was changed."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(f"conflicts in {', '.join(map(ascii, paths[:5]))}")
         self.paths = tuple(paths)
 
 
-def not_ready(repo: Repo, rev: str) -> str:
-    """Return why the person's checkout must not be worked in, to bring `rev` in or take it out; empty where it may.
+@contextmanager
+def one_at_a_time(repo: Repo) -> Iterator[None]:
+    """Hold the repository while a command of a person's looks at it and changes it; others of placet's wait.
 
-    Untracked files are no reason by themselves; one that would be written over is, ignored or not.
+    The lock is on the git directory itself, so that nothing is left behind.
     """
+    descriptor = os.open(repo.git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def must_be_ready(repo: Repo, rev: str) -> str:
+    """Return the branch that the person has checked out. Raises UserError where nothing must be changed in the checkout.
+
+    `rev` is to be brought in or taken out. Untracked files are no reason by themselves; one that would be written over is,
+    ignored or not.
+    """
+    at = repo.by_hand
     if repo.is_bare:
-        return f"{repo.path} is bare: there is no checkout to merge in."
-    if not current_branch(repo):
-        return f"HEAD is detached in {repo.path}: there is no branch to merge into."
-    if (repo.git_dir / "index.lock").exists():
-        return f"git is at work in {repo.path}, or was killed there (index.lock)."
-    for name, what in (("rebase-merge", "rebase"), ("rebase-apply", "rebase"), ("MERGE_HEAD", "merge"),
-                       ("CHERRY_PICK_HEAD", "cherry-pick"), ("REVERT_HEAD", "revert"), ("BISECT_LOG", "bisect"),
-                       ("sequencer", "cherry-pick or revert")):
+        raise UserError(f"{repo.path} is bare: there is no checkout to work in.", "Do it in a clone of it, and push.")
+    for name, what, begin in (("rebase-merge", "rebase", "rebase"), ("rebase-apply", "rebase", "rebase"),
+                              ("MERGE_HEAD", "merge", "merge"), ("CHERRY_PICK_HEAD", "cherry-pick", "cherry-pick"),
+                              ("REVERT_HEAD", "revert", "revert"), ("BISECT_LOG", "bisect", "bisect"),
+                              ("sequencer", "cherry-pick or revert", "cherry-pick")):
         if (repo.git_dir / name).exists():
-            return f"A {what} is in progress in {repo.path}."
-    _, changed, _ = read_status(neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call)), untracked="no")
+            raise UserError(f"A {what} is in progress in {repo.path}.",
+                            f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}")
+    branch = current_branch(repo)
+    if not branch:
+        raise UserError(f"HEAD is detached in {repo.path}: there is no branch to work on.", f"Check one out: {at} switch BRANCH")
+    if resolve(repo, "HEAD") is None:
+        raise UserError(f"{branch} has no commit yet in {repo.path}.", f"Check another branch out: {at} switch BRANCH")
+    lock = repo.git_dir / "index.lock"
+    if lock.exists():
+        raise UserError(f"git is at work in {repo.path}, or was killed there: {lock} exists.",
+                        "Wait for it; if no git runs there, delete that file.")
+    _, changed, _ = read_status(_checkout(repo), untracked="no")
     if changed:
-        return f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}."
-    rows = [item.split("\t", 1) for at in ("HEAD", rev)
-            for item in items_of(run_git(place_of(repo), "ls-tree", "-r", "-z", "--end-of-options", at,
+        raise UserError(f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}.",
+                        f"Commit them, or put them aside: {at} stash")
+    rows = [item.split("\t", 1) for commit in ("HEAD", rev)
+            for item in items_of(run_git(place_of(repo), "ls-tree", "-r", "-z", "--end-of-options", commit,
                                          timeout_s=BULK_TIMEOUT_S)[1])]
     if filters_named(repo, rows):
-        return f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run."
-    return ""
+        raise UserError(f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run.",
+                        "Do it with git, which does; `placet show` has the branch.")
+    return branch
 
 
-def _in_checkout(repo: Repo, branch: str, when: datetime) -> Place:
-    """Work in the person's checkout, as the person, with drivers, hooks and options of the branch switched off."""
-    place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
-    count = int(place.env["GIT_CONFIG_COUNT"])
-    # In the environment, not by -c, which splits at the first `=`: a branch's name may have one.
-    settings = ((f"branch.{branch}.mergeOptions", ""), ("rerere.enabled", "false"), ("merge.autoStash", "false"))
-    env = {"GIT_CONFIG_COUNT": str(count + len(settings))}
-    for n, (key, value) in enumerate(settings, count):
-        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+def _checkout(repo: Repo) -> Place:
+    """Work in the person's checkout, with its drivers switched off."""
+    return neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+
+
+def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
+    """Work in the person's checkout as the person, with hooks and options of the branch switched off."""
+    place = configured(_checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false")))
+    env = {"GIT_REFLOG_ACTION": "placet"}
     who, stamp = identity(repo), f"@{int(when.timestamp())} +0000"
     for role in ("AUTHOR", "COMMITTER"):
         env |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.email, f"GIT_{role}_DATE": stamp}
     return with_env(place, env)
-
-
-def _must_not_cover(repo: Repo, tree: str) -> None:
-    """Raise UserError where files of `tree` that HEAD lacks lie in the checkout already: git writes over ignored ones."""
-    for change in changes(repo, "HEAD", tree):
-        path = repo.path / change.path
-        inside = [repo.path / parent for parent in Path(change.path).parents if parent != Path()]
-        if change.status == "A" and (os.path.lexists(path) or any(p.is_symlink() or p.is_file() for p in inside)):
-            raise UserError(f"{path} is in the way: it is in no commit, and would be written over.", "Move it away first.")
 
 
 def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:
@@ -92,86 +119,151 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
     The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way) or GitError; then the
     checkout is as it was.
     """
-    _must_not_cover(repo, tip)
-    place = _in_checkout(repo, branch, when)
-    code, _ = run_git(place, "merge", "--no-ff", "--no-edit", "--commit", "--no-squash", "--no-log", "--no-stat", "--no-signoff",
-                   "--no-verify-signatures", "--no-autostash", "-s", "ort", "-q", "-m", message, tip, ok=(0, 1),
-                   timeout_s=BULK_TIMEOUT_S)
+    place, before = _as_person(repo, branch, when), head(repo)
+    return _bring_forward(repo, place, before, _commit(place, _merged(place, before, tip), message, before, tip))
+
+
+def _merged(place: Place, ours: str, theirs: str) -> str:
+    """Return the tree of two commits merged, as git's own merge makes it, attributes heeded. Raises Conflicts."""
+    code, out = run_git(place, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options",
+                        ours, theirs, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+    tree, *paths = items_of(out)
     if code != 0:
-        paths = _unmerged(place)
-        if (repo.git_dir / "MERGE_HEAD").exists():
-            run_git(place, "merge", "--abort", timeout_s=BULK_TIMEOUT_S)
-        if not paths:
-            raise GitError(("merge", tip), code, "git refused; nothing was changed")
-        raise Conflicts(paths)
-    return head(repo)
+        raise Conflicts(sorted({path for path in paths if path}))
+    return tree
 
 
-def _unmerged(place: Place) -> list[str]:
-    _, out = run_git(place, "diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff", "--no-textconv")
-    return sorted(set(items_of(out)))
+def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
+    """Make a commit on no reference."""
+    named = [word for parent in parents for word in ("-p", parent)]
+    return text_of(run_git(place, "commit-tree", *named, "-F", "-", tree, stdin=message.encode("utf-8", "replace"))[1])
+
+
+def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
+    """Bring branch, index and files from the commit `before` to `new`, its descendant; return it.
+
+    Raises UserError or GitError; then all is as it was, or the error says that it is not.
+    """
+    added = [change.path for change in changes(repo, before, new) if change.status == "A"]
+    for path in added:
+        above = [repo.path / folder for folder in Path(path).parents if folder != Path()]
+        if os.path.lexists(repo.path / path) or any(folder.is_symlink() or folder.is_file() for folder in above):
+            raise UserError(f"{show(str(repo.path / path))} is in the way: it is in no commit, and would be written over.",
+                            "Move it away first.")
+    try:
+        with _to_its_end():
+            run_git(place, "merge", "--ff-only", "--no-stat", "--no-verify-signatures", "--no-autostash", "-q", new,
+                    timeout_s=BULK_TIMEOUT_S)
+    except GitError as error:
+        if head(repo) != new:
+            _put_back(repo, place, before, new, added, error)
+            raise
+    return new
+
+
+@contextmanager
+def _to_its_end() -> Iterator[None]:
+    """Let Ctrl-C wait until git is done with the checkout: ended in the middle it would leave a lock and half of the files."""
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+
+def _put_back(repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError) -> None:
+    """Undo what a git that failed had checked out already. Raises UserError where that cannot be done."""
+    with suppress(GitError):
+        if head(repo) == before and read_status(place, untracked="no")[1]:
+            run_git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
+    for path in added:  # what git wrote before it failed is not in its index yet; else it is not git's
+        file = repo.path / path
+        with suppress(OSError):
+            wrote = os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes().replace(b"\r\n", b"\n")
+            if content(repo, new, path, max_bytes=_MAX_FILE_BYTES).replace(b"\r\n", b"\n").startswith(wrote):
+                file.unlink()
+                os.removedirs(file.parent)  # as far up as nothing else is in them
+    at = repo.by_hand
+    if head(repo) != before or (repo.git_dir / "index.lock").exists() or read_status(place, untracked="no")[1]:
+        raise UserError(f"git stopped in the middle: {error.stderr}",
+                        f"See what it left: {at} status; take it back, once {repo.git_dir / 'index.lock'} is gone: "
+                        f"{at} reset --hard {before[:12]}")
 
 
 def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list[str]:
-    """Return the commits to take back, newest first, where `sha` is the commit by which a mission's branch was merged."""
-    _, out = run_git(place_of(repo), "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
-    if len(out.split()) > 2 or resolve(repo, tip) is None:
+    """Return the commits to take back, newest first, where `sha` is the commit by which a mission's branch was merged.
+
+    A merge as such only where all that it brought in is the mission's, or was done on top of it.
+    """
+    if resolve(repo, tip) is None:
         return [sha]
+    own = _commits(repo, f"{base}..{tip}")
+    parents = parents_of(repo, sha)
+    if len(parents) > 1:
+        after = _commits(repo, "--ancestry-path", f"{tip}..{sha}")
+        return [sha] if set(_commits(repo, sha, f"^{parents[0]}")) <= {*own, *after} or not own else own
     if sha == tip:
-        return text_of(run_git(place_of(repo), "rev-list", "--end-of-options", f"{base}..{tip}")[1]).split()
+        return own
     since = merge_base(repo, tip, sha) or base
-    wanted = patch_ids(repo, "log", f"{base}..{tip}")
-    there = patch_ids(repo, "log", f"{since}..{sha}")
+    wanted = patches_of(repo, (tip,), (base,))
+    there = patches_of(repo, (sha,), (since,))
     if wanted.keys() <= there.keys():
         return [commit for patch, commit in there.items() if patch in wanted]
-    if any(patch in there for patch in patch_ids(repo, "diff-tree", base, tip)):
+    if patch_of(repo, base, tip) in there:
         return [sha]
-    return commits_with_trailer(repo, "Placet-Trace", trace_id, sha, since) or [sha]
+    return commits_with_trailer(repo, "Placet-Trace", trace_id, (sha,), since) or [sha]
+
+
+def _commits(repo: Repo, *which: str) -> list[str]:
+    """Return commits that are no merges, newest first."""
+    return text_of(run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[1]).split()
 
 
 def revert_in_checkout(repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime) -> str:
     """Take these commits (newest first) back by one new commit on the person's `branch`, which is checked out; return it.
 
-    Raises Conflicts, UserError (a file in the way) or GitError; then the checkout is as it was.
+    Raises Conflicts, UserError (a file in the way, nothing to take back) or GitError; then the checkout is as it was.
     """
-    for sha in commits:  # what was deleted comes back, and must not be written over something new
-        _must_not_cover(repo, f"{sha}^1")
-    place = _in_checkout(repo, branch, when)
-    before = head(repo)
-    try:
-        for sha in commits:
-            _, out = run_git(place, "rev-list", "--parents", "-n", "1", "--end-of-options", sha)
-            mainline = ("-m", "1") if len(out.split()) > 2 else ()
-            code, _ = run_git(place, "revert", "--no-commit", "--no-edit", *mainline, sha, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
-            if code != 0:
-                raise Conflicts(_unmerged(place))
-        tree = text_of(run_git(place, "write-tree")[1])
-        if tree == text_of(run_git(place, "rev-parse", f"{before}^{{tree}}")[1]):
-            raise GitError(("revert", *commits), 1, "it was taken back already")
-        author = identity(repo)
-        new = commit_tree(place, tree, before, message, author, author, when)
-        update_ref(place, f"refs/heads/{branch}", new, before)
-    except PlacetError:
-        run_git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
-        run_git(place, "revert", "--quit", ok=(0, 128))
-        raise
-    run_git(place, "revert", "--quit", ok=(0, 128))
-    return new
+    place, before = _as_person(repo, branch, when), head(repo)
+    was = tree = tree_of(repo, before)
+    for sha in commits:
+        parents = parents_of(repo, sha)
+        if not parents:
+            raise UserError(f"What was there before {sha[:12]} is not known here.",
+                            f"Where the clone is shallow, fetch it: {repo.by_hand} fetch --unshallow")
+        # A merge from which the commit is the base, and its parent what somebody else made of it. `merge-tree` finds the base
+        # in the history (naming it needs git 2.40), so the three get one of their own, on no reference.
+        base = _commit(place, tree_of(repo, sha), "base")
+        tree = _merged(place, _commit(place, tree, "ours", base), _commit(place, tree_of(repo, parents[0]), "theirs", base))
+    if tree == was:
+        raise UserError(f"{branch} has nothing of it any more: it was taken back already.")
+    return _bring_forward(repo, place, before, _commit(place, tree, message, before))
 
 
-def is_checked_out(repo: Repo, branch: str) -> bool:
-    """Say whether the person's checkout, or another worktree, is on this branch."""
-    _, out = run_git(place_of(repo), "worktree", "list", "--porcelain", "-z")
-    return f"branch refs/heads/{branch}" in items_of(out)
+def where_checked_out(repo: Repo, branch: str) -> Path | None:
+    """Return the checkout of the person, or another worktree, that is on this branch or rebases it; None where none is."""
+    line = f"refs/heads/{branch}"
+    for folder in (repo.common_dir, *private_dirs(repo)):
+        for name in ("HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
+            with suppress(OSError):
+                said = (folder / name).read_text("utf-8", "surrogateescape").strip().removeprefix("ref: ")
+                if said not in (line, branch) or (name == "HEAD" and folder == repo.git_dir and repo.is_bare):
+                    continue
+                with suppress(OSError):
+                    return Path(os.fsdecode((folder / "gitdir").read_bytes()).rstrip("\n")).parent
+                return repo.path if folder == repo.git_dir else folder.parent
+    return None
 
 
-def drop_branch(repo: Repo, branch: str, tip: str, keep_ref: str) -> None:
-    """Delete a mission's branch that is at `tip`; its commits stay reachable at `keep_ref`.
-
-    Raises RepositoryChanged where it is checked out somewhere, or was moved.
-    """
-    if is_checked_out(repo, branch):
-        raise RepositoryChanged(f"{branch} is checked out")
+def keep_aside(repo: Repo, tip: str, keep_ref: str) -> None:
+    """Keep the commit `tip` at `keep_ref`, whatever was there."""
     old = resolve(repo, keep_ref)
-    update_ref(place_of(repo), keep_ref, tip, old or "0" * len(tip))
-    run_git(place_of(repo), "update-ref", "-d", f"refs/heads/{branch}", tip)
+    update_ref(neutral(place_of(repo)), keep_ref, tip, old or "0" * len(tip))
+
+
+def drop_branch(repo: Repo, branch: str, tip: str) -> None:
+    """Delete a branch that is at `tip`; raises GitError where it is not any more.
+
+    One that is only another name for a branch goes alone.
+    """
+    run_git(neutral(place_of(repo)), "update-ref", "--no-deref", "-d", f"refs/heads/{branch}", tip)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,6 +62,12 @@ def diff_text(
     )
     text = out[:max_bytes].decode("utf-8", "replace")
     return text if len(out) <= max_bytes else f"{text.rstrip(chr(0xFFFD))}\n… (cut after {max_bytes} bytes)\n"
+
+
+def patch_bytes(repo: Repo, base: str, head: str) -> bytes:
+    """Return the difference between two commits as a patch that `git apply` takes: every byte, binary files too."""
+    return run_git(place_of(repo), "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff",
+                   "--no-textconv", "--end-of-options", base, head, timeout_s=BULK_TIMEOUT_S)[1]
 
 
 def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
@@ -142,12 +148,6 @@ def traced_work(repo: Repo, refs: str = "refs/heads/feat*") -> dict[str, tuple[s
     return found
 
 
-def references(repo: Repo) -> str:
-    """Return every branch, of the person and of remotes, with its commit, as one comparable text."""
-    _, out = run_git(place_of(repo), "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/remotes")
-    return hashlib.sha256(out).hexdigest()
-
-
 def contained_in(repo: Repo, sha: str) -> bool:
     """Say whether any branch, of the person or of a remote, has this commit."""
     if resolve(repo, sha) is None:
@@ -179,38 +179,74 @@ def merged_by(repo: Repo, tip: str, target: str) -> str:
     return oldest[0][0] if oldest and oldest[0][1] != tip else tip
 
 
-def same_patches(repo: Repo, since: str, tip: str, target: str) -> str:
-    """Return the newest commit of `since..target` that repeats the changes of `since..tip`; empty where none does.
+def parents_of(repo: Repo, sha: str) -> list[str]:
+    """Return a commit's parents; none for a first commit, and for the last one that a shallow clone has."""
+    return text_of(run_git(place_of(repo), "rev-list", "--parents", "-n", "1", "--end-of-options", sha)[1]).split()[1:]
 
-    Either all of its commits one by one (rebase, cherry-pick) or all of them as one (squash); by patch-id, so that where
-    a change lies in a file does not matter.
+
+def same_patches(repo: Repo, since: str, tip: str, among: Sequence[str]) -> str:
+    """Return the newest of the commits that `among` has beyond `since` which repeats the changes of `since..tip`; empty for none.
+
+    `among` are revisions, or `--branches` and the like. Either all of its commits one by one (rebase, cherry-pick) or all
+    of them as one (squash); by patch-id, so that where a change lies in a file does not matter.
     """
-    branch = patch_ids(repo, "log", f"{since}..{tip}")
-    there = patch_ids(repo, "log", f"{since}..{target}")
+    paths = [change.path for change in changes(repo, since, tip)]
+    there = patches_of(repo, among, (since,), paths)
+    branch = patches_of(repo, (tip,), (since,)) if there else {}
     if branch and branch.keys() <= there.keys():
         shas = {there[patch] for patch in branch}
         return next(sha for sha in there.values() if sha in shas)
-    whole = patch_ids(repo, "diff-tree", since, tip)
-    return next((there[patch] for patch in whole if patch in there), "")
+    return there.get(patch_of(repo, since, tip), "") if there else ""
 
 
-def patch_ids(repo: Repo, *command: str) -> dict[str, str]:
-    """Return patch-ids with their commits, in the order of the command's patches."""
-    name, *rest = command
-    shape = ("--format=commit %H", "--no-notes", "--no-show-signature", "--no-merges") if name == "log" else ("-r",)
-    _, patches = run_git(place_of(repo), name, "-p", *shape, "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index",
-                      "--end-of-options", *rest, timeout_s=BULK_TIMEOUT_S)
+def patches_of(repo: Repo, among: Sequence[str], beyond: Sequence[str], paths: Sequence[str] = ()) -> dict[str, str]:
+    """Return the patch-ids, with their commits, of what `among` has and `beyond` has not, newest first; merges have none.
+
+    Only of commits that touch one of `paths`, where some are given. No setting of the person's on how patches look changes them.
+    """
+    only = () if any("\n" in path for path in paths) else paths  # a line each
+    wanted = (*among, *(f"^{sha}" for sha in beyond))
+    _, shas = run_git(place_of(repo), "rev-list", "--no-merges", "--full-history", *wanted, "--stdin",
+                      stdin=os.fsencode("\n".join(["--", *only, ""])) if only else b"\n", timeout_s=BULK_TIMEOUT_S)
+    return _patch_ids(repo, "--stdin", stdin=shas) if shas else {}
+
+
+def patch_of(repo: Repo, base: str, tip: str) -> str:
+    """Return the patch-id of all that differs between two commits; empty where nothing does."""
+    return next(iter(_patch_ids(repo, "--end-of-options", base, tip)), "")
+
+
+def _patch_ids(repo: Repo, *which: str, stdin: bytes = b"") -> dict[str, str]:
+    _, patches = run_git(place_of(repo), "diff-tree", "-p", "-r", "--root", "--no-ext-diff", "--no-textconv", "--no-renames",
+                         "--full-index", *which, stdin=stdin, timeout_s=BULK_TIMEOUT_S)
     _, out = run_git(place_of(repo), "patch-id", "--stable", stdin=patches or b"\n")
     rows = [line.split() for line in out.decode().splitlines()]
     return {row[0]: row[1] for row in rows}
 
 
-def commits_with_trailer(repo: Repo, key: str, value: str, target: str, since: str) -> list[str]:
-    """Return the commits of `target` (without those of `since`, where given) that have the trailer, newest first."""
+def touched_by(repo: Repo, sha: str) -> set[str]:
+    """Return the files that a commit changed, beside its first parent; all that it has where it has none."""
+    parents = parents_of(repo, sha)
+    return {change.path for change in changes(repo, parents[0], sha)} if parents else set(paths_at(repo, sha))
+
+
+def touched_since(repo: Repo, new: str, old: Sequence[str]) -> frozenset[str]:
+    """Return the files that the commits touch which `new` has and none of `old` has; of a merge, beside each of its parents."""
+    _, out = run_git(
+        place_of(repo), "log", "-m", "-z", "--format=", "--name-only", "--no-renames", "--no-notes", "--no-show-signature",
+        "--no-ext-diff", "--no-textconv", new, "--not", *old, "--", timeout_s=BULK_TIMEOUT_S,
+    )
+    return frozenset(name.lstrip("\n") for name in items_of(out))
+
+
+def commits_with_trailer(repo: Repo, key: str, value: str, among: Sequence[str], since: str) -> list[str]:
+    """Return the commits of `among` (without those of `since`, where given) that have the trailer, newest first.
+
+    `among` are revisions, or `--branches` and the like.
+    """
     _, out = run_git(
         place_of(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
-        "--fixed-strings", f"--grep={key}: {value}", "--end-of-options", target, *([f"^{since}"] if since else []),
-        timeout_s=BULK_TIMEOUT_S,
+        "--fixed-strings", f"--grep={key}: {value}", *among, *([f"^{since}"] if since else []), "--", timeout_s=BULK_TIMEOUT_S,
     )
     rows = out.decode("utf-8", "replace").split("\0")
     return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]

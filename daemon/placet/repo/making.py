@@ -9,9 +9,12 @@ from pathlib import Path
 
 from placet.core.errors import UserError
 from placet.repo.differences import read_status
+from placet.repo.mover import update_ref
 from placet.repo.repository import is_repository, open_repo, resolve
 from placet.repo.runner import Author, OnCall, Place, Repo, neutral, run_git, text_of, with_env
-from placet.repo.worktrees import commit_tree, delete_tree, stage, update_ref
+from placet.repo.staging import stage
+from placet.repo.store import write_commit
+from placet.repo.worktrees import delete_tree
 
 _INIT_FOLDER = ".placet-init"
 
@@ -79,7 +82,7 @@ def _first_commit(repo: Repo, excludes: Sequence[str], author: Author, message: 
     run_git(place, "read-tree", "--empty")
     _, found, _ = read_status(place)
     tree = stage(place, [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")])
-    sha = commit_tree(place, tree, None, message, author, author, when)
+    sha = write_commit(repo.common_dir / "objects", tree, None, message, author, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
     return sha

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from placet.repo.runner import (
     OnCall,
     Place,
     Repo,
+    attributes_file,
     items_of,
     neutral,
     place_of,
@@ -39,6 +41,28 @@ def is_repository(path: Path) -> bool:
     own.
     """
     return os.path.lexists(path / ".git") or _is_bare_layout(path)
+
+
+def common_dir_at(top: Path) -> Path | None:
+    """Return the git directory that all worktrees of the repository at `top` share, None where it cannot be told.
+
+    Starts no process.
+    """
+    place = top / ".git" if os.path.lexists(top / ".git") else top
+    with suppress(OSError, UnicodeDecodeError):
+        if place.is_file():
+            place = top / place.read_text().removeprefix("gitdir:").strip()
+        if (place / "commondir").is_file():
+            place /= (place / "commondir").read_text().strip()
+        return place.resolve()
+    return None
+
+
+def private_dirs(repo: Repo) -> list[Path]:
+    """Return the private git directories of the repository's worktrees. Others may go, and the folder of all, as they are read."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted((repo.common_dir / "worktrees").iterdir())
+    return []
 
 
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
@@ -75,12 +99,20 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
         ) from error
     except ValueError as error:
         raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}") from error
+    if bare == "false" and not top_dir:
+        raise UserError(f"{top} is where git keeps a repository, not the folder with its files", "Name that folder instead.",
+                        exit_code=2)
     if bare == "false" and Path(top_dir).resolve() != top:
         raise UserError(
             f"the work tree of {top} is elsewhere ({top_dir})",
             f"Look at: git -C '{top}' config core.worktree", exit_code=2,
         )
     found = Path(git_dir).resolve(), Path(common_dir).resolve()
+    if (found[1] / "reftable").exists():
+        raise UserError(
+            f"{top} keeps its references in a reftable, with which placet cannot work yet",
+            f"Put them into files: git -C '{top}' refs migrate --ref-format=files", exit_code=2,
+        )
     return Repo(top, *found, bare == "true", shallow == "true", on_call)
 
 
@@ -108,6 +140,19 @@ def loose_tip(repo: Repo, branch: str) -> str | None:
     return None
 
 
+def ref_now(repo: Repo, ref: str) -> str | None:
+    """Return what a full reference name is at, None where there is none; starts a process only for a symbolic one."""
+    for _ in range(2):  # between the two looks a `git pack-refs` may have moved it
+        with suppress(OSError):
+            line = (repo.common_dir / ref).read_text("ascii", "replace").strip()
+            return line if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line) else resolve(repo, ref)
+        with suppress(FileNotFoundError):
+            for row in (repo.common_dir / "packed-refs").read_bytes().splitlines():
+                if row.endswith(b" " + os.fsencode(ref)):
+                    return row.partition(b" ")[0].decode("ascii")
+    return None
+
+
 def head(repo: Repo) -> str:
     """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
     sha = loose_tip(repo, current_branch(repo)) or resolve(repo, "HEAD")
@@ -128,18 +173,57 @@ def identity(repo: Repo) -> Author:
         return BOT
 
 
-def default_branch(repo: Repo) -> str:
-    """Return the branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
-    _, out = run_git(
-        place_of(repo), "for-each-ref", "--format=%(refname)%00%(symref)%00%(HEAD)%00",
-        "refs/heads", "refs/remotes/origin/HEAD",
-    )
+@dataclass(frozen=True, slots=True)
+class Refs:
+    """Every branch, of the person and of remotes, by its full name: its commit in `at`, what a symbolic one names in `symbolic`.
+
+    `current` is the person's branch that is checked out, empty where none of these is.
+    """
+
+    at: Mapping[str, str]
+    symbolic: Mapping[str, str]
+    current: str
+
+    @property
+    def default(self) -> str:
+        """The branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
+        remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix("refs/remotes/origin/")
+        return next((name for name in (remote, "main", "master", self.current) if name and f"refs/heads/{name}" in self.at), "")
+
+    def named(self, names: Sequence[str]) -> list[str]:
+        """Return the branches of these names, the person's before those of remotes, and each remote's default."""
+        remotes = [ref for ref in self.at if ref.startswith("refs/remotes/") and ref.split("/", 3)[-1] in names]
+        defaults = [to for ref, to in self.symbolic.items() if ref.startswith("refs/remotes/") and ref.endswith("/HEAD")]
+        return [ref for ref in (*(f"refs/heads/{name}" for name in names), *remotes, *defaults) if ref in self.at]
+
+
+def all_refs(repo: Repo) -> Refs:
+    """Return every branch as it is now, by one process."""
+    form = "--format=%(refname)%00%(symref)%00%(objectname)%00%(HEAD)%00"
+    _, out = run_git(place_of(repo), "for-each-ref", form, "refs/heads", "refs/remotes")
     rows = [item.lstrip("\n") for item in items_of(out)]
-    refs = list(zip(rows[0::3], rows[1::3], rows[2::3], strict=True))
-    local = {name.removeprefix("refs/heads/") for name, _, _ in refs if name.startswith("refs/heads/")}
-    remote = [to.removeprefix("refs/remotes/origin/") for _, to, _ in refs if to.startswith("refs/remotes/")]
-    current = [name.removeprefix("refs/heads/") for name, _, mark in refs if mark == "*"]
-    return next((name for name in (*remote, "main", "master", *current) if name in local), "")
+    names, links, commits, marks = (rows[n::4] for n in range(4))
+    current = next((name.removeprefix("refs/heads/") for name, mark in zip(names, marks, strict=True) if mark == "*"), "")
+    return Refs(dict(zip(names, commits, strict=True)), {name: to for name, to in zip(names, links, strict=True) if to}, current)
+
+
+def default_branch(repo: Repo) -> str:
+    """Return the branch that work ends up in, as `Refs.default` has it."""
+    return all_refs(repo).default
+
+
+def remote_of(repo: Repo) -> tuple[str, str]:
+    """Return the remote that a branch would be pushed to, `origin` or the first one, and its default branch; "" for what is not.
+
+    A name that a shell could take for something else does not count.
+    """
+    names = [item.split("\n")[0].removeprefix("remote.").removesuffix(".url") for _, item in settings_of(place_of(repo))
+             if re.match(r"remote\.[A-Za-z0-9][A-Za-z0-9._/-]*\.url\n", item)]
+    name = "origin" if "origin" in names else next(iter(names), "")
+    with suppress(OSError):  # a symbolic reference is never packed
+        line = (repo.common_dir / "refs/remotes" / name / "HEAD").read_text("utf-8", "replace").strip()
+        return name, line.removeprefix(f"ref: refs/remotes/{name}/") if line.startswith("ref: ") else ""
+    return name, ""
 
 
 def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
@@ -152,6 +236,13 @@ def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
     place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
     _, changes, _ = read_status(place, untracked="normal")
     return [change.path for change in changes][:limit]
+
+
+def files_about(repo: Repo) -> int:
+    """Return how many files the person's checkout has, by its index; 0 where there is none, as in a bare repository."""
+    with suppress(OSError), (repo.git_dir / "index").open("rb") as file:
+        return int.from_bytes(file.read(12)[8:], "big")
+    return 0
 
 
 def notes(repo: Repo) -> list[str]:
@@ -188,14 +279,26 @@ def notes(repo: Repo) -> list[str]:
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name."""
+    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name, and those set for them outside."""
+    outside = _filters_outside(repo, [path for _, path in rows])
     attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
     if not attributes:
-        return []
+        return sorted(outside)
     _, out = run_git(place_of(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
     words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
              for word in line.split()[1:]}
-    return sorted(word.removeprefix("filter=") for word in words if word.startswith("filter="))
+    return sorted(outside | {word.removeprefix("filter=") for word in words if word.startswith("filter=")})
+
+
+def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
+    """Return the filters that attributes in no commit give these files: the repository's own, and the person's."""
+    settings = dict(item.split("\n", 1) for _, item in settings_of(place_of(repo)) if "\n" in item)
+    persons = attributes_file(settings)
+    if not paths or not any(os.path.isfile(os.path.expanduser(file))  # noqa: PTH111, PTH113 - it may name nobody
+                            for file in (persons, repo.common_dir / "info/attributes")):
+        return set()
+    _, out = run_git(place_of(repo), "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
+    return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}
 
 
 def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
@@ -203,15 +306,25 @@ def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
 
     A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
     """
-    _, out = run_git(place_of(repo), "for-each-ref", "--format=%(refname)%00", "refs/heads")
     # On file systems that fold case, `Feat` is in the way of `feat/…` too.
-    taken = {item.lstrip("\n").removeprefix("refs/heads/").casefold() for item in items_of(out)}
+    taken = {name.casefold() for name in _branches(repo)}
     folders = {"/".join(name.split("/")[:n]) for name in taken for n in range(1, name.count("/") + 1)}
     prefix = "feat-" if "feat" in taken else "feat/"
     wanted = f"{prefix}{request_id}-{trace8}"
     stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
     names: Iterator[str] = iter((wanted, stamped, *(f"{stamped}-{n}" for n in range(2, len(taken) + 4))))
     return next(name for name in names if name.casefold() not in taken | folders)
+
+
+def _branches(repo: Repo) -> list[str]:
+    """Return the names of all branches; starts no process."""
+    top = repo.common_dir / "refs/heads"
+    found = [str(Path(folder, name).relative_to(top)) for folder, _, names in os.walk(top) for name in names]
+    with suppress(FileNotFoundError):
+        for row in (repo.common_dir / "packed-refs").read_bytes().splitlines():
+            _, _, name = row.partition(b" refs/heads/")
+            found += [os.fsdecode(name)] if name else []
+    return found
 
 
 def current_branch(repo: Repo) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from placet.core.errors import KILLED, PlacetError, UserError
 
@@ -155,6 +157,11 @@ class Repo:
     is_shallow: bool
     on_call: OnCall | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def by_hand(self) -> str:
+        """How a person calls git there, in a shell."""
+        return f"git -C {shlex.quote(str(self.path))}"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -235,8 +242,7 @@ def _read_all(
                     selector.unregister(key.fd)
                 cut = cut or len(taken[key.fd]) > max_bytes
     if late or cut:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end(process)
     # Git closes its outputs only by exiting, so this does not wait; `wait(timeout=…)` would poll, 1 ms a
     # call.
     process.wait()
@@ -244,17 +250,15 @@ def _read_all(
     return bytes(out[:max_bytes]), bytes(err[:max_bytes]), late, cut
 
 
-def run_git(
-    place: Place, *args: str, stdin: bytes = b"", ok: Sequence[int] = (0,), config: Sequence[str] = (),
-    timeout_s: float = CALL_TIMEOUT_S, max_bytes: int | None = None,
-) -> tuple[int, bytes]:
-    """Run one git command and return its exit code and output. Raises GitError unless the code is in `ok`.
+def start_git(
+    place: Place, args: Sequence[str], source: BinaryIO | None, config: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    """Start one git command that reads `source`, with pipes for both of its outputs; the caller reads them and waits.
 
     GitPython starts the process (`Git.execute` with a whole argv); three things are done around it. It always
     adds the daemon's environment to the one given, so the command begins with `env -i`. Its time limit looks
     for children by name and leaves some behind, so the process gets a session of its own, which is killed as
-    a group. Its working folder is expanded like a shell would (`~`, `$HOME`), so `-C` names it. Output beyond
-    `max_bytes` is an error, except where a limit was asked for: then the output is cut there.
+    a group. Its working folder is expanded like a shell would (`~`, `$HOME`), so `-C` names it.
     """
     path = os.environ.get("PATH", os.defpath)
     env_program, git_program = _programs(path)
@@ -269,23 +273,45 @@ def run_git(
         argv.append(f"--git-dir={place.git_dir}")
     if place.work_tree is not None:
         argv.append(f"--work-tree={place.work_tree}")
-    argv += args
+    handle = Git().execute(
+        [*argv, *args], istream=source, as_process=True, start_new_session=True,
+        pass_fds=() if place.held is None else (place.held,),
+    )
+    process, handle.proc = handle.proc, None  # else the process is ended with its handle
+    assert process is not None
+    return process
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a git process at once, with what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run_git(
+    place: Place, *args: str, stdin: bytes = b"", ok: Sequence[int] = (0,), config: Sequence[str] = (),
+    timeout_s: float = CALL_TIMEOUT_S, max_bytes: int | None = None,
+) -> tuple[int, bytes]:
+    """Run one git command and return its exit code and output. Raises GitError unless the code is in `ok`.
+
+    Output beyond `max_bytes` is an error, except where a limit was asked for: then the output is cut there.
+    """
     began = time.monotonic()
     # Input comes from a file, so that git cannot wait for it while it is being waited for.
     with tempfile.TemporaryFile() if stdin else nullcontext() as source:
         if source is not None:
             source.write(stdin)
             source.seek(0)
-        handle = Git().execute(
-            argv, istream=source, as_process=True, start_new_session=True,
-            pass_fds=() if place.held is None else (place.held,),
-        )
-    process = handle.proc
-    assert process is not None
+        process = start_git(place, args, cast("BinaryIO | None", source), config)
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:
-        out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
+        try:
+            out, err, late, cut = _read_all(process, timeout_s, max_bytes or _MAX_OUTPUT_BYTES)
+        except BaseException:  # nobody else would end it, or wait for it
+            end(process)
+            raise
     code = process.returncode
     wrong = ""
     if late:
@@ -306,6 +332,11 @@ def run_git(
 def text_of(raw: bytes) -> str:
     """Return output that is one value, without its last newline."""
     return os.fsdecode(raw.removesuffix(b"\n"))
+
+
+def attributes_file(settings: Mapping[str, str | None]) -> str:
+    """Return the name of the person's own attributes file, as the configuration or git itself names it; `~` as it is written."""
+    return settings.get("core.attributesfile") or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/attributes"
 
 
 def items_of(raw: bytes) -> list[str]:
@@ -371,10 +402,7 @@ def _config_files(place: Place) -> tuple[Path | None, object]:
 def neutral(place: Place) -> Place:
     """Return `place` with every driver that its configuration names switched off.
 
-    Reading configuration runs nothing.
-
-    Through the environment rather than `-c`, which splits at the first `=`: a driver named `a=b` would slip
-    through. Raises UserError past a sane number.
+    Reading configuration runs nothing. Raises UserError past a sane number.
     """
     names = (item.partition("\n")[0] for _, item in settings_of(place))
     sections = {name.rpartition(".")[0] for name in names if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))}
@@ -384,11 +412,19 @@ def neutral(place: Place) -> Place:
             f"{place.git_dir} configures {len(drivers)} filter, merge and hook drivers; "
             f"at most {_MAX_DRIVERS} are accepted", f"Look at: git --git-dir={place.git_dir} config --list",
         )
-    settings = [(f"{kind}.{name}.{key}", value) for kind, name in drivers for key, value in _NEUTRAL[kind]]
-    env = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for n, (key, value) in enumerate(settings):
-        env[f"GIT_CONFIG_KEY_{n}"] = key
-        env[f"GIT_CONFIG_VALUE_{n}"] = value
+    return configured(place, [(f"{kind}.{name}.{key}", value) for kind, name in drivers for key, value in _NEUTRAL[kind]])
+
+
+def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
+    """Return `place` with these settings, which win over those of every file, and over what was configured so before.
+
+    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch named `a=b` would slip
+    through.
+    """
+    known = int(place.env.get("GIT_CONFIG_COUNT", "0"))
+    env = {"GIT_CONFIG_COUNT": str(known + len(settings))}
+    for n, (key, value) in enumerate(settings, known):
+        env |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
     return with_env(place, env)
 
 

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import itertools
 import os
 import re
+import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.core.errors import PlacetError, UserError
+from placet.repo import cone, history, store
+from placet.repo.cone import Cone, cone_of
 from placet.repo.differences import read_status
 from placet.repo.history import contained_in
-from placet.repo.repository import resolve
+from placet.repo.mover import Mover, update_ref
+from placet.repo.repository import private_dirs, ref_now, resolve, tree_of
 from placet.repo.runner import (
     BOT,
     BULK_TIMEOUT_S,
     CALL_TIMEOUT_S,
     Author,
     FileChange,
-    GitError,
     Place,
     Repo,
     RepositoryChanged,
+    configured,
     items_of,
     neutral,
     place_of,
     run_git,
-    settings_of,
-    text_of,
     with_env,
 )
+from placet.repo.staging import stage, staged
+from placet.repo.store import Index, Peculiar, read_commit, write_commit
 
 
 class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
@@ -53,7 +57,8 @@ class Worktree:
 
     `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read from the
     `.git` file in the worktree, which a mission could replace. `base` is the commit it began at. Where
-    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from.
+    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from. `mover` moves its
+    references, where a mission has one open.
     """
 
     repo: Repo
@@ -61,6 +66,7 @@ class Worktree:
     git_dir: Path
     branch: str
     base: str
+    mover: Mover | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> str:
@@ -71,15 +77,6 @@ class Worktree:
     def head(self) -> str:
         """What its HEAD file must say."""
         return f"ref: {self.ref}" if self.branch else self.base
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """Digests of what decides how git behaves in a worktree, by name."""
-
-    digests: tuple[tuple[str, str], ...]
-
-
 
 
 def _lock_path(path: Path) -> Path:
@@ -119,15 +116,20 @@ def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
 
 def _inside(wt: Worktree, held: int | None = None) -> Place:
     """Work in the mission's worktree, by names that we know, with its drivers switched off."""
-    return neutral(Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call, held=held))
+    place = neutral(Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call, held=held))
+    return configured(place, store.SETTINGS if cone_of(wt.git_dir) is None else (*store.SETTINGS, *cone.SETTINGS))
 
 
 def _registered(repo: Repo, path: Path) -> Path | None:
     """Return the private git directory of the worktree at `path`, as the repository knows it."""
-    for pointer in sorted((repo.common_dir / "worktrees").glob("*/gitdir")):
-        if os.fsdecode(pointer.read_bytes()).rstrip("\n") == str(path / ".git"):
-            return pointer.parent
-    return None
+    return next((admin for admin, place in _worktrees(repo) if place == path), None)
+
+
+def _worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
+    """Give the private git directory and the folder of each worktree that the repository knows; a broken entry is nobody's."""
+    for admin in private_dirs(repo):
+        with suppress(OSError):
+            yield admin, Path(os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n").removesuffix("/.git"))
 
 
 def _place_for(repo: Repo, path: Path) -> Path:
@@ -159,7 +161,7 @@ def _register(repo: Repo, path: Path, head_line: str) -> Path:
     for n in range(1, 1_000):
         admin = stale if n == 1 else stale.with_name(f"{path.name}{n}")
         with suppress(FileExistsError):
-            admin.mkdir(parents=True)
+            _make(admin)
             break
     else:
         raise UserError(f"there are too many worktrees named {path.name} in {repo.common_dir}")
@@ -180,12 +182,20 @@ def _point(path: Path, admin: Path) -> None:
     (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
 
 
-def add_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
+def moving(repo: Repo) -> Mover:
+    """Return what moves the references of one mission, to be used in a `with`; `add_worktree` takes it."""
+    return Mover(neutral(place_of(repo)))
+
+
+def add_worktree(
+    repo: Repo, path: Path, branch: str, base: str, mover: Mover | None = None, *, folders: Sequence[str] | None = None,
+) -> Worktree:
     """Create `branch` at the commit `base` and check it out at `path`; or finish what a killed call began.
 
     The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
     own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
-    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed.
+    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed. Where
+    `folders` are given, only the files in the top folder and in these are checked out; `fill` brings others.
     Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
@@ -200,16 +210,107 @@ def add_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
         elif not path.exists():  # deleted, or a killed removal: what is not in the branch is gone
             (admin / "index").unlink(missing_ok=True)
             _point(path, admin)
-        wt = Worktree(repo, path, admin, branch, base)
+        wt = Worktree(repo, path, admin, branch, base, mover)
         _check_head(wt)
-        place = _inside(wt, held)
         if not (admin / "index").exists():  # the index is written last, so nothing has been worked on yet
             _remove_locks(wt)
             if branch:
-                _attach(wt, place)
+                _attach(wt, _inside(wt, held))
             # --reset writes over what a killed attempt had checked out
-            run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+            _narrow(wt, None if folders is None else Cone().wider(folders, deep=False))
+            run_git(_inside(wt, held), "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+        _take_back(wt)
+        _lay_out(wt, cone_of(wt.git_dir))
     return wt
+
+
+def _narrow(wt: Worktree, folders: Cone | None) -> None:
+    """Say which folders the first `read-tree` checks out; None for all, in a worktree that is not sparse."""
+    cone.before_of(wt.git_dir).unlink(missing_ok=True)
+    if folders is None:
+        cone.file_of(wt.git_dir).unlink(missing_ok=True)
+    else:
+        cone.put_down(folders, cone.file_of(wt.git_dir))
+
+
+@contextmanager
+def _widening(wt: Worktree, folders: Collection[str], *, deep: bool) -> Iterator[None]:
+    """Have the `read-tree` inside check out more folders of a sparse worktree. Where it fails, they count as not there."""
+    known = cone_of(wt.git_dir)
+    if known is None:
+        yield
+        return
+    wider = known.wider(folders, deep=deep)
+    cone.put_down(known, cone.before_of(wt.git_dir))
+    cone.put_down(wider, cone.file_of(wt.git_dir))
+    try:
+        yield
+        _lay_out(wt, wider)
+    except (PlacetError, OSError):
+        _take_back(wt)
+        raise
+    cone.before_of(wt.git_dir).unlink()
+
+
+def _take_back(wt: Worktree) -> None:
+    """Take away what a `read-tree` that failed or was killed had begun to check out: a file may be there by half."""
+    before = cone.before_of(wt.git_dir)
+    known = cone_of(wt.git_dir)
+    if known is None or not before.exists():
+        return
+    # Nobody else can have written there: tools write where folders were brought, and commands have all folders.
+    for name in map(os.fsdecode, _index(wt).absent()):
+        path = wt.path / name
+        linked = any(above.is_symlink() for above in path.parents if above.is_relative_to(wt.path))
+        with suppress(OSError):  # it is not there, or is a folder
+            if not linked and not known.has(name.rpartition("/")[0], deep=False):
+                path.unlink()
+    before.replace(cone.file_of(wt.git_dir))
+
+
+def _lay_out(wt: Worktree, known: Cone | None) -> None:
+    """Make the folders that are not checked out, empty, in those that are: who lists a folder sees what is in it."""
+    if known is not None and not known.whole:
+        index = _index(wt)
+        for folder in known.open_folders():
+            for inner in index.folders_in(os.fsencode(folder)):
+                with suppress(FileExistsError):
+                    (wt.path / os.fsdecode(inner)).mkdir(parents=True)
+
+
+def is_sparse(wt: Worktree) -> bool:
+    """Say whether only some of the folders are checked out."""
+    known = cone_of(wt.git_dir)
+    return known is not None and not known.whole
+
+
+def fill(wt: Worktree, folders: Sequence[str], *, deep: bool) -> None:
+    """Check out the files in more folders of a sparse worktree ("" is the top one), where `deep` with all that is below.
+
+    Changed files stay as they are. Nothing is done where they are there already. Raises GitError or OSError where it
+    cannot be done; then it is as before.
+    """
+    known = cone_of(wt.git_dir)
+    if known is None or all(known.has(folder, deep=deep) for folder in folders):
+        return
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        _take_back(wt)
+        with _widening(wt, folders, deep=deep):  # of what another thread may have brought meanwhile
+            # Twice the same commit: then git leaves what a killed `commit` has staged as it is, in the folder too.
+            run_git(_inside(wt, held), "read-tree", "-m", "-u", "HEAD", "HEAD", timeout_s=BULK_TIMEOUT_S)
+
+
+def files_in(wt: Worktree) -> list[str]:
+    """Return the paths of all files of the worktree's last commit, checked out or not; no process is started."""
+    return [os.fsdecode(path) for path in _index(wt).named()]
+
+
+def _index(wt: Worktree) -> Index:
+    try:
+        return Index(wt.git_dir / "index", len(wt.base) // 2)
+    except Peculiar as error:
+        raise RepositoryChanged(f"{wt.git_dir / 'index'} cannot be read") from error
 
 
 def _check_free(path: Path) -> None:
@@ -238,7 +339,7 @@ def _check_branch(wt: Worktree) -> None:
 def _attach(wt: Worktree, place: Place) -> None:
     """Make the branch at the base, unless it is there and descends from it."""
     try:
-        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
     except RepositoryChanged as error:
         if run_git(place, "merge-base", "--is-ancestor", wt.base, wt.ref, ok=(0, 1))[0] != 0:
             what = f"the branch {wt.branch} exists and does not begin at {wt.base[:12]}"
@@ -265,73 +366,37 @@ def status(wt: Worktree) -> list[FileChange]:
     return read_status(_inside(wt))[1]
 
 
-def stage(place: Place, changes: Sequence[FileChange]) -> str:
-    """Put these paths, as they are now, into the index and return the tree that it makes."""
-    gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
-    here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
-    if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
-        run_git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=gone, timeout_s=BULK_TIMEOUT_S)
-    if here:
-        options = ("--add", "--replace", "-z", "--stdin")
-        run_git(place, "update-index", *options, stdin=here, timeout_s=BULK_TIMEOUT_S)
-    return text_of(run_git(place, "write-tree")[1])
-
-
-def commit_tree(
-    place: Place, tree: str, parent: str | None, message: str, author: Author, committer: Author,
-    when: datetime,
-) -> str:
-    """Return a new commit of `tree`, on no reference, with exactly these names and this time."""
-    stamp = f"@{int(when.timestamp())} +0000"
-    env = {
-        "GIT_AUTHOR_NAME": author.name, "GIT_AUTHOR_EMAIL": author.email, "GIT_AUTHOR_DATE": stamp,
-        "GIT_COMMITTER_NAME": committer.name, "GIT_COMMITTER_EMAIL": committer.email,
-        "GIT_COMMITTER_DATE": stamp,
-    }
-    parents = () if parent is None else ("-p", parent)
-    text = message.encode("utf-8", "replace")
-    return text_of(run_git(with_env(place, env), "commit-tree", tree, *parents, "-F", "-", stdin=text)[1])
-
-
-def update_ref(place: Place, ref: str, new: str, old: str) -> None:
-    """Move `ref` from `old` (zeros: must not exist) to `new`; RepositoryChanged where it is elsewhere."""
-    try:
-        run_git(place, "update-ref", "-m", "placet", ref, new, old)
-    except GitError as error:
-        _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
-        if (text_of(out) or "0" * len(old)) != old:
-            raise RepositoryChanged(f"{ref} was moved by somebody else") from error
-        raise
-
-
-def _chosen(path: str, paths: Sequence[str]) -> bool:
-    return any(path == wanted or path.startswith(f"{wanted.rstrip('/')}/") for wanted in paths)
-
-
 def commit(
-    wt: Worktree, message: str, author: Author, when: datetime, *, paths: Sequence[str] | None = None,
+    wt: Worktree, message: str, author: Author, when: datetime, *, choose: Callable[[list[str]], Collection[str]] = list,
     committer: Author = BOT,
 ) -> str | None:
-    """Commit the worktree's changes (only those at or under `paths`, where given) and return the new commit.
+    """Commit the worktree's changes, of whose paths `choose` returns those that go in, and return the new commit.
 
-    None where nothing changed: there are no empty commits, and a commit that was made before a crash is not
-    made twice. The branch is moved by compare-and-swap. Raises RepositoryChanged where somebody else moved
-    it.
+    None where nothing changed: there are no empty commits, and a commit that was made before a crash is not made
+    twice. What `choose` raises is raised, and nothing was done. The branch is moved by compare-and-swap. Raises
+    RepositoryChanged where somebody else moved it.
     """
     _check_branch(wt)
     with _writing(wt.path) as held:
         _check_head(wt)
         place = _inside(wt, held)
-        tip, changes, staged = _since_tip(wt, place)
-        if staged:  # a killed call: begin from the last commit, so that only what is asked for goes in
+        tip, changes, begun = _since_tip(wt, place)
+        if begun:  # a killed call: begin from the last commit, so that only what is asked for goes in
             run_git(place, "read-tree", "--reset", tip)
             tip, changes, _ = read_status(place)
-        chosen = [change for change in changes if paths is None or _chosen(change.path, paths)]
+        wanted = frozenset(choose([change.path for change in changes])) if changes else ()
+        chosen = [change for change in changes if change.path in wanted]
         if not chosen:
             return None
-        tree = stage(place, chosen)
-        new = commit_tree(place, tree, tip, message, author, committer, when)
-        update_ref(place, wt.ref, new, tip)
+        try:
+            tree, index = staged(place, wt.repo.common_dir, len(wt.base) // 2, chosen)
+        except Peculiar:
+            tree = stage(place, chosen)
+        else:
+            index.write()
+        new = write_commit(wt.repo.common_dir / "objects", tree, tip, message, author, committer, when)
+        # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
+        update_ref(place, wt.ref, new, tip, wt.mover)
     return new
 
 
@@ -343,9 +408,16 @@ def _since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]
     return found
 
 
-def _snapshot(wt: Worktree, place: Place) -> tuple[str, str]:
-    """Return the branch's commit and the tree of everything in the worktree; its index is left alone."""
+def _snapshot(wt: Worktree, place: Place, allow: Callable[[list[str]], object] = list) -> tuple[str, str]:
+    """Return the branch's commit and the tree of everything in the worktree, "" for the commit's own; its index is left alone."""
     tip, changes, _ = _since_tip(wt, place)
+    if not changes:
+        return tip, ""
+    allow([change.path for change in changes])
+    try:
+        return tip, staged(place, wt.repo.common_dir, len(wt.base) // 2, changes)[0]
+    except Peculiar:
+        pass
     index = wt.git_dir / "placet-index"
     try:
         # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
@@ -360,33 +432,38 @@ def snapshot(wt: Worktree) -> str:
     """Return the tree of everything in the worktree (untracked files too, ignored not), on no reference."""
     with _writing(wt.path) as held:
         _check_head(wt)
-        return _snapshot(wt, _inside(wt, held))[1]
+        tip, tree = _snapshot(wt, _inside(wt, held))
+        return tree or tree_of(wt.repo, tip)
 
 
-def checkpoint(wt: Worktree, ref: str, message: str, when: datetime) -> str:
+def checkpoint(
+    wt: Worktree, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list,
+) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`; return it.
 
     The commit is the branch's own where nothing is uncommitted, else a child of it. Branch and index stay as
-    they are. `ref` must be `refs/placet/…`, and is moved where it exists.
+    they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow` is told the changed paths before;
+    what it raises is raised, and nothing is kept.
     """
     with _writing(wt.path) as held:
         _check_head(wt)
-        return _checkpoint(wt, _inside(wt, held), ref, message, when)
+        return _checkpoint(wt, _inside(wt, held), ref, message, when, allow)
 
 
-def _checkpoint(wt: Worktree, place: Place, ref: str, message: str, when: datetime) -> str:
+def _checkpoint(
+    wt: Worktree, place: Place, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list,
+) -> str:
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
-    tip, tree = _snapshot(wt, place)
-    _, out = run_git(place, "for-each-ref", "--format=%(objectname) %(tree) %(parent)", ref)
-    old, old_tree, old_parent = (*text_of(out).split(" "), "", "", "")[:3]
-    if old_tree == tree and tip in (old, old_parent):
+    objects = wt.repo.common_dir / "objects"
+    tip, tree = _snapshot(wt, place, allow)
+    old = ref_now(wt.repo, ref) or ""
+    kept = read_commit(objects, old) or {}
+    if tree and kept.get("tree") == tree and kept.get("parent") == tip:
         return old
-    if text_of(run_git(place, "rev-parse", f"{tip}^{{tree}}")[1]) == tree:
-        new = tip
-    else:
-        new = commit_tree(place, tree, tip, message, BOT, BOT, when)
-    update_ref(place, ref, new, old or "0" * len(new))
+    new = write_commit(objects, tree, tip, message, BOT, BOT, when) if tree else tip
+    if new != old:
+        update_ref(place, ref, new, old or "0" * len(new), wt.mover)
     return new
 
 
@@ -398,9 +475,12 @@ def restore(wt: Worktree, kept: str) -> None:
     with _writing(wt.path) as held:
         _check_head(wt)
         place = _inside(wt, held)
-        run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
-        run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
-        run_git(place, "read-tree", "--reset", wt.ref)
+        # What it has beyond the branch is to be in the folder, where git would else take it for not checked out.
+        changed = history.changes(wt.repo, wt.ref, kept) if is_sparse(wt) else ()
+        with _widening(wt, {change.path.rpartition("/")[0] for change in changed}, deep=False):
+            run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
+            run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+            run_git(place, "read-tree", "--reset", wt.ref)
 
 
 def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
@@ -418,7 +498,7 @@ def let_go(repo: Repo, ref: str, sha: str) -> bool:
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     if not contained_in(repo, sha):
         return False
-    run_git(place_of(repo), "update-ref", "-d", ref, sha)
+    run_git(neutral(place_of(repo)), "update-ref", "-d", ref, sha)
     return True
 
 
@@ -426,27 +506,55 @@ def delete_ref(repo: Repo, ref: str) -> None:
     """Delete one of placet's own references; nothing where it is gone already."""
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
-    (repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
-    run_git(place_of(repo), "update-ref", "-d", ref)
+    _remove_ref_lock(repo.common_dir / f"{ref}.lock")
+    if ref_now(repo, ref) is not None:
+        run_git(neutral(place_of(repo)), "update-ref", "-d", ref)
 
 
 def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
     for name in ("index.lock", "HEAD.lock", "ORIG_HEAD.lock", "placet-index", "placet-index.lock"):
         (wt.git_dir / name).unlink(missing_ok=True)
     for ref in (wt.ref, *refs):
-        (wt.repo.common_dir / f"{ref}.lock").unlink(missing_ok=True)
+        _remove_ref_lock(wt.repo.common_dir / f"{ref}.lock")
+
+
+def _remove_ref_lock(lock: Path) -> None:
+    """Remove the lock of a reference, once it is so old that no git holds it any more.
+
+    The mover of a daemon that was killed ends by itself, but after the move that it is at.
+    """
+    deadline = time.monotonic() + MOVE_S
+    with suppress(FileNotFoundError):
+        while abs(time.time() - lock.stat().st_mtime) < MOVE_S and time.monotonic() < deadline:
+            time.sleep(0.02)
+        lock.unlink()
+
+
+MOVE_S = 2.0
+"""More than git needs to move a reference, from taking its lock to the end: milliseconds, and a flush to the disk."""
 
 
 def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
     """Remove lock files that a killed git left: in the worktree's private directory, and of its branch.
 
     `refs` are further references that are this mission's alone. The caller holds the lease; a git process
-    that is still at work is waited for. No lock of the person's is ever touched.
+    that is still at work is waited for (one that moves a reference, for `MOVE_S`). No lock of the person's is ever touched.
     """
     if not all(ref.startswith("refs/placet/") for ref in refs):
         raise ValueError(f"not references of placet's own: {refs!r}")
     with _writing(wt.path):
         _remove_locks(wt, refs)
+
+
+def _make(admin: Path) -> None:
+    """Make a private git directory; who removes the last worktree of a repository takes their common folder away, at any moment."""
+    for _ in range(100):
+        with suppress(FileExistsError):  # also where it was there, and is not any more
+            admin.parent.mkdir()
+        with suppress(FileNotFoundError):
+            admin.mkdir()
+            return
+    admin.mkdir()
 
 
 def _delete(wt: Worktree) -> None:
@@ -468,24 +576,34 @@ def _delete(wt: Worktree) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a folder, also where its folders are not writable; symbolic links in it are not followed."""
+    """Delete a folder, also where its folders are not writable or hundreds deep; symbolic links in it are not followed."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
         return
-    except PermissionError:
-        for folder, _, _ in os.walk(path):
-            Path(folder).chmod(0o700)
-            for entry in os.scandir(folder):
-                if entry.is_dir(follow_symlinks=False):
-                    Path(entry.path).chmod(0o700)
+    except (OSError, RecursionError):
+        _flatten(path)
         shutil.rmtree(path)
+
+
+def _flatten(top: Path) -> None:
+    """Make every folder below `top` one right in it that can be deleted: no path is too long then, and no recursion too deep."""
+    top.chmod(0o700)
+    ahead, moved = [top], itertools.count()
+    prefix = secrets.token_hex(8)  # that nothing in there has
+    while ahead:
+        folder = ahead.pop()
+        with os.scandir(folder) as entries:
+            below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for inner in below:
+            inner.chmod(0o700)
+            ahead.append(inner if folder == top else inner.rename(top / f"{prefix}-{next(moved)}"))
 
 
 def remove_worktree(wt: Worktree, kept: str | None = None) -> None:
     """Remove the worktree; the branch stays. Does nothing where it is gone already.
 
-    Raises WorkNotKept where it has uncommitted work, unless the commit `kept` holds exactly what is in it.
+    Raises WorkNotKept where it has uncommitted work, unless the commit (or tree) `kept` holds exactly what is in it.
     Ignored files are deleted with it.
     """
     with _writing(wt.path) as held:
@@ -495,9 +613,15 @@ def remove_worktree(wt: Worktree, kept: str | None = None) -> None:
                 _, changes, _ = read_status(place)
                 if changes:
                     raise WorkNotKept(wt.path, [change.path for change in changes])
-            elif _snapshot(wt, place)[1] != text_of(run_git(place, "rev-parse", f"{kept}^{{tree}}")[1]):
+            elif not _is_kept(wt, place, kept):
                 raise WorkNotKept(wt.path, [change.path for change in read_status(place)[1]])
         _delete(wt)
+
+
+def _is_kept(wt: Worktree, place: Place, kept: str) -> bool:
+    """Say whether the commit (or tree) `kept` holds exactly what is in the worktree."""
+    tip, tree = _snapshot(wt, place)
+    return kept == tip or (tree or tree_of(wt.repo, tip)) == tree_of(wt.repo, kept)
 
 
 def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str | None:
@@ -513,7 +637,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
         if wt.path.exists() and (wt.git_dir / "index").exists():
             place = _inside(wt, held)
             if resolve(wt.repo, wt.ref) is None:  # deleted by somebody else; the files are still here
-                update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
+                update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
             (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")  # a mission may have switched away
             at, changes, _ = read_status(place)
             if at != wt.base or kept is not None or changes:
@@ -521,16 +645,29 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
         tip = resolve(wt.repo, wt.ref)
         if tip is not None and tip != wt.base and kept is None:  # the worktree is lost, the commits are not
             kept = tip
-            update_ref(place_of(wt.repo), keep_ref, tip, "0" * len(tip))
+            update_ref(neutral(place_of(wt.repo)), keep_ref, tip, "0" * len(tip))
         _delete(wt)
         if tip is not None:
-            run_git(place_of(wt.repo), "update-ref", "-d", wt.ref, tip)
+            run_git(neutral(place_of(wt.repo)), "update-ref", "-d", wt.ref, tip)
     return kept
 
 
 def is_worktree_of(repo: Repo, path: Path) -> bool:
     """Say whether the repository knows a worktree at `path`."""
     return _registered(repo, path.parent.resolve() / path.name) is not None
+
+
+def forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> list[Path]:
+    """Take out what git knows of worktrees below `worktrees` whose folders are gone; return those folders.
+
+    Git would count their branches as checked out for ever. `live` are parts of the names of those that are still needed.
+    """
+    gone = []
+    for admin, place in list(_worktrees(repo)):
+        if place.parent == worktrees.resolve() and not os.path.lexists(place) and not any(name in place.name for name in live):
+            delete_tree(admin)
+            gone.append(place)
+    return gone
 
 
 def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
@@ -559,46 +696,3 @@ def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
         kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
     remove_worktree(wt, kept or None)
     return kept
-
-
-def pins(wt: Worktree) -> Pins:
-    """Return digests of what decides how git behaves here: configuration, hooks, attributes and pointers.
-
-    Left out of the configuration is what a person's everyday work changes and placet never uses: `branch.*`,
-    `remote.*`, `user.*`.
-    """
-    place = Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
-    local = [item for scope, item in settings_of(place) if scope in ("local", "worktree")]
-    used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]
-    common = wt.repo.common_dir
-    named = {
-        "configuration": _digest("\0".join(used).encode("utf-8", "surrogateescape")),
-        "hooks": _digest(b"".join(_stamp(hook) for hook in sorted((common / "hooks").glob("*")))),
-    }
-    for path in (common / "info/attributes", common / "info/grafts", common / "objects/info/alternates",
-                 wt.git_dir / "info/attributes", wt.git_dir / "gitdir", wt.git_dir / "commondir",
-                 wt.git_dir / "HEAD", wt.path / ".git"):
-        named[str(path)] = _digest(_stamp(path))
-    return Pins(tuple(named.items()))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _stamp(path: Path) -> bytes:
-    """Return name, kind, executable bit and content of a file as bytes to digest; a link is not followed."""
-    if path.is_symlink():
-        return b"link " + os.fsencode(path) + b"\0" + os.fsencode(path.readlink()) + b"\0"
-    if not path.is_file():
-        return b"other " + os.fsencode(path) + b"\0"
-    mode = b"x" if path.stat().st_mode & 0o111 else b"-"
-    return mode + os.fsencode(path) + b"\0" + path.read_bytes() + b"\0"
-
-
-def check_pins(wt: Worktree, pinned: Pins) -> None:
-    """Raise RepositoryChanged, naming what, unless everything is as it was when `pinned` was taken."""
-    before, now = dict(pinned.digests), dict(pins(wt).digests)
-    changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
-    if changed:
-        raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")

@@ -1,5 +1,8 @@
 """Level 3: the arguments for bubblewrap (0.8 or newer) with everything of its own.
 
+bwrap dies with its parent only from some moment of its start on, and so does its child with it: if one is killed earlier the
+other goes on. So the command says that all is set up and waits for the daemon's word, which the dead do not give.
+
 Inside, `prlimit` sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set
 within. Outside, `choom` offers the box to the out-of-memory killer before the daemon; it needs a writable
 /proc, which the box must not have: where the daemon is root's, so are the files in /proc/sys.
@@ -41,6 +44,11 @@ def options(
         "--remount-ro", "/",
         "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--chdir", str(folder), "--",
     ]  # fmt: skip
+
+
+def at_a_word(command: Sequence[str]) -> list[str]:
+    """Return the command so that it says a line to the socket that is its standard input, and begins when one comes back."""
+    return ["/bin/sh", "-c", 'echo >&0 && read -r _ && exec "$@" </dev/null', "sh", *command]
 
 
 def limited(limits: Limits, command: Sequence[str]) -> list[str]:

@@ -7,8 +7,9 @@ daemon closes the lifeline (a kill -9 of the daemon does), or on SIGTERM, it kil
 daemonised too, and only then exits.
 
 Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` where the wall failed and nothing
-was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `limit=NAME:N`, `processes=N`,
-`session=1`, and for Landlock `landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`.
+was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `worktree=PATH` (for who looks for what
+was left behind in it), `limit=NAME:N`, `processes=N`, `session=1`, and for Landlock `landlock=1`, `network=1`,
+`read=PATH`, `write=PATH`, `device=PATH`.
 """
 
 # Importing pathlib would make the start a third slower.

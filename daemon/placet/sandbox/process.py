@@ -7,6 +7,7 @@ import os
 import select
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,8 @@ class _Start:
     """How to start the process that the daemon talks to.
 
     `passed` are the child's ends. From `status` comes what bwrap or the launcher says; its end of file is
-    their end. Closing `lifeline` tells the launcher to take everything down.
+    their end. Closing `lifeline` tells the launcher to take everything down. Where there is a `word` the command says when it
+    could begin and waits for the answer; the other end is its standard input.
     """
 
     command: list[str]
@@ -51,13 +53,19 @@ class _Start:
     passed: tuple[IO[bytes], ...]
     status: IO[bytes]
     lifeline: IO[bytes] | None = None
+    word: socket.socket | None = None
+    stdin: socket.socket | None = None
 
     def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
         """Start it and let go of the child's ends."""
         fds = tuple(end.fileno() for end in self.passed)
+        if self.stdin is not None:
+            options["stdin"] = self.stdin
         process = subprocess.Popen(self.command, env=self.environment, cwd="/", pass_fds=fds, **options)
         for end in self.passed:
             end.close()
+        if self.stdin is not None:
+            self.stdin.close()
         return process
 
 
@@ -68,14 +76,13 @@ def run(
     *,
     cancelled: Callable[[], bool] = never,
     cwd: str = ".",
-    stdin: bytes = b"",
 ) -> Ran:
     """Run `argv` (no shell) in `box` at `level` and return how it ended.
 
     When it returns, no process of the command is left, whatever it did: at the command's own end, at the time
     limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed, written or started too much
-    (see `Limits`). Background processes do not outlive the command that started them. `cwd` is relative to the
-    worktree. Safe to call from any thread.
+    (see `Limits`). Background processes do not outlive the command that started them. Standard input is empty. `cwd` is
+    relative to the worktree. Safe to call from any thread.
 
     Raises ToolError for a program or folder that is not there or not allowed, or a full disk, and UserError where the wall
     cannot be built or breaks: no weaker level is tried.
@@ -84,9 +91,9 @@ def run(
     # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
     usage = Usage((box.worktree, *temporary), box.limits, began)
-    with _starting(argv, box, level, cwd, terminal=False) as start, _input(stdin) as source:
+    with _starting(argv, box, level, cwd, terminal=False) as start:
         pipe = subprocess.PIPE
-        options = {"stdin": source, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
+        options = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
         with start.spawn(**options) as process:
             watch = _Watch(process, start, box, usage)
             try:
@@ -138,6 +145,8 @@ class _Watch:
         self._status = bytearray()
         self._ended = False
         self._inner: int | None = None
+        self._inner_pid = 0
+        self._waits = False  # the command said that it could begin, and was not told to
         self.stdout = Kept(box.limits.output_bytes)
         self.stderr = Kept(box.limits.output_bytes)
         self.verdict: str | None = None
@@ -151,17 +160,21 @@ class _Watch:
             ready.register(self._process.stdout, selectors.EVENT_READ, self.stdout.feed)
             ready.register(self._process.stderr, selectors.EVENT_READ, self.stderr.feed)
             ready.register(self._start.status, selectors.EVENT_READ, self._take_status)
+            if self._start.word is not None:
+                ready.register(self._start.word, selectors.EVENT_READ, self._take_word)
             while ready.get_map():
                 now = time.monotonic()
                 if ended is None and (verdict := self._why_kill(now, deadline, cancelled)):
                     self.verdict = verdict
                     self._kill()
-                    self._ended = True
                     ended = now + _DRAIN_S
                 if ended is not None and now >= ended:
                     break
                 for key, _ in ready.select(min(_POLL_S, max(0.0, (ended or deadline) - now))):
-                    data = os.read(key.fd, _PIECE)
+                    try:
+                        data = os.read(key.fd, _PIECE)
+                    except ConnectionResetError:
+                        data = b""  # the command was killed before it read the word
                     key.data(data)
                     if not data:
                         ready.unregister(key.fileobj)
@@ -184,23 +197,48 @@ class _Watch:
             pid = self.said().get("child-pid")
             if pid is not None:
                 with suppress(ProcessLookupError):  # already gone
-                    self._inner = os.pidfd_open(int(pid))
+                    self._inner, self._inner_pid = os.pidfd_open(int(pid)), int(pid)
+                    if self._ended:
+                        self._kill()
+                    elif self._waits:
+                        self._let_go()
 
     def said(self) -> dict[str, int | str]:
         """What bwrap or the launcher has said so far."""
         return _said(bytes(self._status))
 
+    def _take_word(self, data: bytes) -> None:
+        self._waits = bool(data)
+        if self._waits and self._inner is not None and not self._ended:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let the command begin: it said that it could, and can be killed with all that it starts."""
+        # The namespace's first process dies with bwrap from the moment on in which it waits for its child: it sleeps then.
+        until = time.monotonic() + _DEATH_S
+        while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
+            time.sleep(0.0005)
+        assert self._start.word is not None
+        with suppress(OSError):  # its own end came first
+            self._start.word.send(b"\n")
+        self._waits = False
+
     def _kill(self) -> None:
-        """Begin the end: bwrap takes its namespace with it, the launcher takes down what it has adopted."""
-        if self._start.lifeline is None:
-            self._process.kill()
-        else:
+        """Begin the end: the namespace dies with its first process, the launcher takes down what it has adopted."""
+        self._ended = True
+        if self._start.lifeline is not None:
             self._start.lifeline.close()
+        elif self._inner is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+        # Else bwrap is starting. Killed now it might leave its child; and what waits for a word does nothing.
 
     def close(self) -> None:
         """See to it that everything is dead. Raises UserError where the kernel does not let go of one."""
         if not self._ended:
             self._kill()
+        if self._start.lifeline is None:
+            self._learn_inner()
         try:
             self._process.wait(_DEATH_S)
         except subprocess.TimeoutExpired:
@@ -209,6 +247,8 @@ class _Watch:
             raise UserError("a command was killed, but the kernel does not let go of its processes") from None
         finally:
             if self._inner is not None:
+                with suppress(ProcessLookupError):  # bwrap may have been killed by another
+                    signal.pidfd_send_signal(self._inner, signal.SIGKILL)
                 # The namespace's first process ends only after all the others have.
                 end = select.poll()
                 end.register(self._inner, select.POLLIN)
@@ -216,6 +256,26 @@ class _Watch:
                 os.close(self._inner)
                 if not gone:
                     raise UserError("a command was killed, but the kernel does not let go of its processes")
+
+
+    def _learn_inner(self) -> None:
+        """Wait until bwrap, told to end while it started, has said which process is the namespace's first, or ends."""
+        until = time.monotonic() + _DEATH_S
+        said = select.poll()
+        said.register(self._start.status, select.POLLIN)
+        while self._inner is None and (left_s := until - time.monotonic()) > 0 and said.poll(left_s * 1000):
+            data = os.read(self._start.status.fileno(), _PIECE)
+            if not data:
+                return
+            self._take_status(data)
+
+
+def _state(pid: int) -> str:
+    """Return the letter of a process' state, as proc(5) has them; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _said(status: bytes) -> dict[str, int | str]:
@@ -236,18 +296,6 @@ def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
 
 
 @contextmanager
-def _input(data: bytes) -> Iterator[IO[bytes] | int]:
-    """A file as standard input: nobody has to write while the output is read."""
-    if not data:
-        yield subprocess.DEVNULL
-        return
-    with tempfile.TemporaryFile() as source:
-        source.write(data)
-        source.seek(0)
-        yield source
-
-
-@contextmanager
 def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal: bool) -> Iterator[_Start]:
     """Prepare everything the level needs, and clear it away afterwards."""
     if not argv:
@@ -264,19 +312,22 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
         if level is Level.BUBBLEWRAP:
             passed.append(stack.enter_context(_filter(box, shared_ipc=False)))
             fds = [end.fileno() for end in passed]
+            limited = bwrap.limited(box.limits, command)
             command = [
                 *bwrap.FIRST_TO_GO,
                 _bubblewrap(),
                 *bwrap.options(box, seen, folder, status_fd=fds[0], filter_fd=fds[1], terminal=terminal),
-                *bwrap.limited(box.limits, command),
+                *(limited if terminal else bwrap.at_a_word(limited)),
             ]
-            yield _Start(command, environment, tuple(passed), status)
+            word, stdin = (None, None) if terminal else map(stack.enter_context, socket.socketpair())
+            yield _Start(command, environment, tuple(passed), status, None, word, stdin)
             return
         stack.enter_context(kept_git_file(box.worktree, strict=level is Level.LANDLOCK))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="placet-box-"))
         lifeline_end, lifeline = map(stack.enter_context, _pipe())
         passed.append(lifeline_end)
-        items = [f"status={status_end.fileno()}", f"lifeline={lifeline_end.fileno()}", f"folder={folder}"]
+        items = [f"status={status_end.fileno()}", f"lifeline={lifeline_end.fileno()}", f"folder={folder}",
+                 f"worktree={box.worktree}"]
         items += _limits(box, terminal=terminal)
         if level is Level.LANDLOCK:
             passed.append(stack.enter_context(_filter(box, shared_ipc=True)))

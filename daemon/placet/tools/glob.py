@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.scope import MAX_PATTERN, glob_matcher
+from placet.core.scope import MAX_PATTERN, fixed_part, glob_matcher
 from placet.tools.base import Args, Effect, Tool, Workplace
 from placet.tools.texts import paths_below
 
@@ -26,9 +24,7 @@ def _run(place: Workplace, args: Glob) -> list[str]:
         matches = glob_matcher(args.pattern)
     except ValueError as error:
         raise ToolError("bad_glob", f"The glob {error}.") from error
-    fixed = re.match(r"(?:[^*?\[/]+/)*", args.pattern)
-    below = fixed[0].rstrip("/") if fixed and fixed[0] else "."
-    spot = place.readable(below)
+    spot = place.readable(fixed_part(args.pattern).rstrip("/") or ".")
     if not spot.files.exists(spot.path):
         return []
     found: list[str] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from placet.confine import ALWAYS, MAX_DEPTH, MAX_PATH_BYTES, MAX_READ_BYTES, MAX_WRITE_BYTES, Denied, Entry, Fault, Kind
+from placet.confine import ALWAYS, MAX_DEPTH, MAX_PATH_BYTES, MAX_READ_BYTES, MAX_WRITE_BYTES, Denied, Entry, Fault, Kind, is_there
 from placet.core.errors import ToolError
 from placet.core.scope import Scope
 from placet.core.talk import ToolSpec
@@ -81,13 +81,7 @@ class MemoryFiles:
 
     def exists(self, path: str) -> bool:
         """Tell whether something is there."""
-        try:
-            self._found(path)
-        except ToolError as error:
-            if error.error_type in (Fault.NOT_FOUND, Fault.NOT_A_DIRECTORY):
-                return False
-            raise
-        return True
+        return is_there(self._found, path)
 
     def list(self, path: str = ".") -> list[Entry]:
         """Return what is in a folder, sorted by name."""

@@ -1,0 +1,189 @@
+"""Asking a model on the record: what a call may cost stands there before it is made, and a reply is asked for once."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from placet.core.activity import Action, Activity, Actor
+from placet.core.budget import Amount, Room
+from placet.core.errors import End, Stop, UserError
+from placet.core.mission import Spent
+from placet.core.price import Price, cost_usd
+from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.talk import (
+    Ask,
+    Model,
+    ModelError,
+    ModelErrorKind,
+    Purpose,
+    Reply,
+    StopReason,
+    Turn,
+    Usage,
+)
+from placet.core.waiting import Why
+from placet.record import ATTEMPT, REPLY, Interrupted, Postponed, Record
+
+BLOCKED_RETRY_S = 60.0
+"""How often work that waits for a person to mend the model tries whether it was mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a model is reached and what it costs. `open_model` raises ModelError; `draw` gives the jitter, from 0 to 1."""
+
+    open_model: Callable[[], Model]
+    prices: Sequence[Price]
+    policy: RetryPolicy
+    draw: Callable[[], float] = random.random
+
+
+def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, cancelled: Callable[[], bool],
+              room: Callable[[Ask], AbstractContextManager[Room]]) -> Reply:
+    """Return the model's reply to `ask`: the recorded one if it was answered before, else a new one.
+
+    `room` holds what an attempt may come to, or raises Stop or Postponed where there is no room for it. Retries what
+    can be retried; a failed attempt that the server may have worked on counts with all that was held for it. Raises
+    Postponed where waiting longer would hold a worker for nothing, Interrupted when `cancelled`, and Stop(model_error)
+    where no attempt can help. `spent` is added to; `model.called` is journalled in the transaction that records the reply.
+    """
+    attempts, failed = _earlier_attempts(ask, key, record, spent)
+    if (known := record.outcome(key)) is not None:
+        reply, cost = decode_reply(known)
+        spent.add(reply.usage, cost, _took_s(known))
+        return reply
+    record.intend(key)
+    clock = record.clock
+    while True:
+        attempts += 1
+        mark = f"{ATTEMPT}{key}:{attempts}"
+        with room(ask) as held:
+            record.intend(mark, _encode_amount(held.worst, ""))
+            called = clock.monotonic()
+            try:
+                model = line.open_model()
+                reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancelled)
+            except (ModelError, UserError) as caught:
+                # A setting that no model can be opened with: a person mends it, and no request fails of it.
+                error = caught if isinstance(caught, ModelError) else ModelError(
+                    ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
+                lost = replace(held.worst if error.served else Amount(), working_time_s=clock.monotonic() - called)
+                spent.lose(lost)
+                record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask.purpose, attempts, error, lost))
+            else:
+                took_s = clock.monotonic() - called
+                cost = cost_usd(reply.usage, reply.model or model.name, line.prices, free=model.provider == "scripted")
+                spent.add(reply.usage, cost, took_s)
+                record.settle(key, encode_reply(reply, cost, took_s), record.row(
+                    Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
+                    purpose=ask.purpose.value, stop_reason=reply.stop_reason.value,
+                    input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens,
+                    cache_read_tokens=reply.usage.cache_read_tokens, cache_write_tokens=reply.usage.cache_write_tokens,
+                    cost_usd=None if cost is None else float(cost), duration_ms=round(took_s * 1000, 1),
+                    iteration=spent.replies))
+                return reply
+        if error.kind is ModelErrorKind.CANCELLED or cancelled():
+            raise Interrupted(str(error)) from error
+        failed += error.kind is ModelErrorKind.TRANSIENT
+        match next_attempt(error, max(failed, 1), line.policy, line.draw()):
+            case Retry(after_s):
+                if not clock.wait(after_s, cancelled):
+                    raise Interrupted("stopped while waiting for the model") from error
+            case Sleep(after_s, asked):
+                raise Postponed(str(error), after_s, Why.ASKED_TO_WAIT if asked else Why.UNREACHABLE) from error
+            case Blocked(reason):
+                raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
+            case GiveUp(reason):
+                raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
+
+
+def count_unseen(record: Record, purpose: Purpose) -> None:
+    """Count the calls that a kill cut off, each with all that was held for it, before anybody else asks what a day has used."""
+    for mark, begun in list(record.intents.items()):
+        if mark.startswith(ATTEMPT) and mark not in record.outcomes:
+            key, _, attempt = mark[len(ATTEMPT):].rpartition(":")
+            if key not in record.outcomes:
+                _settle_unseen(record, mark, int(attempt), begun, purpose)
+
+
+def _settle_unseen(record: Record, mark: str, attempt: int, begun: bytes, purpose: Purpose) -> None:
+    unseen = ModelError(ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True)
+    record.settle(mark, begun, _failed_row(record, purpose, attempt, unseen, _decode_amount(begun)[0]))
+
+
+def _earlier_attempts(ask: Ask, key: str, record: Record, spent: Spent) -> tuple[int, int]:
+    """Count the attempts of earlier lives in that brought no reply; return how many began, and how many failed in passing.
+
+    One whose end nobody saw (the daemon was killed) counts with all that was held for it.
+    """
+    attempts = failed = 0
+    while (begun := record.intents.get(f"{ATTEMPT}{key}:{attempts + 1}")) is not None:
+        attempts += 1
+        mark = f"{ATTEMPT}{key}:{attempts}"
+        body = record.outcome(mark)
+        if body is None and record.outcome(key) is not None:
+            break  # the one that was answered
+        if body is None:
+            _settle_unseen(record, mark, attempts, begun, ask.purpose)
+            body = begun
+        lost, kind = _decode_amount(body)
+        failed += kind == ModelErrorKind.TRANSIENT
+        spent.lose(lost)
+    return attempts, failed
+
+
+def spent_in(record: Record) -> Spent:
+    """Return what a conversation has used, as its record knows it."""
+    spent = Spent()
+    for key, body in record.outcomes.items():
+        if key.startswith(REPLY):
+            reply, cost = decode_reply(body)
+            spent.add(reply.usage, cost, _took_s(body))
+    for mark, begun in record.intents.items():
+        answered = mark[len(ATTEMPT):].rpartition(":")[0] in record.outcomes
+        if mark.startswith(ATTEMPT) and (mark in record.outcomes or not answered):
+            spent.lose(_decode_amount(record.outcomes.get(mark, begun))[0])
+    return spent
+
+
+def _failed_row(record: Record, purpose: Purpose, attempt: int, error: ModelError, lost: Amount) -> Activity:
+    return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=purpose.value, attempt=attempt, kind=error.kind.value,
+                      status=error.status, reason=str(error), tokens=lost.tokens,
+                      cost_usd=None if lost.usd is None else float(lost.usd))
+
+
+def _encode_amount(amount: Amount, kind: str) -> bytes:
+    return json.dumps([amount.tokens, None if amount.usd is None else str(amount.usd), amount.working_time_s, kind]).encode()
+
+
+def _decode_amount(body: bytes) -> tuple[Amount, str]:
+    tokens, usd, working_s, kind = json.loads(body)
+    return Amount(tokens, None if usd is None else Decimal(usd), working_s), kind
+
+
+def encode_reply(reply: Reply, cost: Decimal | None, took_s: float) -> bytes:
+    """Return a reply as the record keeps it: the assistant's blocks unchanged. It took `took_s` seconds."""
+    usage = reply.usage
+    return json.dumps({
+        "blocks": list(reply.turn.blocks), "stop_reason": reply.stop_reason.value, "model": reply.model,
+        "usage": [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens],
+        "cost_usd": None if cost is None else str(cost), "took_s": took_s,
+    }).encode()
+
+
+def _took_s(body: bytes) -> float:
+    return float(json.loads(body).get("took_s", 0.0))
+
+
+def decode_reply(body: bytes) -> tuple[Reply, Decimal | None]:
+    """Return a recorded reply and what it cost."""
+    data: Mapping[str, Any] = json.loads(body)
+    cost = data["cost_usd"]
+    return (Reply(Turn("assistant", tuple(data["blocks"])), StopReason(data["stop_reason"]), Usage(*data["usage"]),
+                  data["model"]), None if cost is None else Decimal(cost))

@@ -1,0 +1,66 @@
+"""Bodies too long for a row: files beside the database, named by what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from placet.journal.files import sync
+from placet.journal.values import JournalDamaged
+
+INLINE_BYTES = 16 * 1024
+"""Bodies up to this size stand in their row; longer ones are files, and the database stays quick to check."""
+
+
+def keep_body(blobs: Path, body: bytes) -> tuple[str, int, bytes | None]:
+    """The columns sha256, size, body; a long body is on the disk as a file before this returns."""
+    sha256 = hashlib.sha256(body).hexdigest()
+    if len(body) <= INLINE_BYTES:
+        return sha256, len(body), body
+    write_blob(blobs, sha256, body)
+    return sha256, len(body), None
+
+
+def blob_path(blobs: Path, sha256: str) -> Path:
+    """Return where a body is kept as a file."""
+    return blobs / sha256[:2] / sha256
+
+
+def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
+    """Write a content-addressed file if it is not there: content first, name last, both on the disk."""
+    target = blob_path(blobs, sha256)
+    with contextlib.suppress(FileNotFoundError):
+        if target.stat().st_size == len(body):
+            return
+    temporary = blobs / "tmp" / f"{sha256}.{os.getpid()}"
+    for folder in (blobs, temporary.parent, target.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(fd, "wb") as file:  # noqa: PTH123 - it is a descriptor
+        file.write(body)
+        file.flush()
+        os.fsync(fd)
+    temporary.replace(target)
+    for folder in (target.parent, blobs, blobs.parent):
+        sync(folder)
+
+
+def body_of(blobs: Path, sha256: str, inline: bytes | None) -> bytes:
+    """Return a body, from its row or its file. Raises JournalDamaged where it is not what was written."""
+    try:
+        body = blob_path(blobs, sha256).read_bytes() if inline is None else inline
+    except FileNotFoundError as error:
+        raise JournalDamaged(f"{error.filename} is missing", "put it back from a backup") from error
+    if hashlib.sha256(body).hexdigest() != sha256:
+        where = blob_path(blobs, sha256) if inline is None else f"a row of the journal (sha256 {sha256})"
+        raise JournalDamaged(f"{where} is not what was written", "put it back from a backup")
+    return body
+
+
+def remove_temporaries(blobs: Path) -> None:
+    """Remove what a crash left half written; only the one daemon of this vault writes there."""
+    with contextlib.suppress(FileNotFoundError):
+        for left in list((blobs / "tmp").iterdir()):
+            left.unlink()

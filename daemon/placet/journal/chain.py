@@ -1,0 +1,101 @@
+r"""The hash chain over the events.
+
+A row's hash is the hex SHA-256 of the UTF-8 of `{hash of the row before}\n{id}\n{lengths}\n{texts}`: the lengths, in
+characters and joined by blanks, of timestamp, trace_id, actor, agent, action_type, entity_type, entity_id and metadata,
+then these eight one after the other. The first row follows 64 zeros. Table `chain` names both ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from placet.core.activity import Activity
+
+
+class ReadyRow(NamedTuple):
+    """An activity made ready by its caller: its eight columns, and the same as the chain hashes them."""
+
+    columns: tuple[str, ...]
+    chained: bytes
+
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def ready_row(activity: Activity) -> ReadyRow:
+    """Return an event as its row will hold it; ValueError or TypeError for what cannot be stored."""
+    columns: tuple[str, ...] = (
+        activity.timestamp, activity.trace_id, activity.actor.value, activity.agent, activity.action.value,
+        activity.entity_type.value, activity.entity_id, _COMPACT(dict(activity.metadata)))
+    try:
+        return ReadyRow(columns, chained(columns))
+    except UnicodeEncodeError:
+        # A file name that is not UTF-8 carries lone surrogates. They become the text \udc80, in metadata too:
+        # as the JSON escape \udc80 they would make `metadata->>'path'` return what no reader can decode.
+        shown = _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", columns[-1])
+        columns = (*(utf8(column) for column in columns[:-1]), shown)
+        return ReadyRow(columns, chained(columns))
+
+
+def utf8(text: str) -> str:
+    r"""The text with lone surrogates written out (`\udc80`); JSON still parses to the same value."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def chained(columns: Sequence[str]) -> bytes:
+    """The part of a row's chained text that does not depend on where the row stands."""
+    return f"{' '.join([str(len(column)) for column in columns])}\n{''.join(columns)}".encode()
+
+
+def link(before: str, row_id: int, chained: bytes) -> str:
+    """Return the hash of a row that follows the row with the hash `before`."""
+    return hashlib.sha256(b"%b\n%d\n%b" % (before.encode(), row_id, chained)).hexdigest()
+
+
+def ends(connection: sqlite3.Connection) -> tuple[int, str, int, str]:
+    """Return id and hash of the row before the first one, and of the last one."""
+    start_id, start_hash, last_id, last_hash = connection.execute(
+        "SELECT start_id, start_hash, last_id, last_hash FROM chain").fetchone()
+    return start_id, start_hash, last_id, last_hash
+
+
+class Chain:
+    """The hash chain's end while a transaction appends to it; rows are written together by `write`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        # max(id) too: a row that someone inserted by hand must not stop the daemon; verify names it
+        self._id: int
+        self._hash: str
+        self._id, self._hash = connection.execute(
+            "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain").fetchone()
+        self.rows: list[tuple[Any, ...]] = []
+
+    def append(self, row: ReadyRow) -> int:
+        """Add an event; return its id."""
+        self._id += 1
+        self._hash = link(self._hash, self._id, row.chained)
+        self.rows.append((self._id, *row.columns, self._hash))
+        return self._id
+
+    def mark(self) -> tuple[int, str, int]:
+        """Return where the chain ends now, for `back_to`."""
+        return self._id, self._hash, len(self.rows)
+
+    def back_to(self, mark: tuple[int, str, int]) -> None:
+        """Take back what was added since the mark."""
+        self._id, self._hash, count = mark
+        del self.rows[count:]
+
+    def write(self) -> None:
+        """Write the rows and the chain's new end, if there are any."""
+        if self.rows:
+            self._connection.executemany(
+                "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows)
+            self._connection.execute("UPDATE chain SET last_id = ?, last_hash = ?", (self._id, self._hash))

@@ -1,0 +1,49 @@
+"""What SQLite's errors mean: what may pass, what is damage, and what a person is told."""
+
+from __future__ import annotations
+
+import sqlite3
+
+BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """The primary result code (sqlite.org/rescode.html); 0 for an error of Python's own."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_PASSING = LOCKED | {
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
+}
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether the file is no database any more, or not what was written."""
+    return isinstance(error, sqlite3.Error) and primary_code(error) in _DAMAGED
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same write can succeed later, without a change to it: the outside is at fault."""
+    return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING)
+
+
+def plainly(error: BaseException) -> str:
+    """The error as a person knows it."""
+    match primary_code(error) if isinstance(error, sqlite3.Error) else 0:
+        case sqlite3.SQLITE_FULL:
+            return "the disk is full"
+        case sqlite3.SQLITE_READONLY:
+            return "it is read-only"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return "another program holds a lock on it"
+        case _:
+            return str(error)
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """Take back the transaction that is open, if one is."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,121 @@
+"""The database as a file: made, checked, set aside, replaced whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.journal.faults import BUSY_MS, is_damage, primary_code
+from placet.journal.schema import schema_of
+
+
+def make_private_file(path: Path) -> None:
+    """Make the database's file, mode 0600, which SQLite then gives to its -wal and -shm. Raises UserError."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"the journal {path} is no regular file", "move it away")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
+
+
+def finish_rollback(path: Path) -> None:
+    """Let SQLite undo what a kill cut off before the database had its write-ahead log; a reader alone may not."""
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        try:
+            connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                return  # whatever it is, the check says so
+        except sqlite3.DatabaseError:
+            return
+        else:
+            return
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version").fetchone()
+
+
+def check(path: Path) -> tuple[str, int]:
+    """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
+
+    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute("PRAGMA cell_size_check = 1")
+        try:
+            version = schema_of(connection, path)
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only come from
+            # the file here ("unsupported file format"), for the statements are fixed
+            if is_damage(error) or primary_code(error) == sqlite3.SQLITE_ERROR:
+                return str(error), 0
+            raise
+    return ("", version) if found == "ok" else (found, 0)
+
+
+def use_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Let the database write ahead of itself. Raises UserError for a place that cannot."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UserError(f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
+                        "set PLACET_STATE_HOME to a folder on a local disk")
+
+
+def set_aside(path: Path, moment: datetime) -> Path:
+    """Rename the database and its companions so that they still belong together; return the new name."""
+    stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    for tail in ("-wal", "-shm", "-journal", ""):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{tail}").rename(f"{kept}{tail}")
+    return kept
+
+
+@contextlib.contextmanager
+def new_database(target: Path) -> Iterator[sqlite3.Connection]:
+    """A database that appears under its name when it is complete and on the disk, and not before."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    partial.unlink(missing_ok=True)
+    make_private_file(partial)
+    try:
+        with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = 1")
+            yield connection
+        sync(partial)
+        partial.replace(target)
+        sync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's content, or a folder's names, to the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def identity_of(path: Path) -> tuple[int, int]:
+    """Return what tells a file from another one of the same name."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def same_file(path: Path, identity: tuple[int, int]) -> bool:
+    """Whether the path still names the file that is open; SQLite would go on writing into a deleted one."""
+    try:
+        return identity_of(path) == identity
+    except FileNotFoundError:
+        return False

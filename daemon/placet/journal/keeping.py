@@ -1,0 +1,97 @@
+"""The journal as a whole: checked row by row, copied, cut off at its old end."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from placet.journal.blobs import blob_path, body_of, write_blob
+from placet.journal.chain import chained, ends, link
+from placet.journal.files import new_database
+from placet.journal.reading import snapshot
+from placet.journal.schema import ACTIVITY, migrate_aside
+from placet.journal.values import BadRow
+
+
+def verify(path: Path) -> BadRow | None:
+    """Walk the hash chain and return the first row that does not fit, None where all do.
+
+    Finds a row that was changed, deleted, inserted or moved, and rows cut off the end. Someone who can
+    rewrite the whole file can also recompute every hash: keep a last hash elsewhere to be safe from that.
+    """
+    with snapshot(path) as connection:
+        row_id, row_hash, last_id, last_hash = ends(connection)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")  # for hand-made rows
+        rows = connection.execute(f"SELECT {ACTIVITY} FROM activity ORDER BY id")  # noqa: S608 - a literal
+        for found, *columns, stored in rows:
+            row_id += 1
+            if found < row_id:
+                return BadRow(found, "stands before the first row")
+            if found > row_id:
+                return BadRow(row_id, "is missing")
+            try:
+                row_hash = link(row_hash, row_id, chained(columns))
+            except (TypeError, UnicodeEncodeError):
+                return BadRow(row_id, "holds what is no text")
+            if stored != row_hash:
+                return BadRow(row_id, "does not fit its hash: it was changed, or inserted")
+    if row_id < last_id:
+        return BadRow(row_id + 1, "is missing")
+    if (row_id, row_hash) != (last_id, last_hash):
+        return BadRow(row_id, "is not the row that was written last")
+    return None
+
+
+def backup(path: Path, target: Path) -> None:
+    """Copy the journal, while it is written too, to the file `target` (replaced whole); its blobs beside it.
+
+    Raises UserError as `open_reader`, and OSError or sqlite3.Error for a target that cannot be written.
+    """
+    with snapshot(path) as connection:
+        with new_database(target) as copy:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, and readable from a read-only place
+        there = target.parent / "blobs"
+        for (sha256,) in connection.execute("SELECT sha256 FROM records WHERE body IS NULL "
+                                            "UNION SELECT sha256 FROM texts WHERE body IS NULL"):
+            if not blob_path(there, sha256).exists():
+                write_blob(there, sha256, body_of(path.parent / "blobs", sha256, None))
+
+
+def archive(connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str]) -> Path | None:
+    """Move the oldest events of the journal `path` into a database of their own, as `Journal.archive` says.
+
+    `connection` is the writer's, outside of a transaction.
+    """
+    start_id, start_hash, _, _ = ends(connection)
+    end_id, end_hash = start_id, start_hash
+    for row_id, timestamp, trace_id, row_hash in connection.execute(
+        "SELECT id, timestamp, trace_id, hash FROM activity ORDER BY id"
+    ):
+        if timestamp >= before or trace_id in keep:
+            break
+        end_id, end_hash = row_id, row_hash
+    if end_id == start_id:
+        return None
+    target = path.with_name(f"journal.{start_id + 1}-{end_id}.db")
+    gone = ("trace_id IN (SELECT trace_id FROM activity WHERE id <= :end) "
+            "AND trace_id NOT IN (SELECT trace_id FROM activity WHERE id > :end)")
+    which = {"activity": "id <= :end", "records": gone, "outbox": f"done_at IS NOT NULL AND {gone}"}
+    with new_database(target) as copy:
+        migrate_aside(Path(copy.execute("PRAGMA database_list").fetchone()[2]))
+        copy.execute("BEGIN IMMEDIATE")
+        for table, condition in which.items():
+            sql = f"SELECT * FROM {table} WHERE {condition}"  # noqa: S608 - names of this function
+            rows = connection.execute(sql, {"end": end_id})
+            marks = ", ".join("?" * len(rows.description))
+            copy.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608 - as above
+        copy.execute("UPDATE chain SET start_id = ?, start_hash = ?, last_id = ?, last_hash = ?",
+                     (start_id, start_hash, end_id, end_hash))
+        copy.execute("COMMIT")
+    connection.execute("BEGIN IMMEDIATE")
+    for table in ("outbox", "records", "activity"):  # activity last: the other two ask it
+        sql = f"DELETE FROM {table} WHERE {which[table]}"  # noqa: S608 - as above
+        connection.execute(sql, {"end": end_id})
+    connection.execute("UPDATE chain SET start_id = ?, start_hash = ?", (end_id, end_hash))
+    connection.execute("COMMIT")
+    return target

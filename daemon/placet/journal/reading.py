@@ -1,0 +1,238 @@
+"""Reading the journal, whether a daemon writes it or not: one snapshot, on a connection that can only read."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from placet.core.errors import UserError
+from placet.core.lease import Lease, Owner
+from placet.journal import schema
+from placet.journal.blobs import body_of
+from placet.journal.chain import ends
+from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary_code
+from placet.journal.schema import ACTIVITY, schema_of
+from placet.journal.values import CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
+
+
+@contextlib.contextmanager
+def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """Give a connection that sees one moment and can only read. Raises as `open_reader`, but not for an older schema."""
+    path = path.absolute()
+    if not path.exists():
+        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
+    try:
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # only the writer checkpoints
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA trusted_schema = 0")
+            if not schema_of(connection, path):
+                raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            raise JournalDamaged(f"the journal {path} is damaged: {error}",
+                                 "restart the daemon: it sets the file aside and begins a new one") from error
+        if may_pass(error):
+            raise UserError(f"cannot read the journal {path}: {plainly(error)}",
+                            "check its permissions and who has it open") from error
+        raise
+
+
+_NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
+
+
+class Reader:
+    """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`."""
+
+    def __init__(self, connection: sqlite3.Connection, blobs: Path) -> None:
+        self._connection = connection
+        self._blobs = blobs
+
+    def last(self) -> tuple[int, str]:
+        """The last event's id and hash; 0 and 64 zeros for a journal that never had one."""
+        return ends(self._connection)[2:]
+
+    def knows(self, row_id: int, row_hash: str) -> bool:
+        """Whether the event with this id and hash is in this journal, or was in it and is archived."""
+        start_id, start_hash, last_id, last_hash = ends(self._connection)
+        if row_id <= start_id or row_id >= last_id:
+            return row_id < start_id or (row_id, row_hash) in ((start_id, start_hash), (last_id, last_hash))
+        found = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
+        return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
+
+    def cases(self) -> tuple[CaseRow, ...]:
+        """All cases, by trace_id."""
+        rows = self._connection.execute(
+            "SELECT trace_id, request_id, state, body, version, updated_at FROM cases ORDER BY trace_id")
+        return tuple(CaseRow(*row) for row in rows)
+
+    def pending_commands(self) -> tuple[PendingCommand, ...]:
+        """Everything in the outbox that is not done, oldest first."""
+        rows = self._connection.execute(
+            "SELECT id, trace_id, command, attempts, error FROM outbox WHERE done_at IS NULL ORDER BY id")
+        return tuple(PendingCommand(*row) for row in rows)
+
+    def records(self, trace_id: str, attempt: int) -> tuple[Record, ...]:
+        """A mission's record, by seq. Raises JournalDamaged where a body is not what was written."""
+        rows = self._connection.execute(
+            "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
+            "ORDER BY seq", (trace_id, attempt))
+        return tuple(Record(seq, kind, key, body_of(self._blobs, sha256, body))
+                     for seq, kind, key, sha256, body in rows)
+
+    def text(self, digest: str) -> bytes | None:
+        """The text kept under a digest, None if there is none. Raises JournalDamaged."""
+        row = self._connection.execute(
+            "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)).fetchone()
+        return body_of(self._blobs, *row) if row else None
+
+    def seen(self) -> tuple[SeenRow, ...]:
+        """What was acknowledged about notes that are no case, by path."""
+        rows = self._connection.execute("SELECT path, digest, verdict, detail FROM seen ORDER BY path")
+        return tuple(SeenRow(path_of(path), *rest) for path, *rest in rows)
+
+    def lease(self, trace_id: str) -> Lease | None:
+        """The mission's lease, held or released; None if it never had one."""
+        return lease_of(self._connection, trace_id)
+
+    def activity(self, trace_id: str | None = None, *, after_id: int = 0, limit: int = 1_000,
+                 newest: bool = False, routine: bool = True) -> tuple[CommittedActivity, ...]:
+        """Events with ids above `after_id`, of one trace or all, in order: the first `limit` (-1: all), or the last.
+
+        Without `routine` the git processes that went well are left out.
+        """
+        rows = self._connection.execute(
+            f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
+            f"WHERE id > ? AND {'trace_id = ?' if trace_id is not None else '? IS NULL'} "
+            f"{'' if routine else _NO_ROUTINE} "
+            f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after_id, trace_id, limit)).fetchall()
+        return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
+
+    def costs(self, complexity: str, limit: int = 20) -> tuple[float, ...]:
+        """What the last missions of this complexity cost, in dollars, where it is known; the newest first."""
+        rows = self._connection.execute(
+            "SELECT metadata->>'cost_usd' FROM activity WHERE action_type = 'execution.completed' "
+            "AND metadata->>'complexity' = ? AND metadata->>'cost_usd' > 0 ORDER BY id DESC LIMIT ?",
+            (complexity, limit)).fetchall()
+        return tuple(float(cost) for (cost,) in rows)
+
+    def first_id_since(self, timestamp: str) -> int:
+        """The id of the first event that is not before a moment (as rows write it), or the one that the next event gets."""
+        row = self._connection.execute("SELECT min(id) FROM activity WHERE timestamp >= ?", (timestamp,)).fetchone()
+        if row[0] is None:
+            row = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM activity").fetchone()
+        return int(row[0])
+
+    def used(self, first_id: int, planning_of: str | None = None) -> tuple[int, Decimal | None]:
+        """Tokens and dollars of all model calls from an event on, those without an answer at their worst.
+
+        With `planning_of` only those that planned that case, revisions too. Dollars are None where one of them is unknown.
+        """
+        tokens, usd, unknown = self._connection.execute(
+            "SELECT coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+            "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
+            " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
+            " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
+            "FROM activity WHERE id >= ?1 AND action_type IN ('model.called', 'model.failed') "
+            "AND (?2 IS NULL OR (trace_id = ?2 AND metadata->>'purpose' <> 'execute')))", (first_id, planning_of)).fetchone()
+        return int(tokens), None if unknown else Decimal(str(round(usd, 9)))
+
+    def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
+        """The newest event of these kinds of one trace, None if there is none."""
+        marks = ", ".join("?" * len(actions))
+        row = self._connection.execute(
+            f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
+            f"WHERE action_type IN ({marks}) AND trace_id = ? ORDER BY id DESC LIMIT 1", (*actions, trace_id)).fetchone()
+        return CommittedActivity(*row) if row else None
+
+    def answered_since(self, event_id: int) -> bool:
+        """Whether a model answered after an event."""
+        return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
+            "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1", (event_id,)).fetchone() is not None
+
+
+@contextlib.contextmanager
+def open_reader(path: Path) -> Iterator[Reader]:
+    """Read the journal, whether a daemon writes it or not. Everything read is one snapshot.
+
+    Raises UserError where there is no journal yet, where its schema is newer or older than this version's,
+    and JournalDamaged where it cannot be read.
+    """
+    with snapshot(path) as connection:
+        version = schema_of(connection, path)
+        if version < len(schema.SCHEMA):
+            raise UserError(f"the journal {path} was written by an older placet (schema {version})",
+                            "start the daemon with `placet run`: it brings it up to date")
+        yield Reader(connection, path.parent / "blobs")
+
+
+def query(path: Path, sql: str, *, timeout_s: float = 30.0) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run one SELECT of a person's; return column names and rows.
+
+    Reading is all it can do: the connection is read-only and an authorizer allows nothing else, so no
+    attaching of other files and no pragma that writes. Raises UserError for SQL that fails or runs over
+    `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    with snapshot(path) as connection:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        connection.set_authorizer(_authorize)
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+        try:
+            cursor = connection.execute(sql)
+            rows = cursor.fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:  # Warning: two statements, before Python 3.12
+            if isinstance(error, sqlite3.Error) and is_damage(error):
+                raise
+            late = isinstance(error, sqlite3.OperationalError) and primary_code(error) == sqlite3.SQLITE_INTERRUPT
+            raise UserError(
+                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {error}",
+                "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables", exit_code=2,
+            ) from error
+    return tuple(column[0] for column in cursor.description or ()), rows
+
+
+def _authorize(action: int, name: str | None, _b: str | None, _c: str | None, _d: str | None) -> int:
+    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE,
+                  sqlite3.SQLITE_FUNCTION):
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and name in ("table_info", "table_list", "index_list", "index_info"):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
+    """Return a mission's lease, held or released; None if it never had one."""
+    row = connection.execute(
+        "SELECT token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s FROM leases "
+        "WHERE trace_id = ?", (trace_id,)).fetchone()
+    if row is None:
+        return None
+    token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s = row
+    owner = Owner(host, boot_id, pid, pid_start)
+    return Lease(trace_id, token, owner, bool(held), acquired_at, heartbeat_s, expires_s)
+
+
+def path_key(path: str) -> str | bytes:
+    """What a path is stored as: text, or its bytes where they are no UTF-8; `path_of` is the inverse."""
+    raw = path.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def path_of(key: str | bytes) -> str:
+    """Return the path that is stored so."""
+    return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")

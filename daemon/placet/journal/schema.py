@@ -1,0 +1,133 @@
+"""The tables, and how a journal of an older version gets them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.journal.faults import BUSY_MS, primary_code, rollback
+
+Step = tuple[str, tuple[str, ...]]
+"""One migration: its name and its statements."""
+
+SCHEMA: tuple[Step, ...] = (
+    ("0001_journal", (
+        """CREATE TABLE activity (
+             id INTEGER PRIMARY KEY, timestamp TEXT NOT NULL, trace_id TEXT NOT NULL, actor TEXT NOT NULL,
+             agent TEXT NOT NULL, action_type TEXT NOT NULL, entity_type TEXT NOT NULL,
+             entity_id TEXT NOT NULL, metadata TEXT NOT NULL, hash TEXT NOT NULL)""",
+        "CREATE INDEX activity_trace ON activity (trace_id)",
+        "CREATE INDEX activity_action ON activity (action_type, entity_id)",
+        """CREATE TABLE chain (
+             one INTEGER PRIMARY KEY CHECK (one = 1), start_id INTEGER NOT NULL, start_hash TEXT NOT NULL,
+             last_id INTEGER NOT NULL, last_hash TEXT NOT NULL)""",
+        "INSERT INTO chain VALUES (1, 0, printf('%064d', 0), 0, printf('%064d', 0))",  # 64 zeros
+        """CREATE TABLE cases (
+             trace_id TEXT PRIMARY KEY, request_id TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL,
+             version INTEGER NOT NULL, updated_at TEXT NOT NULL)""",
+        """CREATE TABLE outbox (
+             id INTEGER PRIMARY KEY AUTOINCREMENT, trace_id TEXT NOT NULL, command TEXT NOT NULL,
+             attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '',
+             not_before TEXT NOT NULL DEFAULT '', created_at TEXT NOT NULL, done_at TEXT)""",
+        "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
+        """CREATE TABLE leases (
+             trace_id TEXT PRIMARY KEY, token INTEGER NOT NULL, host TEXT NOT NULL, boot_id TEXT NOT NULL,
+             pid INTEGER NOT NULL, pid_start TEXT NOT NULL, held INTEGER NOT NULL, acquired_at TEXT NOT NULL,
+             heartbeat_s REAL NOT NULL, expires_s REAL NOT NULL)""",
+        """CREATE TABLE records (
+             trace_id TEXT NOT NULL, attempt INTEGER NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
+             key TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB,
+             UNIQUE (trace_id, attempt, seq))""",
+        """CREATE TABLE seen (
+             path PRIMARY KEY, digest TEXT NOT NULL, verdict TEXT NOT NULL, detail TEXT NOT NULL)""",
+        """CREATE TABLE texts (
+             digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB)""",
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    )),
+    ("0002_no_meta", ("DROP TABLE meta",)),  # nothing ever wrote into it
+    # A column that nobody read. Not by DROP COLUMN, which SQLite has since 3.35 only.
+    ("0003_no_not_before", (
+        """CREATE TABLE outbox_3 (
+             id INTEGER PRIMARY KEY AUTOINCREMENT, trace_id TEXT NOT NULL, command TEXT NOT NULL,
+             attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', created_at TEXT NOT NULL, done_at TEXT)""",
+        "INSERT INTO outbox_3 SELECT id, trace_id, command, attempts, error, created_at, done_at FROM outbox",
+        "DROP TABLE outbox",
+        "ALTER TABLE outbox_3 RENAME TO outbox",
+        "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
+    )),
+)
+"""The migrations, oldest first; append, never edit a released one. `PRAGMA user_version` counts them."""
+
+ACTIVITY = "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
+    """Bring the database to `steps`, in one transaction that holds the write lock; two at once are safe.
+
+    sqlite-utils keeps the account of what was applied. It is imported here alone: it takes a quarter of a
+    second, and is needed once in a database's life.
+    """
+    import sqlite_utils
+
+    migrations = sqlite_utils.Migrations("placet")
+    for name, statements in steps:
+        def run(db: sqlite_utils.Database, statements: tuple[str, ...] = statements) -> None:
+            for statement in statements:
+                db.conn.execute(statement)
+
+        migrations(name=name)(run)
+    database = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
+    connection.execute("BEGIN IMMEDIATE")  # sqlite-utils alone would begin deferred, and two would clash
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] < len(steps):  # else another was faster
+            migrations.apply(database)
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+
+
+def migrate_aside(path: Path) -> None:
+    """Bring the schema up to date in a process of its own, so that the daemon never carries sqlite-utils' 7 MB.
+
+    Raises sqlite3.OperationalError with SQLite's own code.
+    """
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH", "PYTHONHOME") if name in os.environ}
+    done = subprocess.run([sys.executable, "-m", "placet.journal", str(path)], env=env, input=json.dumps(SCHEMA),
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        code, _, why = done.stdout.partition(" ")
+        error = sqlite3.OperationalError(why.strip() or done.stderr.strip()[-500:])
+        error.sqlite_errorcode = int(code) if code.isdigit() else sqlite3.SQLITE_ERROR
+        raise error
+
+
+def migrate_here(path: str) -> int:
+    """Migrate to the steps on standard input, as `migrate_aside` asks; say SQLite's code and words if it fails."""
+    steps = [(name, tuple(statements)) for name, statements in json.load(sys.stdin)]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        try:
+            migrate(connection, steps)
+        except sqlite3.Error as error:
+            sys.stdout.write(f"{primary_code(error)} {error}")
+            return 1
+    return 0
+
+
+def schema_of(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema's number, 0 for an empty file. Raises UserError for one that this version does not know."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(SCHEMA):
+        raise UserError(
+            f"the journal {path} was written by a newer placet (schema {version}, known {len(SCHEMA)})",
+            "install that version again, or put back a backup from before it")
+    return version

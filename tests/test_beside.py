@@ -1,0 +1,261 @@
+"""What people write or move in vain is answered beside the note, and what says no is never taken for a yes."""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from looping import Fake, Time, bare_vault, greeter, looping, says
+from placet.core.beside import beside
+from placet.core.case import Case, Kind, NoteSeen, State
+from placet.core.note import read_note
+from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.request import RequestProblems, read_request
+from placet.core.talk import Ask, Purpose, Reply
+from placet.tools import PLANNABLE
+from placet.vault import Vault, VaultTrouble
+from placet.watch import Mode
+from test_astray import BODY, CASE, REQUEST, TRACE, plan_at
+from vaultkit import TestVault, until
+
+
+def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
+    case = replace(CASE, state=state, plan_digest=plan_at(CASE.plan_path).digest, **changes)
+    found = sort_notes({TRACE: case}, notes)
+    return dict(beside(case, found.of_case.get(TRACE, CaseNotes())))
+
+
+@pytest.mark.parametrize(("state", "path", "status", "told"), [
+    (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still awaits you"),
+    (State.APPROVED, "System/Active/x.md", "hold", "move it to `Inbox/Plans`"),
+    (State.RUNNING, "System/Active/x.md", "pending", "move it to `Inbox/Plans`"),
+    (State.REJECTED, "Inbox/Rejected/x.md", "needs_revision", "set `status: pending` in the request"),
+    (State.FAILED, "Inbox/Requests/x_plan.md", "needs_revision", "revised set `status: pending`"),
+    (State.COMPLETED, "Inbox/Rejected/x.md", "completed", "move it to `Inbox/Plans`"),
+    (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
+])
+def test_a_plan_s_status_or_place_that_decides_nothing_is_explained(state: State, path: str, status: str, told: str) -> None:
+    assert told in said(state, plan_at(path, keys=f"status: {status}"))[path]
+
+
+@pytest.mark.parametrize("state", [State.REVIEW, State.RUNNING, State.REJECTED, State.WITHDRAWN])
+@pytest.mark.parametrize("status", ["rejected", "done", "completed"])
+def test_a_request_s_status_that_decides_nothing_is_explained(state: State, status: str) -> None:
+    raw = REQUEST.raw.replace(b"planned", status.encode())
+    own = status == "rejected" and state in (State.REJECTED, State.WITHDRAWN)
+    found = said(state, look_at(REQUEST.path, raw, "cleo"))
+    assert (f"`status: {status}` decides nothing" in found.get(REQUEST.path, "")) is not own
+
+
+@pytest.mark.parametrize(("state", "told"), [
+    (State.APPROVED, "then a new plan follows"), (State.RUNNING, "then a new plan follows"),
+    (State.REJECTED, "Set `status: pending`"), (State.REVIEW, ""),
+])
+def test_an_edit_of_a_request_that_waits_for_something_says_for_what(state: State, told: str) -> None:
+    edited = look_at(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
+    assert told in said(state, edited).get(REQUEST.path, "")
+    assert not said(state, REQUEST)
+
+
+def test_a_request_whose_plan_went_away_says_so_and_how_it_comes_back() -> None:
+    assert "Put the plan back into `Inbox/Plans`" in said(State.WITHDRAWN, REQUEST)[REQUEST.path]
+
+
+def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
+    commented = plan_at(CASE.plan_path, body=BODY + "\n## Review Comments\n\n- Shorter, please.\n")
+    assert "1 review comment(s)" in said(State.REVIEW, commented)[CASE.plan_path]
+    assert not said(State.REVIEW, plan_at(CASE.plan_path, keys="status: review"))
+    assert not said(State.REVIEW, plan_at(CASE.plan_path, body=BODY + "\nA remark.\n"))
+
+
+@pytest.mark.parametrize("raw", [b"", b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()])
+def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
+    found = said(State.REVIEW, look_at(CASE.plan_path, raw, "cleo"))
+    assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan_path]
+
+
+@pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])
+def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_ask(status: str) -> None:
+    for key in ("", f"trace_id: {TRACE}\n"):
+        note = look_at("Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo")
+        (shown, why), = sort_notes({}, [note]).notices
+        assert shown == note
+        assert "`status: pending`" in why
+    plan = plan_at("Inbox/Plans/say-hello_plan.md")
+    assert not sort_notes({}, [REQUEST, plan]).notices, "its plan is about to be adopted, and the request with it"
+
+
+@pytest.mark.parametrize("status", ["needs-revision", "needs revision", "[needs_revision]", "hold", "pending", "completed", "'no'"])
+def test_an_unknown_status_approves_nothing(status: str) -> None:
+    plan = plan_at("System/Active/say-hello.md", keys=f"status: {status}")
+    for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
+        gesture = observe(replace(CASE, state=state), CaseNotes(REQUEST, [plan]), PLANNABLE)
+        assert gesture is not None
+        assert gesture.kind is Kind.APPROVAL_REFUSED
+        assert "so it was not approved" in gesture.why
+
+
+@pytest.mark.parametrize("status", ["", "status: review", "status: approved", "status: Review  # fine"])
+def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
+    gesture = observe(CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE)
+    assert gesture is not None
+    assert gesture.kind is Kind.PLAN_APPROVED
+
+
+def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
+    case = replace(CASE, state=State.REVISING)
+    gesture = observe(case, CaseNotes(REQUEST, [plan_at(CASE.plan_path, keys="status: rejected")]), PLANNABLE)
+    assert gesture is not None
+    assert gesture.kind is Kind.PLAN_REJECTED
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def vault_with_plan(tmp_path: Path) -> TestVault:
+    vault = bare_vault(tmp_path)
+    vault.drop("Please say hello\n")
+    return vault
+
+
+@pytest.mark.parametrize(("status", "home"), [("rejected", "Inbox/Rejected"), ("needs_revision", "Inbox/Plans")])
+def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: str) -> None:
+    vault = vault_with_plan(tmp_path)
+
+    def answer(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE:
+            until(lambda: "status: approved" in vault.active().read_text())
+            edit(vault.active(), "status: approved", f"status: {status}")
+            until(lambda: not vault.active().exists(), "it is moved to where that is decided")
+        return greeter(ask)
+
+    with looping(vault, model=lambda: Fake(answer)) as run:
+        run.settle()
+        vault.approve()
+
+        def ended() -> bool:
+            run.loop.tick(frozenset(), Mode.POLLING)
+            return bool(vault.rows("execution.failed"))
+
+        until(ended)
+        run.settle()
+    assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "stopped_by_person"
+    assert not vault.rows("execution.completed")
+    assert [path.name.startswith("say-hello") for path in (vault.root / home).glob("*.md")] == [True]
+    assert bool(vault.rows("plan.rejected")) is (status == "rejected")
+    assert bool(vault.rows("plan.revision_requested")) is (status == "needs_revision")
+
+
+def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_planning(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    model = Fake(greeter)
+    with looping(vault, model=lambda: model) as run:
+        run.settle()
+        rejected = vault.root / "Inbox/Rejected/mine.md"
+        vault.plan().rename(rejected)
+        run.settle()
+        rejected.write_text(rejected.read_text() + "\n## Rejection\n\nToo much shouting.\n")
+        run.settle()
+        run.settle()
+        edit(vault.root / "Inbox/Requests/Say hello.md", "status: rejected", "status: pending")
+        run.settle()
+    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [""]
+    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejection_explained")] == ["Too much shouting."]
+    assert "Too much shouting." not in str(model.asks[0].turns[0].blocks)
+    assert "Too much shouting." in str(model.asks[-1].turns[0].blocks)
+
+
+def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    broken = False
+
+    def answer(ask: Ask) -> Reply:
+        return says(("submit_plan", {"title": ""})) if broken else greeter(ask)
+
+    with looping(vault, model=lambda: Fake(answer)) as run:
+        run.settle()
+        broken = True
+        edit(vault.plan(), "status: review", "status: needs_revision")
+        run.settle()
+        side = vault.plan().with_name("say-hello_plan.placet.md")
+        assert "It could not be revised" in side.read_text()
+        assert not vault.rows("plan.taken_back")
+        assert "say-hello" in vault.click("plans").stdout, "it still awaits a decision"
+        broken = False
+        edit(vault.plan(), "status: error", "status: needs_revision")
+        run.settle()
+        assert not side.exists()
+    assert vault.rows("plan.revised")
+
+
+def test_a_case_without_a_word_of_its_own_is_left_alone() -> None:
+    case = Case(TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest)
+    assert not beside(case, CaseNotes(look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo")))
+
+
+@pytest.mark.parametrize(("keys", "priority"), [
+    ('priority: "7"', 7), ("priority: 7", 7), ('priority: ""', 5), ("complexity: Complex", 5)])
+def test_what_a_phone_writes_into_a_property_is_understood(keys: str, priority: int) -> None:
+    note = read_note(f"---\n{keys}\n---\nHi\n".encode())
+    assert read_request("x.md", note, {"default"}, (), "default").priority == priority
+
+
+@pytest.mark.parametrize("value", ["high", "'11'", "'-1'", "'7.5'", "'٣'", "true"])
+def test_what_is_no_priority_is_said(value: str) -> None:
+    with pytest.raises(RequestProblems, match="from 0 to 10"):
+        read_request("x.md", read_note(f"---\npriority: {value}\n---\nHi\n".encode()), {"default"}, (), "default")
+
+
+def test_a_disk_that_refuses_is_told_by_why_and_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = vault_with_plan(tmp_path)
+
+    def full(_: Vault, path: str, *__: object) -> None:
+        raise VaultTrouble(path, OSError(errno.ENOSPC, "full"))
+
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        run.settle()
+        vault.approve()
+        monkeypatch.setattr(Vault, "replace", full)
+        run.settle()
+        for command in (["why", "say-hello"], ["status"]):
+            assert "System/Active/say-hello.md: No space left on device" in vault.click(*command).stdout
+        monkeypatch.undo()
+        run.loop.ports.clock.sleep(60)
+        run.settle()
+        assert "No space" not in vault.click("status").stdout
+    assert vault.rows("execution.completed")
+
+
+def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) -> None:
+    vault = vault_with_plan(tmp_path)
+    vault.plan().parent.mkdir(parents=True)
+    vault.plan().write_text("mine\n")
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        plan, = (p for p in vault.plan().parent.glob("say-hello_plan-*.md") if not p.name.endswith(".placet.md"))
+        assert not plan.with_name(plan.stem + ".placet.md").exists()
+        plan.rename(vault.active())
+        run.settle()
+    assert vault.rows("execution.completed")
+    assert vault.plan().read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(("key", "told"), [("agent: nobody", "System/Agents/nobody.md"), ("portal: nope", "[portals.nope]")])
+def test_a_plan_that_names_what_there_is_not_is_not_approved(tmp_path: Path, key: str, told: str) -> None:
+    vault = vault_with_plan(tmp_path)
+    with looping(vault, model=lambda: Fake(greeter)) as run:
+        run.settle()
+        text = re.sub(rf"(?m)^{key.split(':')[0]}: .*$", key, vault.plan().read_text())
+        vault.plan().write_text(text)
+        vault.approve()
+        run.settle()
+    assert told in vault.rows("plan.refused")[0]["metadata"]["reason"]
+    assert told in vault.plan().read_text()
+    assert not vault.rows("plan.approved")

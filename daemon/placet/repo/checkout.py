@@ -163,12 +163,15 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
 
 @contextmanager
 def _to_its_end() -> Iterator[None]:
-    """Let Ctrl-C wait until git is done with the checkout: ended in the middle it would leave a lock and half of the files."""
-    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Heed no Ctrl-C until git is done with the checkout: ended in the middle it would leave a lock and half of the files.
+
+    Only for the main thread. A mask would not do: a signal that one thread blocks is given to another.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        signal.signal(signal.SIGINT, before)
 
 
 def _put_back(repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError) -> None:

@@ -628,6 +628,34 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
         branches.undo(vault.root, vault.env, "say-hello", yes)
 
 
+def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    report = vault.reports()[0]
+
+    def seen() -> list[str]:
+        vault.here()
+        return [action for action in vault.actions() if action.startswith("pr.")]
+
+    kept = branches.drop(vault.root, vault.env, "say-hello", "Not now")
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", branch, "main")  # its name alone, with nothing of it
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", "-f", branch, kept)
+    assert seen() == ["pr.rejected", "pr.reopened"]
+    assert "became:" not in report.read_text()
+    assert branch in vault.click("status").stdout
+    assert "dropped" not in vault.click("status").stdout
+    branches.drop(vault.root, vault.env, "say-hello", "Really not")
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected"]
+    assert vault.rows("pr.rejected")[1]["metadata"]["reason"] == "Really not"
+    git(repo, "branch", branch, kept)  # and merged before anybody looked
+    branches.merge(vault.root, vault.env, "say-hello", here=False)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+    assert "became: merged\n" in report.read_text()
+    git(repo, "branch", "-q", "-D", branch)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+
+
 def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     before = fingerprint(repo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -773,6 +774,21 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before
+
+
+def test_doctor_names_locks_that_a_killed_git_left(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    locks = [repo / ".git" / name for name in ("index.lock", "packed-refs.lock", "refs/heads/feat/it's.lock")]
+    for lock in locks:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    assert ".lock" not in vault.click("doctor", check=False).stdout  # a git may be at work
+    for lock in locks:
+        os.utime(lock, (0, 0))
+    said = [line for line in vault.click("doctor", check=False).stdout.splitlines() if ".lock" in line]
+    assert all(f"{shlex.quote(str(lock))}" in "\n".join(said) for lock in locks)
+    assert "1970-01-01" in said[0]
+    assert all(lock.exists() for lock in locks)
 
 
 # --- what gets in the way -------------------------------------------------------------------------------------

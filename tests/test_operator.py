@@ -260,6 +260,14 @@ def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVaul
     assert "placet run" in done.stderr
 
 
+def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
+    vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
+    with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+        model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+    assert model["state"] == "good"
+    assert "key is set" not in model["found"]
+
+
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
     vault.once()
     for target in (tmp_path / "none" / "x.db", tmp_path):

@@ -212,7 +212,7 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         except ModelError as error:
             line("model", "bad", str(error))
         else:
-            line("model", "good", f"{config.model.name} ({provider}); its key is set")
+            line("model", "good", f"{config.model.name} ({provider}); nothing that it needs is missing")
     for name, portal in config.portals.items():
         place = portal_path(vault, config, name)
         wrong = problem_of(vault, place)

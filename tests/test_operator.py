@@ -260,6 +260,12 @@ def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVaul
     assert "placet run" in done.stderr
 
 
+def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
+    said = vault.click("init", "my vault").stderr
+    assert "placet run --vault 'my vault' " in said
+    assert "placet submit --vault 'my vault' '" in said
+
+
 def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -99,7 +100,7 @@ def init(folder: str) -> None:
     made, kept = run(Path(folder).expanduser().absolute())
     for path in made:
         click.echo(path)
-    where = "" if folder == "." else f" --vault {folder}"
+    where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
     _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
     _say("Next:")
     _say("  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml")

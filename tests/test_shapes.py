@@ -100,6 +100,14 @@ def names(at: Path) -> Path:
     return commit_all(path, "Odd names")
 
 
+def not_utf_8(at: Path) -> Path:
+    """The branch that is checked out, and a file that is in no commit."""
+    write(plain(at), {os.fsdecode(b"mine \xff.txt"): "mine\n"})
+    git(at / "repo", "branch", "-m", os.fsdecode(b"caf\xe9"))
+    git(at / "repo", "remote", "add", "origin", "https://example.org/x.git")
+    return at / "repo"
+
+
 def collisions(at: Path) -> Path:
     return plain(at, **{"readme.md": "another\n", "Sub/x": "1", "sub/X": "2"})
 
@@ -157,6 +165,7 @@ SHAPES = {
     "renamed": Shape(renamed, "ahead of `trunk`"),
     "slashes": Shape(slashes, "Branch `feat-"),
     "names": Shape(names),
+    "not-utf-8": Shape(not_utf_8, "It is 1 commit ahead of `caf\\xe9`"),
     "collisions": Shape(collisions),
     "many": Shape(many),
     "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),

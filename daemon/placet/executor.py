@@ -32,6 +32,7 @@ from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.scope import fixed_part
 from placet.core.secrets import redact
+from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.core.waiting import Why
 from placet.dialogue import MACHINE_RETRY_S, Conversation, call_on_record, converse, may_be_half_done, target
@@ -87,7 +88,7 @@ class Mission:
     if_changed: IfChanged = IfChanged.ASK
 
 
-ENDED_JSON: TypeAdapter[Ended] = TypeAdapter(Ended)
+ENDED_JSON: Stored[Ended] = Stored(TypeAdapter(Ended))
 
 
 class _Finished(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong

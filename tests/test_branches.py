@@ -314,6 +314,23 @@ def _squash_with_changes(repo: Path, branch: str) -> None:
     git(repo, "commit", "-q", "-m", git(repo, "log", "-1", "--format=%B", branch))
 
 
+def _squash_by_hand(repo: Path, branch: str) -> None:
+    """With the message that git proposes, in which those of the commits are indented; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "--no-edit")
+
+
+def _squash_at_a_forge(repo: Path, branch: str) -> None:
+    """With the messages as a list, and a block of trailers of its own at the end; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    bodies = "".join(f"* {git(repo, 'log', '-1', '--format=%B', rev)}\n\n" for rev in (f"{branch}~1", branch))
+    git(repo, "commit", "-q", "-m", f"Say hello (#12)\n\n{bodies}* By hand\n\n---------\n\nCo-authored-by: A B <a@example.org>")
+
+
 def _rebase(repo: Path, branch: str) -> None:
     git(repo, "rebase", "-q", "main", branch)
     git(repo, "checkout", "-q", "main")
@@ -336,7 +353,8 @@ def _pull_request(repo: Path, branch: str) -> None:
 MERGES = {
     "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
     "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
-    "squash": _squash, "squash with changes": _squash_with_changes, "rebase": _rebase, "cherry-pick": _pick,
+    "squash": _squash, "squash with changes": _squash_with_changes, "squash by hand": _squash_by_hand,
+    "squash at a forge": _squash_at_a_forge, "rebase": _rebase, "cherry-pick": _pick,
     "pull request": _pull_request,
 }
 

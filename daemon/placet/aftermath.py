@@ -20,7 +20,7 @@ from placet.repo import (
     ahead_behind,
     all_refs,
     changes,
-    commits_with_trailer,
+    commits_traced,
     contained_in,
     current_branch,
     default_branch,
@@ -309,7 +309,7 @@ def _kept_elsewhere(repo: Repo, one: Open) -> bool:
         return False
     if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
         return True
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, _EVERYWHERE, one.base)
+    found = commits_traced(repo, one.trace_id, _EVERYWHERE, one.base)
     return bool(found) and _touch_all(repo, found, one)
 
 
@@ -322,7 +322,7 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
     if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
         return sha, "the same changes"
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, (target,), since)
+    found = commits_traced(repo, one.trace_id, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):
         return found[0], "trailer"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -239,17 +240,16 @@ def touched_since(repo: Repo, new: str, old: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lstrip("\n") for name in items_of(out))
 
 
-def commits_with_trailer(repo: Repo, key: str, value: str, among: Sequence[str], since: str) -> list[str]:
-    """Return the commits of `among` (without those of `since`, where given) that have the trailer, newest first.
+def commits_traced(repo: Repo, trace_id: str, among: Sequence[str], since: str) -> list[str]:
+    """Return the commits of `among` (without those of `since`, where given) whose message has the trace's trailer, newest first.
 
+    On whatever line: who squashes commits gets their messages into the new one's, indented, or with others after them.
     `among` are revisions, or `--branches` and the like.
     """
-    _, out = run_git(
-        place_of(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
-        "--fixed-strings", f"--grep={key}: {value}", *among, *([f"^{since}"] if since else []), "--", timeout_s=BULK_TIMEOUT_S,
-    )
-    rows = out.decode("utf-8", "replace").split("\0")
-    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+    line = f"^[[:space:]]*Placet-Trace: {re.escape(trace_id)}[[:space:]]*$"
+    _, out = run_git(place_of(repo), "rev-list", "--extended-regexp", f"--grep={line}", *among, *([f"^{since}"] if since else []),
+                     "--", timeout_s=BULK_TIMEOUT_S)
+    return text_of(out).split()
 
 
 def signs_commits(repo: Repo) -> bool:

@@ -57,6 +57,8 @@ from placet.repo import (
     free_branch,
     head,
     identity,
+    is_ancestor,
+    keep_aside,
     moving,
     open_worktree,
     pins,
@@ -66,6 +68,7 @@ from placet.repo import (
     restore,
     roll_back,
     status,
+    take_hold,
     tip_now,
 )
 from placet.restraint import Restraint, guard_settings
@@ -375,7 +378,7 @@ class _Work:
         try:
             check_pins(self.tree, self.pinned)
         except RepositoryChanged as error:
-            raise Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged") from error
+            raise _astray(self.repo, error) from error
         self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
         if self.drift is not None:
             raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
@@ -572,6 +575,8 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
         return None, finished.summary
     except Stop as stop:
         return stop, ""
+    except RepositoryChanged as error:
+        return _astray(work.repo, error), ""
     except Interrupted:
         if why := work.stop():
             return _stopped(why), ""
@@ -580,6 +585,13 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
 
 def _stopped(why: str) -> Stop:
     return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+
+
+def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
+    """Return how a mission ends whose branch or worktree somebody else changed. Raises `error` where the repository is gone."""
+    if not repo.common_dir.is_dir():
+        raise error
+    return Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged")
 
 
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
@@ -629,6 +641,8 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
             sha, work.trouble = None, ("commit", error.as_result())
         except Stop as changed:
             sha, stop = None, changed
+        except RepositoryChanged as error:
+            sha, known, stop = None, (), _astray(repo, error)
         left_out = known if known is not None else work.out_of_scope(_touched(tree))
         if sha is not None:
             work.record.settle("last commit", sha.encode(), work.record.row(
@@ -693,6 +707,8 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
+    if not ended.ok:
+        take_hold(tree)
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree))
     if ended.ok:
@@ -705,6 +721,9 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     ref = f"refs/placet/failed/{name}"
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
+    last = resolve(repo, _checkpoint_ref(case))
+    if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
+        keep_aside(repo, last, ref)  # somebody deleted the worktree, and this is all that is left of what no commit has
     roll_back(tree, ref, message, when)
     delete_ref(repo, _checkpoint_ref(case))
     kept_commit = resolve(repo, ref) or ""

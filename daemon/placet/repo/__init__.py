@@ -85,6 +85,7 @@ from placet.repo.worktrees import (
     roll_back,
     snapshot,
     status,
+    take_hold,
 )
 
 __all__ = [
@@ -167,6 +168,7 @@ __all__ = [
     "signs_commits",
     "snapshot",
     "status",
+    "take_hold",
     "tip_now",
     "touched_by",
     "touched_since",

@@ -74,7 +74,7 @@ from placet.repo import (
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
-from placet.tools.commits import blank_secrets, refuse_secrets
+from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.vault import Vault, VaultTrouble
 from placet.workshop import Ports, folders_for, repository, workplace
 
@@ -307,7 +307,7 @@ class _Work:
         try:
             return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
         except ToolError as error:
-            raise Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit") from error
+            raise _uncommitted(error) from error
 
     def _put_back(self, key: str) -> bool:
         kept = (self.record.outcome(_CHECKPOINT + key) or b"").decode()
@@ -349,7 +349,7 @@ class _Work:
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
 
-        Raises ToolError, with file and line, for a secret that the commit would add.
+        Raises ToolError, with file and line, for a secret that the commit would add, and for a file that it would not hold.
         """
         case = self.mission.case
         paths: list[str] = []
@@ -360,6 +360,7 @@ class _Work:
             self.left_out = self.out_of_scope(changed)
             paths[:] = sorted(set(changed) - set(self.left_out))
             if paths:
+                refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
                 refuse_secrets(self.repo, self.tree, paths)
                 self._must_be_unchanged()
             return paths
@@ -587,6 +588,11 @@ def _stopped(why: str) -> Stop:
     return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
 
 
+def _uncommitted(error: ToolError) -> Stop:
+    """Return how a mission ends that cannot commit its last work; `secret_in_commit` is SecretInCommit there."""
+    return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type.title().replace("_", ""))
+
+
 def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
     """Return how a mission ends whose branch or worktree somebody else changed. Raises `error` where the repository is gone."""
     if not repo.common_dir.is_dir():
@@ -637,7 +643,7 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                                               "What was left after the last completed step.")
                 known = work.left_out
         except ToolError as error:
-            stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
+            stop = _uncommitted(error)
             sha, work.trouble = None, ("commit", error.as_result())
         except Stop as changed:
             sha, stop = None, changed

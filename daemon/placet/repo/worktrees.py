@@ -38,7 +38,7 @@ from placet.repo.runner import (
     run_git,
     with_env,
 )
-from placet.repo.staging import stage, staged
+from placet.repo.staging import filters_in_the_way, stage, staged
 from placet.repo.store import Index, Peculiar, read_commit, write_commit
 
 
@@ -304,6 +304,18 @@ def fill(wt: Worktree, folders: Sequence[str], *, deep: bool) -> None:
 def files_in(wt: Worktree) -> list[str]:
     """Return the paths of all files of the worktree's last commit, checked out or not; no process is started."""
     return [os.fsdecode(path) for path in _index(wt).named()]
+
+
+def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+    """Return why a commit would not hold these files as they are, of each for which it would not: a filter or a submodule."""
+    plain = [path for path in paths if not (wt.path / path).is_symlink()]
+    found = {path: f"git stores it through the filter {name}, which placet does not run"
+             for path, name in filters_in_the_way(_inside(wt), wt.repo.common_dir, plain).items()}
+    if (wt.path / ".gitmodules").exists():
+        for module in map(os.fsdecode, _index(wt).modules()):
+            found |= {path: f"it is in the submodule {module}, which is a repository of its own"
+                      for path in paths if path == module or path.startswith(f"{module}/")}
+    return found
 
 
 def _index(wt: Worktree) -> Index:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -646,6 +647,34 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
         branches.undo(vault.root, vault.env, "say-hello", yes)
 
 
+def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    report = vault.reports()[0]
+
+    def seen() -> list[str]:
+        vault.here()
+        return [action for action in vault.actions() if action.startswith("pr.")]
+
+    kept = branches.drop(vault.root, vault.env, "say-hello", "Not now")
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", branch, "main")  # its name alone, with nothing of it
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", "-f", branch, kept)
+    assert seen() == ["pr.rejected", "pr.reopened"]
+    assert "became:" not in report.read_text()
+    assert branch in vault.click("status").stdout
+    assert "dropped" not in vault.click("status").stdout
+    branches.drop(vault.root, vault.env, "say-hello", "Really not")
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected"]
+    assert vault.rows("pr.rejected")[1]["metadata"]["reason"] == "Really not"
+    git(repo, "branch", branch, kept)  # and merged before anybody looked
+    branches.merge(vault.root, vault.env, "say-hello", here=False)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+    assert "became: merged\n" in report.read_text()
+    git(repo, "branch", "-q", "-D", branch)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+
+
 def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     before = fingerprint(repo)
@@ -763,6 +792,21 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before
+
+
+def test_doctor_names_locks_that_a_killed_git_left(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    locks = [repo / ".git" / name for name in ("index.lock", "packed-refs.lock", "refs/heads/feat/it's.lock")]
+    for lock in locks:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    assert ".lock" not in vault.click("doctor", check=False).stdout  # a git may be at work
+    for lock in locks:
+        os.utime(lock, (0, 0))
+    said = [line for line in vault.click("doctor", check=False).stdout.splitlines() if ".lock" in line]
+    assert all(f"{shlex.quote(str(lock))}" in "\n".join(said) for lock in locks)
+    assert "1970-01-01" in said[0]
+    assert all(lock.exists() for lock in locks)
 
 
 # --- what gets in the way -------------------------------------------------------------------------------------

@@ -67,6 +67,26 @@ def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
     assert "Execution failed during tool operation: edit_file" in running.vault.reports()[0].read_text()
 
 
+@pytest.mark.parametrize(("done", "reason"), [(2, "finished"), (1, "talk")])
+def test_who_says_so_after_the_last_step_has_finished(tmp_path: Path, done: int, reason: str) -> None:
+    """Not every model calls `finish`."""
+    secret = "sk-ant-api03-" + "a" * 40
+    model = Model({**PLAN, "steps": [*PLAN["steps"], {"title": "Look at it", "description": "Read it."}]})
+    steps = [says(("complete_step", {"step": n, "summary": f"Step {n}"})) for n in range(1, done + 1)]
+    model.second = lambda ask: (  # type: ignore[method-assign]
+        steps[turns_taken(ask) - 1] if turns_taken(ask) <= done else says(text=f"All is done. {secret}"))
+    with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    report = running.vault.reports()[0].read_text()
+    assert secret not in report
+    if reason == "talk":
+        assert ended(running.vault)["reason"] == "talk"
+    else:
+        assert running.vault.rows("execution.completed")[0]["metadata"]["iterations"] == 4
+        assert "All is done. " in report
+
+
 def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
     model = Model({**PLAN, "complexity": "complex"})
     model.fake.provider, model.fake.name = "anthropic", "test"

@@ -11,14 +11,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Any
 
 from placet.briefing import agents
-from placet.clock import Clock
+from placet.clock import Clock, rfc3339
 from placet.config import CONFIG_PATH, load, portal_path
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
@@ -53,6 +55,7 @@ from placet.lease import lock_holder
 from placet.models import ModelSettings, open_model
 from placet.notify import Event, Notice, NotifySettings, send
 from placet.portals import problem_of
+from placet.repo import old_locks, open_repo
 from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
 from placet.tools import PLANNABLE
@@ -169,6 +172,10 @@ def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callabl
         raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
 
 
+LOCK_IS_OLD_S = 600.0
+"""A git holds a lock for milliseconds; for longer where it packs a large repository, or a person writes its commit message."""
+
+
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     """Return what placet needs, each with `state` good, warn or bad, what was found, and what helps."""
     lines: list[dict[str, str]] = []
@@ -211,6 +218,12 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         wrong = problem_of(vault, place)
         line(f"portal {name}", "bad" if wrong else "good", wrong or str(place),
              f"Mend that, or its path in {CONFIG_PATH}: {portal.path}" if wrong else "")
+    before = Clock().wall() - timedelta(seconds=LOCK_IS_OLD_S)
+    for place in dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]):
+        with suppress(UserError):  # what is wrong with a portal was said above, and a vault need be no repository
+            for lock, when in old_locks(open_repo(place), before).items():
+                line("lock", "warn", f"{visible(str(lock))} is there since {rfc3339(when)}",
+                     f"A git is at work there, or was killed. If none runs in that repository: rm {quote(str(lock))}")
     holder = lock_holder(state.lock)
     line("daemon", "good" if holder else "warn", f"running: {holder}" if holder else "not running", "" if holder else "placet run")
     if config.daemon.paused:

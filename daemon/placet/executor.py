@@ -151,6 +151,12 @@ class _Work:
     def instead(self, use: ToolUse) -> Outcome | None:
         return self.restraint.instead(use)
 
+    def no_call(self, text: str, stop_reason: StopReason) -> str:
+        # Not every model calls `finish`, small ones least. Who has completed all the steps and then says so has finished.
+        if len(self.steps) == len(self.mission.plan.steps) and stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
+            raise _Finished(redact(text, self._secrets())[0])
+        return "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
+
     def turn_over(self, stop_reason: StopReason) -> None:
         self.restraint.turn_over(stop_reason)
 
@@ -612,7 +618,6 @@ def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) 
     if done:
         blocks.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
     talk = Conversation(Purpose.EXECUTE, system, tools, user_turn([text_block(b) for b in blocks]),
-                        "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.",
                         ports.config.model.max_tokens, ports.config.model.context_tokens)
     converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 

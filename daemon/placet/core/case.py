@@ -212,7 +212,12 @@ class Case:
     @property
     def branch_is_open(self) -> bool:
         """Whether its mission left a branch that nobody has merged or dropped yet."""
-        return self.state is State.COMPLETED and bool(self.tip) and not self.became
+        return self.branch_is_watched and not self.became
+
+    @property
+    def branch_is_watched(self) -> bool:
+        """Whether people may still do something with that branch that counts: merge it, drop it, bring it back."""
+        return self.state is State.COMPLETED and bool(self.tip) and self.became != "merged"
 
     @property
     def trace8(self) -> str:

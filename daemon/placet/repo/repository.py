@@ -69,6 +69,19 @@ def private_dirs(repo: Repo) -> list[Path]:
     return []
 
 
+def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
+    """Return the locks of the repository's index, references and settings that were taken before `before`, and when that was.
+
+    A git at work may hold one for long, while it waits for a commit message; one that was killed holds it for ever.
+    """
+    found = {*repo.git_dir.glob("*.lock"), *repo.common_dir.glob("*.lock"), *(repo.common_dir / "refs").rglob("*.lock")}
+    taken = {}
+    for lock in sorted(found):
+        with suppress(FileNotFoundError):
+            taken[lock] = datetime.fromtimestamp(lock.lstat().st_mtime, UTC)
+    return {lock: when for lock, when in taken.items() if when < before}
+
+
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     """Look at the repository whose top is `path` (symbolic links in it are followed once, here).
 

@@ -45,6 +45,7 @@ from placet.repo import (
     patch_bytes,
     resolve,
     revert_in_checkout,
+    trailers_of,
     where_checked_out,
 )
 from placet.state import vault_state
@@ -87,7 +88,9 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
         if is_ancestor(repo, tip, "HEAD"):
             raise UserError(f"{onto} has {case.branch} already.",
                             "Where it was taken back since, git brings it in again by a revert of that commit.")
-        message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, case.approved_digest, case.approved_by)
+        # As the mission's last commit has them: the case's own approval is used up.
+        digest, approved_by = trailers_of(repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By")
+        message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, digest, approved_by)
         try:
             return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
         except Conflicts as found:

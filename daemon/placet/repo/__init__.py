@@ -36,6 +36,7 @@ from placet.repo.history import (
     touched_by,
     touched_since,
     traced_work,
+    trailers_of,
 )
 from placet.repo.making import init_repo
 from placet.repo.message import commit_message
@@ -177,6 +178,7 @@ __all__ = [
     "touched_by",
     "touched_since",
     "traced_work",
+    "trailers_of",
     "tree_of",
     "where_checked_out",
 ]

@@ -252,6 +252,13 @@ def commits_traced(repo: Repo, trace_id: str, among: Sequence[str], since: str) 
     return text_of(out).split()
 
 
+def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
+    """Return the last value of each of these trailers in a commit's message, empty for one that it has not."""
+    form = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x01)" for key in keys)
+    _, out = run_git(place_of(repo), "log", "-1", f"--format={form}", "--no-notes", "--end-of-options", commit)
+    return [values.split("\x01")[-1] for values in out.decode("utf-8", "replace").removesuffix("\n").split("\0")]
+
+
 def signs_commits(repo: Repo) -> bool:
     """Say whether the person's git is set to sign commits."""
     # With its scope, since the runner's own override would be the answer otherwise.

@@ -23,10 +23,10 @@ from placet.repo import (
     commits_traced,
     contained_in,
     current_branch,
-    default_branch,
     delete_tree,
     dirty_paths,
     forget_lost,
+    has_hooks,
     is_ancestor,
     is_repository,
     is_worktree_of,
@@ -50,10 +50,14 @@ MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
 
 
-def look_after(repo: Repo, branch: str) -> After:
-    """Return what a report says of a success' branch. What git cannot answer is said among the notes."""
+def look_after(repo: Repo, branch: str, base_branch: str) -> After:
+    """Return what a report says of a success' branch, which was begun on `base_branch` (empty for none).
+
+    What git cannot answer is said among the notes.
+    """
     try:
-        into = default_branch(repo)
+        refs = all_refs(repo)
+        into = refs.ends_in(base_branch)
         ahead = behind = 0
         conflicts: Sequence[str] = ()
         if into:
@@ -62,9 +66,12 @@ def look_after(repo: Repo, branch: str) -> After:
         said = list(notes(repo))
         if signs_commits(repo):
             said.append("Your commits are signed; placet's are not.")
-        if any((repo.common_dir / "hooks" / name).exists() for name in ("pre-commit", "commit-msg", "post-commit")):
+        if has_hooks(repo):
             said.append("Your git hooks did not run on placet's commits.")
-        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), *remote_of(repo),
+        remote, theirs = remote_of(repo)
+        if f"refs/remotes/{remote}/{into}" in refs.at:
+            theirs = into
+        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), remote, theirs,
                      bare=repo.is_bare)
     except (GitError, UserError) as error:
         return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())

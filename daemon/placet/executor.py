@@ -536,7 +536,7 @@ def _in_worktree(
             mark.unlink()
         ended = _ended(work, *_work_through(work, place))
     ended = replace(ended, pictures=_publish(ports, case, work.pictures),
-                    after=look_after(repo, ended.branch) if ended.commit else None)
+                    after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None)
     # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
     record.settle("ended", ENDED_JSON.dump_json(ended))
     return _clean_up(ports, mission, record, repo, ended)

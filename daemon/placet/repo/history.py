@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from placet.repo.repository import head, loose_tip, resolve
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, text_of
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, settings_of, text_of
 
 _MAX_DIFFED_BYTES = 16 * 1024 * 1024  # a bigger file counts as binary in a patch: git need not hold it
 
@@ -266,3 +267,11 @@ def signs_commits(repo: Repo) -> bool:
     items = items_of(out)
     said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
     return said[-1:] == ["true"]
+
+
+def has_hooks(repo: Repo) -> bool:
+    """Say whether the person has hooks that git would run on a commit, in whatever folder `core.hooksPath` names."""
+    named = [item.partition("\n")[2] for scope, item in settings_of(place_of(repo))
+             if scope != "command" and item.startswith("core.hookspath\n")]
+    folder = Path(os.path.expanduser(named[-1])) if named and named[-1] else repo.common_dir / "hooks"  # noqa: PTH111 - nobody's `~`
+    return any((repo.path / folder / name).exists() for name in ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"))

@@ -211,6 +211,10 @@ class Refs:
         remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix("refs/remotes/origin/")
         return next((name for name in (remote, "main", "master", self.current) if name and f"refs/heads/{name}" in self.at), "")
 
+    def ends_in(self, base_branch: str) -> str:
+        """Return the branch that work which was begun on `base_branch` ends up in: that one, where it is still there."""
+        return base_branch if base_branch and f"refs/heads/{base_branch}" in self.at else self.default
+
     def named(self, names: Sequence[str]) -> list[str]:
         """Return the branches of these names, the person's before those of remotes, and each remote's default."""
         remotes = [ref for ref in self.at if ref.startswith("refs/remotes/") and ref.split("/", 3)[-1] in names]

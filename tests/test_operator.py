@@ -249,6 +249,25 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: 
     assert "somebody has moved it" in vault.click("approve", "say-hello", check=False).stderr
 
 
+@pytest.mark.parametrize("command", [
+    ("show",), ("why",), ("approve",), ("reject", "--reason", "no"), ("revise", "--comment", "shorter"), ("stop",), ("replay",),
+    ("diff",), ("merge",), ("undo", "--yes"), ("drop", "--reason", "no"), ("journal", "--trace"),
+])
+def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVault, command: tuple[str, ...]) -> None:
+    done = vault.click(*command, "say-hello", check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no request, plan or mission 'say-hello'" in done.stderr
+    assert "placet run" in done.stderr
+
+
+def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
+    vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
+    with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+        model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+    assert model["state"] == "good"
+    assert "key is set" not in model["found"]
+
+
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
     vault.once()
     for target in (tmp_path / "none" / "x.db", tmp_path):

@@ -20,7 +20,7 @@ from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show
 from placet.core.note import UnsafeEdit, stamp
-from placet.desk import find
+from placet.desk import case_of
 from placet.journal import open_reader
 from placet.lease import lock_holder
 from placet.repo import (
@@ -195,8 +195,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
 
 def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:
     """Return a completed case with a branch, and its repository. Raises UserError (exit code 3) for any other."""
-    with open_reader(vault_state(vault, env).journal) as reader:
-        case = find(reader, ident)
+    case = case_of(vault, env, ident)
     if case.state is not State.COMPLETED or not case.tip:
         raise UserError(f"{case.request_id} is {case.state}" + (" without changes" if case.state is State.COMPLETED else "")
                         + ", so there is no branch of it.", f"Look at it: placet show {case.request_id}", exit_code=3)

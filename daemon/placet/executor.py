@@ -183,9 +183,12 @@ class _Work:
             if self.troubled_in < turns:
                 self.trouble = None
             return
+        error = {} if outcome.ok else json.loads(outcome.content)
+        if error.get("error_type") == "step_done":
+            return  # said twice: nothing failed, and nothing was done
         self.troubled_in = turns
         if not outcome.ok:
-            self.trouble = (use.name, json.loads(outcome.content))
+            self.trouble = (use.name, error)
         elif outcome.exit_code not in (None, 0):
             self.trouble = (use.name, {"error": f"`{about}` ended with exit code {outcome.exit_code}",
                                        "error_type": "command_failed", "exit_code": outcome.exit_code})

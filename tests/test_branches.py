@@ -277,7 +277,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     git(repo, "symbolic-ref", "refs/remotes/hub/HEAD", "refs/remotes/hub/trunk")
     (repo / "unfinished.txt").write_text("mine")
     git(repo, "config", "commit.gpgSign", "true")
-    (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    write(repo, {".hooks/pre-commit": "#!/bin/sh\nexit 1\n"})
+    git(repo, "config", "core.hooksPath", ".hooks")
     before = fingerprint(repo)
     branch = mission(vault, repo)
     assert fingerprint(repo) == before
@@ -285,7 +286,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     for piece in ("It is 2 commits ahead of `main`.\n", "It merges into `main` without conflicts.", "placet merge say-hello",
                   f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
                   "placet drop say-hello --reason",
-                  "did not see: `unfinished.txt`.", "Your commits are signed; placet's are not.", "Your git hooks did not run"):
+                  "did not see: `.hooks/`, `unfinished.txt`.", "Your commits are signed; placet's are not.",
+                  "Your git hooks did not run"):
         assert piece in text, piece
 
 
@@ -294,7 +296,7 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVa
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
     before = fingerprint(repo)
-    after = look_after(open_repo(repo), branch)
+    after = look_after(open_repo(repo), branch, "main")
     assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
     assert fingerprint(repo) == before
 
@@ -313,6 +315,23 @@ def _squash_with_changes(repo: Path, branch: str) -> None:
     write(repo, {"one.txt": "1, by hand\n"})
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", git(repo, "log", "-1", "--format=%B", branch))
+
+
+def _squash_by_hand(repo: Path, branch: str) -> None:
+    """With the message that git proposes, in which those of the commits are indented; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "--no-edit")
+
+
+def _squash_at_a_forge(repo: Path, branch: str) -> None:
+    """With the messages as a list, and a block of trailers of its own at the end; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    bodies = "".join(f"* {git(repo, 'log', '-1', '--format=%B', rev)}\n\n" for rev in (f"{branch}~1", branch))
+    git(repo, "commit", "-q", "-m", f"Say hello (#12)\n\n{bodies}* By hand\n\n---------\n\nCo-authored-by: A B <a@example.org>")
 
 
 def _rebase(repo: Path, branch: str) -> None:
@@ -337,7 +356,8 @@ def _pull_request(repo: Path, branch: str) -> None:
 MERGES = {
     "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
     "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
-    "squash": _squash, "squash with changes": _squash_with_changes, "rebase": _rebase, "cherry-pick": _pick,
+    "squash": _squash, "squash with changes": _squash_with_changes, "squash by hand": _squash_by_hand,
+    "squash at a forge": _squash_at_a_forge, "rebase": _rebase, "cherry-pick": _pick,
     "pull request": _pull_request,
 }
 
@@ -487,7 +507,8 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     git(repo, "config", "--unset", "core.fsmonitor")
     assert (onto, sha) == ("main", git(repo, "rev-parse", "HEAD"))
     assert git(repo, "log", "-1", "--format=%P").split()[1] == git(repo, "rev-parse", branch)
-    assert git(repo, "log", "-1", "--format=%an %(trailers:key=Placet-Trace,valueonly)").startswith("Ann Person ")
+    trailers = "%(trailers:key=Placet-Trace)%(trailers:key=Placet-Plan)%(trailers:key=Approved-By)"
+    assert git(repo, "log", "-1", f"--format=%an%n{trailers}") == git(repo, "log", "-1", f"--format=Ann Person%n{trailers}", branch)
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert (repo / "one.txt").read_text() == "one\n"
     assert not marker.exists()
@@ -1046,7 +1067,18 @@ def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(done:
 def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Path) -> None:
     vault, repo = make_vault(tmp_path), make_repo(tmp_path / "repo", FILES)
     git(repo, "checkout", "-q", "-b", "develop")
+    write(repo, {"new.txt": "not on main\n"})
+    commit_all(repo, "New")
+    git(repo, "remote", "add", "origin", "https://example.org/x.git")
+    for name in ("main", "develop"):
+        git(repo, "update-ref", f"refs/remotes/origin/{name}", name)
+    git(repo, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     branch = mission(vault, repo)
+    text = vault.reports()[0].read_text()
+    assert "It is 2 commits ahead of `develop`.\n" in text
+    assert "gh pr create --base develop" in text
+    assert branches.merge(vault.root, vault.env, "say-hello", here=False)[1] == "develop"
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
     _squash(repo, branch)
     git(repo, "branch", "-q", "-D", branch)
     git(repo, "checkout", "-q", "-b", "next")

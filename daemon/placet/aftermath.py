@@ -20,13 +20,13 @@ from placet.repo import (
     ahead_behind,
     all_refs,
     changes,
-    commits_with_trailer,
+    commits_traced,
     contained_in,
     current_branch,
-    default_branch,
     delete_tree,
     dirty_paths,
     forget_lost,
+    has_hooks,
     is_ancestor,
     is_repository,
     is_worktree_of,
@@ -50,10 +50,14 @@ MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
 
 
-def look_after(repo: Repo, branch: str) -> After:
-    """Return what a report says of a success' branch. What git cannot answer is said among the notes."""
+def look_after(repo: Repo, branch: str, base_branch: str) -> After:
+    """Return what a report says of a success' branch, which was begun on `base_branch` (empty for none).
+
+    What git cannot answer is said among the notes.
+    """
     try:
-        into = default_branch(repo)
+        refs = all_refs(repo)
+        into = refs.ends_in(base_branch)
         ahead = behind = 0
         conflicts: Sequence[str] = ()
         if into:
@@ -62,9 +66,12 @@ def look_after(repo: Repo, branch: str) -> After:
         said = list(notes(repo))
         if signs_commits(repo):
             said.append("Your commits are signed; placet's are not.")
-        if any((repo.common_dir / "hooks" / name).exists() for name in ("pre-commit", "commit-msg", "post-commit")):
+        if has_hooks(repo):
             said.append("Your git hooks did not run on placet's commits.")
-        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), *remote_of(repo),
+        remote, theirs = remote_of(repo)
+        if f"refs/remotes/{remote}/{into}" in refs.at:
+            theirs = into
+        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), remote, theirs,
                      bare=repo.is_bare)
     except (GitError, UserError) as error:
         return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
@@ -319,7 +326,7 @@ def _kept_elsewhere(repo: Repo, one: Open) -> bool:
         return False
     if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
         return True
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, _EVERYWHERE, one.base)
+    found = commits_traced(repo, one.trace_id, _EVERYWHERE, one.base)
     return bool(found) and _touch_all(repo, found, one)
 
 
@@ -332,7 +339,7 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
     if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
         return sha, "the same changes"
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, (target,), since)
+    found = commits_traced(repo, one.trace_id, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):
         return found[0], "trailer"
     return None

@@ -356,7 +356,7 @@ def diff(ident: str, vault: str | None) -> None:
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--here", is_flag=True, help="Into the branch you are on, also where that is not the default one.")
+@click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
 @vault_option
 @_boundary
 def merge(ident: str, here: bool, vault: str | None) -> None:

@@ -17,11 +17,12 @@ from placet.repo.history import (
     Commit,
     ahead_behind,
     changes,
-    commits_with_trailer,
+    commits_traced,
     contained_in,
     content,
     diff_text,
     digests_at,
+    has_hooks,
     is_ancestor,
     log,
     merge_base,
@@ -36,6 +37,7 @@ from placet.repo.history import (
     touched_by,
     touched_since,
     traced_work,
+    trailers_of,
 )
 from placet.repo.making import init_repo
 from placet.repo.message import commit_message
@@ -79,6 +81,7 @@ from placet.repo.worktrees import (
     kept_refs,
     let_go,
     moving,
+    not_kept_here,
     open_worktree,
     remove_leftover,
     remove_worktree,
@@ -86,6 +89,7 @@ from placet.repo.worktrees import (
     roll_back,
     snapshot,
     status,
+    take_hold,
 )
 
 __all__ = [
@@ -114,7 +118,7 @@ __all__ = [
     "clear_stale_locks",
     "commit",
     "commit_message",
-    "commits_with_trailer",
+    "commits_traced",
     "common_dir_at",
     "contained_in",
     "content",
@@ -131,6 +135,7 @@ __all__ = [
     "fill",
     "forget_lost",
     "free_branch",
+    "has_hooks",
     "head",
     "identity",
     "init_repo",
@@ -148,6 +153,7 @@ __all__ = [
     "merged_by",
     "moving",
     "must_be_ready",
+    "not_kept_here",
     "notes",
     "old_locks",
     "one_at_a_time",
@@ -169,10 +175,12 @@ __all__ = [
     "signs_commits",
     "snapshot",
     "status",
+    "take_hold",
     "tip_now",
     "touched_by",
     "touched_since",
     "traced_work",
+    "trailers_of",
     "tree_of",
     "where_checked_out",
 ]

@@ -451,8 +451,13 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
         r.commit(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
         r.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
-    r.remove_worktree(wt, r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN))
+    write(path, {"a": "3"})
+    person.look(commit_all(path, "Meanwhile"))
+    wt = r.add_worktree(repo, wt.path, "", r.head(repo))  # where a killed reading left one at an older commit
+    assert ((wt.path / "a").read_text(), r.status(wt)) == ("3", [])
+    r.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
+    assert not (path / ".git/worktrees").exists()
 
 
 def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:

@@ -1082,6 +1082,15 @@ def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: P
     work(tmp_path / "empty", tmp_path)
 
 
+def test_a_folder_becomes_a_repository_that_can_be_worked_in_whatever_git_is_set_to(person: People, tmp_path: Path) -> None:
+    """A git that knows neither setting makes the same as ever."""
+    git(tmp_path, "config", "--global", "init.defaultRefFormat", "reftable")
+    git(tmp_path, "config", "--global", "init.defaultObjectFormat", "sha256")
+    (tmp_path / "new").mkdir()
+    first(tmp_path / "new")
+    work(tmp_path / "new", tmp_path)
+
+
 def test_a_repository_without_a_commit_gets_its_first(person: People, tmp_path: Path) -> None:
     path = tmp_path / "vault"
     write(path, {"a": "1", "Inbox/x": "1"})

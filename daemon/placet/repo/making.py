@@ -51,7 +51,8 @@ def init_repo(
     outside = Place(None, None, building, on_call)
     _, out = run_git(outside, "config", "--get", "init.defaultBranch", ok=(0, 1))
     branch = text_of(out) or "main"
-    run_git(outside, "init", "-q", "--template=", f"--initial-branch={branch}", "--", str(building))
+    run_git(outside, "init", "-q", "--template=", f"--initial-branch={branch}", "--", str(building),
+            config=("init.defaultRefFormat=files",))  # not a reftable, which `open_repo` refuses
     made = Repo(top, building / ".git", building / ".git", is_bare=False, is_shallow=False, on_call=on_call)
     sha = _first_commit(made, excludes, author, message, when)
     made.git_dir.rename(top / ".git")

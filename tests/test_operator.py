@@ -260,6 +260,27 @@ def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVaul
     assert "placet run" in done.stderr
 
 
+def test_the_vault_may_be_named_before_the_command_and_after_it(vault: TestVault, tmp_path: Path) -> None:
+    root = str(vault.root)
+    (tmp_path / "elsewhere").mkdir()
+    vault.root = tmp_path / "elsewhere"  # where the commands are given: no vault
+    for command in (["status", "--json"], ["plans"], ["journal", "path"], ["events", "path"], ["portal", "list"]):
+        assert vault.click(*command, check=False).returncode == 2
+        after = vault.click(*command, "--vault", root).stdout
+        assert vault.click("--vault", root, *command).stdout == after
+        assert vault.click("--vault", str(tmp_path), *command, "--vault", root).stdout == after
+    assert vault.click("journal", "--vault", root, "path").stdout == vault.click("journal", "path", "--vault", root).stdout
+    vault.click("--vault", str(tmp_path / "new"), "init")
+    assert (tmp_path / "new/System/placet.toml").exists()
+    assert not list(vault.root.iterdir())
+
+
+def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
+    said = vault.click("init", "my vault").stderr
+    assert "placet run --vault 'my vault' " in said
+    assert "placet submit --vault 'my vault' '" in said
+
+
 def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from placet import branches
-from placet.aftermath import Memory, Open, look_after, look_at_branches, tidy
+from looping import Fake, Time, bare_vault, greeter, looping
+from placet import branches, branchwatch
+from placet.aftermath import Looked, Memory, Open, look_after, look_at_branches, tidy
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
 from placet.repo import add_worktree, open_repo
@@ -409,6 +410,45 @@ def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path,
     git(repo, "branch", "-q", "-D", "mine")
     vault.here()
     assert row_of(vault)["action"] == "pr.rejected"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool,
+) -> None:
+    asked: list[Path] = []
+
+    def counted(path: Path, branches: list[Open], known: Memory) -> Looked:
+        asked.append(path)
+        return look_at_branches(path, branches, known)
+
+    monkeypatch.setattr(branchwatch, "look_at_branches", counted)
+    vault, time = bare_vault(tmp_path), Time()
+    with looping(vault, time=time, model=lambda: Fake(greeter)) as running, meddling():
+
+        def seconds_pass(seconds: int) -> int:
+            before = len(asked)
+            for _ in range(0, seconds, 2):
+                time.pass_time(2)
+                running.settle()
+            return len(asked) - before
+
+        vault.drop("Say hello.\n")
+        running.settle()
+        vault.approve()
+        running.settle()
+        seconds_pass(70)
+        if packed:
+            git(vault.root, "pack-refs", "--all")
+            seconds_pass(4)
+        assert seconds_pass(120) == 2
+        commit_all(vault.root, "Something else")
+        assert seconds_pass(6) == 1
+        branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
+        git(vault.root, "merge", "-q", "--no-ff", "-m", "Take it", branch)
+        assert seconds_pass(6) >= 1
+        assert len(vault.rows("pr.merged")) == 1
+        assert seconds_pass(120) == 0
 
 
 def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tuple[TestVault, Path, str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -175,19 +176,29 @@ class Fate:
     how: str = ""
 
 
+Stamp = tuple[int, int, int] | None
+"""What changes when git writes a file anew: its inode, its size, when it was written; None where there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next look at a repository need not find out again.
 
     `asked` are the tips of the missions that were asked for, `refs` all references as they were, None if not all could be looked
     at. By tip, of branches that were open: `ends`, the commits of the branches that work ends up in, and `files`, those that
-    the mission changed.
+    the mission changed. `stamps` are of the files in which git keeps the references that count.
     """
 
     asked: frozenset[str] = frozenset()
     refs: Refs | None = None
     ends: Mapping[str, frozenset[str]] = field(default_factory=dict)
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stamps: Mapping[Path, Stamp] = field(default_factory=dict)
+
+    @classmethod
+    def without_answer(cls, branches: Sequence[Open]) -> Memory:
+        """Return what is known after a look that failed: that it was asked for."""
+        return cls(frozenset(one.tip for one in branches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +217,29 @@ class Looked:
     calls: tuple[GitCall, ...] = ()
 
 
+def may_have_moved(branches: Sequence[Open], known: Memory) -> bool:
+    """Say whether a look at these branches might find something new, as far as files tell: without git, some stat calls each.
+
+    What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
+    """
+    return not {one.tip for one in branches} <= known.asked or _stamps(known.stamps) != known.stamps
+
+
+def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
+    found: dict[Path, Stamp] = dict.fromkeys(files)
+    for file in files:
+        with suppress(OSError):
+            at = file.stat()
+            found[file] = (at.st_ino, at.st_size, at.st_mtime_ns)
+    return found
+
+
+def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Open]) -> set[Path]:
+    """Return the files in which git keeps what decides the fate of these branches."""
+    names = {f"refs/heads/{one.branch}" for one in branches}.union(*(_ends_up_in(refs, one) for one in branches))
+    return {repo.common_dir / name for name in (*names, "packed-refs")}
+
+
 def look_at_branches(path: Path, branches: Sequence[Open], known: Memory) -> Looked:
     """Return what became of these branches since the look that `known` is from.
 
@@ -213,14 +247,18 @@ def look_at_branches(path: Path, branches: Sequence[Open], known: Memory) -> Loo
     whose files it touches one.
     """
     if not is_repository(path):
-        return Looked(path, problem=f"{path} is not there, or no repository any more")
+        return Looked(path, Memory.without_answer(branches), problem=f"{path} is not there, or no repository any more")
     calls: list[GitCall] = []
+    asked = frozenset(one.tip for one in branches)
     try:
         repo = open_repo(path, on_call=calls.append)
+        stamps = _stamps(known.stamps)  # first: what moves from now on has another
         refs = all_refs(repo)
-        asked = frozenset(one.tip for one in branches)
+        if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
+            stamps = _stamps(kept_in)
+            refs = all_refs(repo)
         if known.refs == refs and asked <= known.asked:
-            return Looked(path, known)
+            return Looked(path, replace(known, stamps=stamps))
         look = _Look(repo, refs, known)
         fates, problem = [], ""
         for one in branches:
@@ -228,10 +266,10 @@ def look_at_branches(path: Path, branches: Sequence[Open], known: Memory) -> Loo
                 fates.append(look.at(one))
             except GitError as error:  # of a broken branch: the others are seen all the same
                 problem = str(error)
-        memory = Memory(asked, None if problem else refs, look.ends, look.files)
+        memory = Memory(asked, None if problem else refs, look.ends, look.files, stamps)
         return Looked(path, memory, tuple(filter(None, fates)), _owner(repo.common_dir), problem, tuple(calls))
     except (GitError, UserError) as error:
-        return Looked(path, problem=str(error), calls=tuple(calls))
+        return Looked(path, Memory.without_answer(branches), problem=str(error), calls=tuple(calls))
 
 
 class _Look:

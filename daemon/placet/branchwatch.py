@@ -1,4 +1,4 @@
-"""The watch over branches: from time to time git is asked, in a thread of its own, what people did with them."""
+"""The watch over branches: git is asked, in a thread of its own, what people did with them, soon after the files of one changed."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placet.aftermath import Looked, Memory, Open, look_at_branches
+from placet.aftermath import Looked, Memory, Open, look_at_branches, may_have_moved
 from placet.clock import Clock
 from placet.core.errors import mistake
 
-BRANCHES_EVERY_S = 60.0
-"""How often git is asked: one process a repository while nothing has moved there."""
+GLANCE_EVERY_S = 2.0
+"""How often the files of references are looked at."""
+LOOK_EVERY_S = 60.0
+"""How often git is asked whatever the files say: one process a repository while nothing has moved there."""
 
 
 @dataclass(slots=True)
 class BranchWatch:
-    """`say` is for the daemon's own log, `ring` ends the loop's wait when a look is done; `thread` looks just now."""
+    """`say` is for the daemon's own log, `ring` ends the loop's wait when a look is done; `thread` looks, or glances, just now."""
 
     clock: Clock
     say: Callable[[str], None]
     ring: Callable[[], None]
     thread: threading.Thread | None = None
+    asks: bool = False  # whether git is being asked, and an answer will come
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
     _looked: queue.SimpleQueue[tuple[Looked, ...]] = field(default_factory=queue.SimpleQueue)
     _looked_at: float = float("-inf")
+    _glanced_at: float = float("-inf")
 
     def take(self) -> list[Looked]:
         """Return what was found since the last time, and say what could not be seen."""
         found: list[Looked] = []
         while not self._looked.empty():
             found += self._looked.get()
-            self.thread = None
+            self.thread, self.asks = None, False
         for one in found:
             if one.problem and one.problem != self._problems.get(one.path):
                 self.say(f"what became of branches cannot be seen: {one.problem}")
@@ -42,28 +46,37 @@ class BranchWatch:
         return found
 
     def look(self, branches: Callable[[], Mapping[Path, Sequence[Open]]]) -> None:
-        """Begin a look at `branches`, by repository, if it is time for one."""
+        """Begin a look at `branches`, by repository, if it is time for one; else a glance at whether there is reason for one."""
         now = self.clock.monotonic()
-        if self.thread is not None or now - self._looked_at < BRANCHES_EVERY_S:
+        if self.thread is not None or now - self._glanced_at < GLANCE_EVERY_S:
             return
-        self._looked_at = now
+        self._glanced_at = now
+        if whole := now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
         asked = branches()
         if not asked:
             return
         known = {path: self._known.get(path, Memory()) for path in asked}
 
         def look() -> None:
-            try:
-                self._looked.put(tuple(look_at_branches(path, opens, known[path]) for path, opens in asked.items()))
-            except Exception as error:
-                self._looked.put(())
-                self.say(f"{mistake(error)}, as it looked at branches")
-            self.ring()
+            found: list[Looked] = []
+            for path, opens in asked.items():
+                if whole or may_have_moved(opens, known[path]):
+                    self.asks = True
+                    try:
+                        found.append(look_at_branches(path, opens, known[path]))
+                    except Exception as error:
+                        found.append(Looked(path, Memory.without_answer(opens), problem=mistake(error)))
+            self._looked.put(tuple(found))
+            if self.asks:
+                self.ring()
 
+        self.asks = whole
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # as for a worker; the next time is soon enough
+            self.asks = False
             self.say(f"what became of branches cannot be looked at: {error}")
         else:
             self.thread = thread

@@ -698,7 +698,7 @@ class Loop:
         if self.crew.jobs:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
-        at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and self.branches.thread is None
+        at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and not self.branches.asks
         idle = not self.dirty and at_rest and (paused or not any(
             c.state in WORKING and c.trace_id not in self.waits.postponed for c in self.cases.values()))
         waiting = [f"all work waits for the model: {held.notice}"] if (held := self.waits.holding()) is not None else []

@@ -228,7 +228,7 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
 
 
 def test_a_burst_while_the_daemon_is_stopped_loses_nothing(tmp_path: Path) -> None:
-    burst(tmp_path, 1_000, 60)
+    burst(tmp_path, 1_000, 150)
 
 
 @pytest.mark.sweep

@@ -149,7 +149,7 @@ def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault
                                stderr=subprocess.DEVNULL)
     until(lambda: list(vault.state.glob("*/lock")), "the lock: the box is attacked after that")
     process.terminate()
-    assert process.wait(90) == 0
+    assert process.wait(180) == 0
     assert vault.actions() == ["daemon.started", "daemon.stopped"]
 
 

@@ -26,7 +26,7 @@ from placet.app import daemon
 from placet.sandbox import probe
 from placet.setup import init
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 STEP_S = 0.02
 
 PLAN: dict[str, Any] = {

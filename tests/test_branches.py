@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -276,7 +277,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     git(repo, "symbolic-ref", "refs/remotes/hub/HEAD", "refs/remotes/hub/trunk")
     (repo / "unfinished.txt").write_text("mine")
     git(repo, "config", "commit.gpgSign", "true")
-    (repo / ".git/hooks/pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    write(repo, {".hooks/pre-commit": "#!/bin/sh\nexit 1\n"})
+    git(repo, "config", "core.hooksPath", ".hooks")
     before = fingerprint(repo)
     branch = mission(vault, repo)
     assert fingerprint(repo) == before
@@ -284,7 +286,8 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     for piece in ("It is 2 commits ahead of `main`.\n", "It merges into `main` without conflicts.", "placet merge say-hello",
                   f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
                   "placet drop say-hello --reason",
-                  "did not see: `unfinished.txt`.", "Your commits are signed; placet's are not.", "Your git hooks did not run"):
+                  "did not see: `.hooks/`, `unfinished.txt`.", "Your commits are signed; placet's are not.",
+                  "Your git hooks did not run"):
         assert piece in text, piece
 
 
@@ -293,7 +296,7 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVa
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
     before = fingerprint(repo)
-    after = look_after(open_repo(repo), branch)
+    after = look_after(open_repo(repo), branch, "main")
     assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
     assert fingerprint(repo) == before
 
@@ -312,6 +315,23 @@ def _squash_with_changes(repo: Path, branch: str) -> None:
     write(repo, {"one.txt": "1, by hand\n"})
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", git(repo, "log", "-1", "--format=%B", branch))
+
+
+def _squash_by_hand(repo: Path, branch: str) -> None:
+    """With the message that git proposes, in which those of the commits are indented; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "--no-edit")
+
+
+def _squash_at_a_forge(repo: Path, branch: str) -> None:
+    """With the messages as a list, and a block of trailers of its own at the end; and a person changed a line."""
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"one.txt": "1, by hand\n"})
+    git(repo, "add", "-A")
+    bodies = "".join(f"* {git(repo, 'log', '-1', '--format=%B', rev)}\n\n" for rev in (f"{branch}~1", branch))
+    git(repo, "commit", "-q", "-m", f"Say hello (#12)\n\n{bodies}* By hand\n\n---------\n\nCo-authored-by: A B <a@example.org>")
 
 
 def _rebase(repo: Path, branch: str) -> None:
@@ -336,7 +356,8 @@ def _pull_request(repo: Path, branch: str) -> None:
 MERGES = {
     "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
     "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
-    "squash": _squash, "squash with changes": _squash_with_changes, "rebase": _rebase, "cherry-pick": _pick,
+    "squash": _squash, "squash with changes": _squash_with_changes, "squash by hand": _squash_by_hand,
+    "squash at a forge": _squash_at_a_forge, "rebase": _rebase, "cherry-pick": _pick,
     "pull request": _pull_request,
 }
 
@@ -486,7 +507,8 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     git(repo, "config", "--unset", "core.fsmonitor")
     assert (onto, sha) == ("main", git(repo, "rev-parse", "HEAD"))
     assert git(repo, "log", "-1", "--format=%P").split()[1] == git(repo, "rev-parse", branch)
-    assert git(repo, "log", "-1", "--format=%an %(trailers:key=Placet-Trace,valueonly)").startswith("Ann Person ")
+    trailers = "%(trailers:key=Placet-Trace)%(trailers:key=Placet-Plan)%(trailers:key=Approved-By)"
+    assert git(repo, "log", "-1", f"--format=%an%n{trailers}") == git(repo, "log", "-1", f"--format=Ann Person%n{trailers}", branch)
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert (repo / "one.txt").read_text() == "one\n"
     assert not marker.exists()
@@ -628,6 +650,34 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
         branches.undo(vault.root, vault.env, "say-hello", yes)
 
 
+def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    report = vault.reports()[0]
+
+    def seen() -> list[str]:
+        vault.here()
+        return [action for action in vault.actions() if action.startswith("pr.")]
+
+    kept = branches.drop(vault.root, vault.env, "say-hello", "Not now")
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", branch, "main")  # its name alone, with nothing of it
+    assert seen() == ["pr.rejected"]
+    git(repo, "branch", "-f", branch, kept)
+    assert seen() == ["pr.rejected", "pr.reopened"]
+    assert "became:" not in report.read_text()
+    assert branch in vault.click("status").stdout
+    assert "dropped" not in vault.click("status").stdout
+    branches.drop(vault.root, vault.env, "say-hello", "Really not")
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected"]
+    assert vault.rows("pr.rejected")[1]["metadata"]["reason"] == "Really not"
+    git(repo, "branch", branch, kept)  # and merged before anybody looked
+    branches.merge(vault.root, vault.env, "say-hello", here=False)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+    assert "became: merged\n" in report.read_text()
+    git(repo, "branch", "-q", "-D", branch)
+    assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+
+
 def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     before = fingerprint(repo)
@@ -745,6 +795,21 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
     assert sorted(p.name for p in state.worktrees.iterdir() if p.is_dir()) == ["strange"]
     assert git(repo, "worktree", "list").count("\n") == 0
     assert fingerprint(repo) == before
+
+
+def test_doctor_names_locks_that_a_killed_git_left(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    locks = [repo / ".git" / name for name in ("index.lock", "packed-refs.lock", "refs/heads/feat/it's.lock")]
+    for lock in locks:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    assert ".lock" not in vault.click("doctor", check=False).stdout  # a git may be at work
+    for lock in locks:
+        os.utime(lock, (0, 0))
+    said = [line for line in vault.click("doctor", check=False).stdout.splitlines() if ".lock" in line]
+    assert all(f"{shlex.quote(str(lock))}" in "\n".join(said) for lock in locks)
+    assert "1970-01-01" in said[0]
+    assert all(lock.exists() for lock in locks)
 
 
 # --- what gets in the way -------------------------------------------------------------------------------------
@@ -1002,7 +1067,18 @@ def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(done:
 def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Path) -> None:
     vault, repo = make_vault(tmp_path), make_repo(tmp_path / "repo", FILES)
     git(repo, "checkout", "-q", "-b", "develop")
+    write(repo, {"new.txt": "not on main\n"})
+    commit_all(repo, "New")
+    git(repo, "remote", "add", "origin", "https://example.org/x.git")
+    for name in ("main", "develop"):
+        git(repo, "update-ref", f"refs/remotes/origin/{name}", name)
+    git(repo, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     branch = mission(vault, repo)
+    text = vault.reports()[0].read_text()
+    assert "It is 2 commits ahead of `develop`.\n" in text
+    assert "gh pr create --base develop" in text
+    assert branches.merge(vault.root, vault.env, "say-hello", here=False)[1] == "develop"
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
     _squash(repo, branch)
     git(repo, "branch", "-q", "-D", branch)
     git(repo, "checkout", "-q", "-b", "next")

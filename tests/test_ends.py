@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -66,6 +67,26 @@ def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
     assert "Execution failed during tool operation: edit_file" in running.vault.reports()[0].read_text()
 
 
+@pytest.mark.parametrize(("done", "reason"), [(2, "finished"), (1, "talk")])
+def test_who_says_so_after_the_last_step_has_finished(tmp_path: Path, done: int, reason: str) -> None:
+    """Not every model calls `finish`."""
+    secret = "sk-ant-api03-" + "a" * 40
+    model = Model({**PLAN, "steps": [*PLAN["steps"], {"title": "Look at it", "description": "Read it."}]})
+    steps = [says(("complete_step", {"step": n, "summary": f"Step {n}"})) for n in range(1, done + 1)]
+    model.second = lambda ask: (  # type: ignore[method-assign]
+        steps[turns_taken(ask) - 1] if turns_taken(ask) <= done else says(text=f"All is done. {secret}"))
+    with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    report = running.vault.reports()[0].read_text()
+    assert secret not in report
+    if reason == "talk":
+        assert ended(running.vault)["reason"] == "talk"
+    else:
+        assert running.vault.rows("execution.completed")[0]["metadata"]["iterations"] == 4
+        assert "All is done. " in report
+
+
 def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
     model = Model({**PLAN, "complexity": "complex"})
     model.fake.provider, model.fake.name = "anthropic", "test"
@@ -117,6 +138,40 @@ def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is
     assert (end["reason"], end["iterations"], end["input_tokens"]) == ("repository", 2, 2_000)
     assert "placet doctor --fix" in report
     assert "had changed nothing" not in report
+
+
+@pytest.mark.parametrize("how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"])
+def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path: Path, how: str) -> None:
+    vault, model = bare_vault(tmp_path), Model()
+
+    def second(_ask: Ask) -> Reply:
+        tree = next(path for path in vault.state.glob("*/worktrees/*") if path.is_dir())
+        branch = git(vault.root, "for-each-ref", "--format=%(refname:short)", "refs/heads/feat")
+        match how:
+            case "renamed":
+                git(vault.root, "branch", "-m", branch, "mine")
+            case "deleted":
+                git(vault.root, "update-ref", "-d", f"refs/heads/{branch}")
+            case "switched":
+                git(tree, "switch", "-q", "-c", "mine")
+            case "worktree removed":
+                git(vault.root, "worktree", "remove", "--force", str(tree))
+            case _:
+                shutil.rmtree(tree)
+                git(vault.root, "worktree", "prune")
+        return says(("complete_step", {"step": 1, "summary": "Hello"}), usage=Usage(1_000, 100))
+
+    model.second = second  # type: ignore[method-assign]
+    with looping(vault, model=lambda: model.fake) as running:
+        approved(running)
+        running.settle()
+    end, report = ended(vault), vault.reports()[0].read_text()
+    assert (end["reason"], end["error_type"]) == ("repository", "RepositoryChanged")
+    assert "Tools executed before failure: write_file (1)" in report
+    assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
+    refs = git(vault.root, "for-each-ref", "--format=%(refname)").splitlines()
+    assert sorted(refs) == ["refs/heads/main", *(["refs/heads/mine"] if how in ("renamed", "switched") else []), end["kept"]]
+    assert [path for path in vault.state.glob("*/worktrees/*") if path.is_dir()] == []
 
 
 def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:

@@ -498,6 +498,7 @@ def test_a_journal_that_was_moved_away_gets_no_event_that_nobody_can_find(world,
     future = journal.submit([event(2)])
     wait_until(lambda: world.said)
     assert "moved" in world.said[0]
+    assert "put it back, or restart the daemon" in world.said[0]  # one that was deleted comes back by itself in no other way
     away.rename(world.path)
     future.result(timeout=60)
     assert ns(world.path) == [1, 2]

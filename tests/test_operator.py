@@ -263,6 +263,46 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: 
     assert "somebody has moved it" in vault.click("approve", "say-hello", check=False).stderr
 
 
+@pytest.mark.parametrize("command", [
+    ("show",), ("why",), ("approve",), ("reject", "--reason", "no"), ("revise", "--comment", "shorter"), ("stop",), ("replay",),
+    ("diff",), ("merge",), ("undo", "--yes"), ("drop", "--reason", "no"), ("journal", "--trace"),
+])
+def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVault, command: tuple[str, ...]) -> None:
+    done = vault.click(*command, "say-hello", check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no request, plan or mission 'say-hello'" in done.stderr
+    assert "placet run" in done.stderr
+
+
+def test_the_vault_may_be_named_before_the_command_and_after_it(vault: TestVault, tmp_path: Path) -> None:
+    root = str(vault.root)
+    (tmp_path / "elsewhere").mkdir()
+    vault.root = tmp_path / "elsewhere"  # where the commands are given: no vault
+    for command in (["status", "--json"], ["plans"], ["journal", "path"], ["events", "path"], ["portal", "list"]):
+        assert vault.click(*command, check=False).returncode == 2
+        after = vault.click(*command, "--vault", root).stdout
+        assert vault.click("--vault", root, *command).stdout == after
+        assert vault.click("--vault", str(tmp_path), *command, "--vault", root).stdout == after
+    assert vault.click("journal", "--vault", root, "path").stdout == vault.click("journal", "path", "--vault", root).stdout
+    vault.click("--vault", str(tmp_path / "new"), "init")
+    assert (tmp_path / "new/System/placet.toml").exists()
+    assert not list(vault.root.iterdir())
+
+
+def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
+    said = vault.click("init", "my vault").stderr
+    assert "placet run --vault 'my vault' " in said
+    assert "placet submit --vault 'my vault' '" in said
+
+
+def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
+    vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
+    with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+        model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+    assert model["state"] == "good"
+    assert "key is set" not in model["found"]
+
+
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
     vault.once()
     for target in (tmp_path / "none" / "x.db", tmp_path):

@@ -127,6 +127,24 @@ def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> Non
         r.open_repo(person.look(path))
 
 
+@pytest.mark.parametrize("name", ["worktrees", "refs/heads/feat", "refs/placet", "refs/placet/ckpt", "logs/refs/heads/feat",
+                                  "logs/refs/placet/failed"])
+@pytest.mark.parametrize("there", [True, False], ids=["whole", "dangling"])
+def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
+    person: People, tmp_path: Path, name: str, *, there: bool,
+) -> None:
+    path, outside = person(), tmp_path / "outside"
+    if there:
+        outside.mkdir()
+    (path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / ".git" / name).symlink_to(outside)
+    person.look(path)
+    with pytest.raises(UserError, match="symbolic link"):
+        r.open_repo(path)
+    assert outside.exists() == there
+    (path / ".git" / name).unlink()
+
+
 def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = person()
     before = os.environ["PATH"]

@@ -662,6 +662,19 @@ def test_programs_come_from_the_path_and_never_from_the_worktree_by_name(
     assert str(box.worktree) not in run(["sh", "-c", "echo $PATH"], box, level).stdout
 
 
+def test_a_path_that_somebody_else_left_us_with_stops_nothing(box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, unseen = tmp_path / "closed", f"/{'x' * 300}"  # to look at a name of that length is an error for root too
+    (closed / "bin").mkdir(parents=True)
+    closed.chmod(0)
+    monkeypatch.setenv("PATH", f"{closed}/bin:{unseen}:{os.environ['PATH']}")
+    monkeypatch.setenv("RUSTUP_HOME", unseen)
+    seen = view.see(box).path
+    closed.chmod(0o700)
+    assert unseen not in seen
+    assert (str(closed / "bin") in seen) == (os.geteuid() == 0)
+    assert "/usr/bin" in seen
+
+
 @pytest.mark.parametrize(
     ("argv", "cwd", "kind", "refused"),
     [

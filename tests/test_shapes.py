@@ -100,6 +100,14 @@ def names(at: Path) -> Path:
     return commit_all(path, "Odd names")
 
 
+def not_utf_8(at: Path) -> Path:
+    """The branch that is checked out, and a file that is in no commit."""
+    write(plain(at), {os.fsdecode(b"mine \xff.txt"): "mine\n"})
+    git(at / "repo", "branch", "-m", os.fsdecode(b"caf\xe9"))
+    git(at / "repo", "remote", "add", "origin", "https://example.org/x.git")
+    return at / "repo"
+
+
 def collisions(at: Path) -> Path:
     return plain(at, **{"readme.md": "another\n", "Sub/x": "1", "sub/X": "2"})
 
@@ -157,6 +165,7 @@ SHAPES = {
     "renamed": Shape(renamed, "ahead of `trunk`"),
     "slashes": Shape(slashes, "Branch `feat-"),
     "names": Shape(names),
+    "not-utf-8": Shape(not_utf_8, "It is 1 commit ahead of `caf\\xe9`"),
     "collisions": Shape(collisions),
     "many": Shape(many),
     "dirty": Shape(dirty, "did not see: `README.md`, `new.txt`"),
@@ -207,6 +216,44 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
     assert git(places["bare"], "show", "HEAD:hello.txt") == "hello", "the report's own command merged it"
     assert refused == {}
     assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
+
+
+def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: Path) -> None:
+    repo = submodule(tmp_path)
+    write(repo, {".gitattributes": "*.bin filter=lfs -text\n*.key filter=crypt\n*.nb filter=strip\n"})
+    git(repo, "config", "filter.crypt.required", "true")
+    git(repo, "config", "filter.strip.clean", "cat")
+    commit_all(repo, "Attributes")
+    vault = make_vault(tmp_path / "v")
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    files = ("hello.txt", "in/a.bin", "a.key", "a.nb", "module/a.txt", "modules.txt")
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["**"]}})]}]),
+                 ("execute", [{"calls": [("write_file", {"path": path, "content": "hello\n"}) for path in files]},
+                              {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    refused = [(row["metadata"]["error_type"], row["metadata"]["target"]) for row in vault.rows("tool.refused")]
+    assert refused == [("not_kept_here", path) for path in ("in/a.bin", "a.key", "module/a.txt")]
+    branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
+    assert git(repo, "show", "--format=", "--name-only", branch).split() == ["a.nb", "hello.txt", "modules.txt"]
+
+
+def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path) -> None:
+    repo = plain(tmp_path, **{".gitattributes": "*.bin filter=lfs -text\n", "old.bin": "version …"})
+    vault = make_vault(tmp_path / "v")
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", "rm old.bin; echo made > new.bin"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", {
+        **PLAN, "steps": [{"title": "Make it", "actions": [make]}], "scope": {"write": ["**"], "run": ["sh -c"]}})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    failed = vault.rows("execution.failed")[0]["metadata"]
+    assert (failed["error_type"], git(repo, "branch", "--list", "feat/*")) == ("NotKeptHere", "")
+    assert "new.bin cannot be changed here: git stores it through the filter lfs" in vault.reports()[0].read_text()
 
 
 @pytest.fixture

@@ -134,6 +134,8 @@ FINISH = ("finish", {"summary": "Done."})
     ([[WRITE, DONE], [MISSING], [FINISH]], "unresolved_error"),
     ([[WRITE, DONE], [MISSING, FINISH]], "unresolved_error"),
     ([[WRITE, DONE], [MISSING], [WRITE], [FINISH]], "finished"),
+    ([[WRITE, DONE], [DONE], [FINISH]], "finished"),  # called done twice: refused, but nothing failed
+    ([[WRITE, DONE], [MISSING], [DONE], [FINISH]], "unresolved_error"),
 ])
 def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(tmp_path: Path, rounds: list[Any], named: str) -> None:
     ended = end(mission(tmp_path, lambda ask: says(*rounds[turns_taken(ask)])))

@@ -20,13 +20,13 @@ from placet.repo import (
     ahead_behind,
     all_refs,
     changes,
-    commits_with_trailer,
+    commits_traced,
     contained_in,
     current_branch,
-    default_branch,
     delete_tree,
     dirty_paths,
     forget_lost,
+    has_hooks,
     is_ancestor,
     is_repository,
     is_worktree_of,
@@ -50,10 +50,14 @@ MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
 
 
-def look_after(repo: Repo, branch: str) -> After:
-    """Return what a report says of a success' branch. What git cannot answer is said among the notes."""
+def look_after(repo: Repo, branch: str, base_branch: str) -> After:
+    """Return what a report says of a success' branch, which was begun on `base_branch` (empty for none).
+
+    What git cannot answer is said among the notes.
+    """
     try:
-        into = default_branch(repo)
+        refs = all_refs(repo)
+        into = refs.ends_in(base_branch)
         ahead = behind = 0
         conflicts: Sequence[str] = ()
         if into:
@@ -62,9 +66,12 @@ def look_after(repo: Repo, branch: str) -> After:
         said = list(notes(repo))
         if signs_commits(repo):
             said.append("Your commits are signed; placet's are not.")
-        if any((repo.common_dir / "hooks" / name).exists() for name in ("pre-commit", "commit-msg", "post-commit")):
+        if has_hooks(repo):
             said.append("Your git hooks did not run on placet's commits.")
-        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), *remote_of(repo),
+        remote, theirs = remote_of(repo)
+        if f"refs/remotes/{remote}/{into}" in refs.at:
+            theirs = into
+        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), remote, theirs,
                      bare=repo.is_bare)
     except (GitError, UserError) as error:
         return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
@@ -137,9 +144,10 @@ def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, w
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A completed mission whose branch nobody has merged or dropped yet.
+    """A completed mission whose branch nobody has merged yet.
 
     `base` and `tip` are the commits it lies between, `base_branch` is what was checked out when it was planned, empty for none.
+    `dropped` says that it was seen to be gone.
     """
 
     trace_id: str
@@ -148,19 +156,21 @@ class Open:
     base: str
     tip: str
     base_branch: str = ""
+    dropped: bool = False
 
     @classmethod
     def of(cls, case: Case) -> Open:
         """Return the branch of a case that is completed."""
-        return cls(case.trace_id, case.generation, case.branch, case.base, case.tip, case.base_branch)
+        return cls(case.trace_id, case.generation, case.branch, case.base, case.tip, case.base_branch, case.became == "dropped")
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mission's branch: merged, as the commit `commit_sha` and seen by `how`; dropped where that is empty."""
+    """What became of a mission's branch: `merged`, as `commit_sha` and seen by `how`; `dropped`; empty where it is there again."""
 
     trace_id: str
     generation: int
+    became: str
     commit_sha: str = ""
     how: str = ""
 
@@ -235,12 +245,19 @@ class _Look:
 
     def at(self, one: Open) -> Fate | None:
         """Return what became of a branch; remember what an open one was compared with."""
-        there = self._refs.at.get(f"refs/heads/{one.branch}") == one.tip
+        at = self._refs.at.get(f"refs/heads/{one.branch}")
+        if one.dropped:  # as long as it is gone there is nothing to look for
+            return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
+        there = at == one.tip
         ends = frozenset(self._refs.at[ref] for ref in _ends_up_in(self._refs, one))
         fate = None if there and self._nothing_new(one, ends) else fate_of(self._repo, one, self._refs)
         if fate is None and there:
             self.ends[one.tip] = ends
         return fate
+
+    def _back(self, one: Open) -> Fate | None:
+        """Return that a branch was brought back, None where what has its name now has none of its work."""
+        return Fate(one.trace_id, one.generation, "") if _kept_elsewhere(self._repo, one) else None
 
     def _nothing_new(self, one: Open, ends: frozenset[str]) -> bool:
         """Say whether what came since the last look touches none of the mission's files: whoever takes work over touches some."""
@@ -281,9 +298,9 @@ def fate_of(repo: Repo, one: Open, refs: Refs | None = None) -> Fate | None:
         first.setdefault(refs.at[target], target)  # one of those that are at the same commit
     for target in first.values():
         if found := _merged(repo, one, target):
-            return Fate(one.trace_id, one.generation, *found)
+            return Fate(one.trace_id, one.generation, "merged", *found)
     if resolve(repo, f"refs/heads/{one.branch}") is None and not _kept_elsewhere(repo, one):
-        return Fate(one.trace_id, one.generation)
+        return Fate(one.trace_id, one.generation, "dropped")
     return None
 
 
@@ -291,7 +308,7 @@ def fate_here(repo: Repo, one: Open) -> Fate | None:
     """Return how the branch that is checked out got a mission's work; None where it has not."""
     on = current_branch(repo)
     found = _merged(repo, one, "HEAD") if on not in ("", one.branch) and resolve(repo, f"refs/heads/{on}") is not None else None
-    return Fate(one.trace_id, one.generation, *found) if found else None
+    return Fate(one.trace_id, one.generation, "merged", *found) if found else None
 
 
 def _ends_up_in(refs: Refs, one: Open) -> list[str]:
@@ -309,7 +326,7 @@ def _kept_elsewhere(repo: Repo, one: Open) -> bool:
         return False
     if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
         return True
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, _EVERYWHERE, one.base)
+    found = commits_traced(repo, one.trace_id, _EVERYWHERE, one.base)
     return bool(found) and _touch_all(repo, found, one)
 
 
@@ -322,7 +339,7 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
     if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
         return sha, "the same changes"
-    found = commits_with_trailer(repo, "Placet-Trace", one.trace_id, (target,), since)
+    found = commits_traced(repo, one.trace_id, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):
         return found[0], "trailer"
     return None

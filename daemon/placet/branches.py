@@ -20,7 +20,7 @@ from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show
 from placet.core.note import UnsafeEdit, stamp
-from placet.desk import find
+from placet.desk import case_of
 from placet.journal import open_reader
 from placet.lease import lock_holder
 from placet.repo import (
@@ -28,9 +28,9 @@ from placet.repo import (
     GitError,
     Repo,
     RepositoryChanged,
+    all_refs,
     brought_in,
     commit_message,
-    default_branch,
     diff_text,
     drop_branch,
     is_ancestor,
@@ -45,6 +45,7 @@ from placet.repo import (
     patch_bytes,
     resolve,
     revert_in_checkout,
+    trailers_of,
     where_checked_out,
 )
 from placet.state import vault_state
@@ -62,7 +63,7 @@ def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
     tip = resolve(repo, f"refs/heads/{case.branch}") or resolve(repo, case.tip)
     if tip is None or resolve(repo, case.base) is None:
         raise UserError(f"The branch {case.branch} and its commits are gone.", f"Look at it: placet show {case.request_id}")
-    base, into = case.base, default_branch(repo)
+    base, into = case.base, all_refs(repo).ends_in(case.base_branch)
     if tip != case.tip and into and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip):
         base = since
     return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
@@ -71,8 +72,8 @@ def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
 def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tuple[str, str]:
     """Merge a mission's branch into the branch that the person has checked out; return the merge commit and that branch.
 
-    `here` allows a branch other than the default one. Raises UserError, with nothing changed, where the checkout has
-    uncommitted changes, something is in progress in it, or the merge would conflict.
+    `here` allows a branch other than the default one and the one that the work was begun on. Raises UserError, with nothing
+    changed, where the checkout has uncommitted changes, something is in progress in it, or the merge would conflict.
     """
     case, repo = _mission(vault, env, ident)
     with one_at_a_time(repo):
@@ -80,14 +81,17 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
         if tip is None:
             raise UserError(f"The branch {case.branch} is gone.", f"Look at it: placet show {case.request_id}", exit_code=3)
         onto = must_be_ready(repo, tip)
-        into = default_branch(repo)
-        if onto != into and not here:
+        refs = all_refs(repo)
+        into = refs.ends_in(case.base_branch)
+        if onto not in (into, refs.default) and not here:
             raise UserError(f"{repo.path} is on {onto}, not on {into}.", f"Check {into} out; or merge into {onto}: placet merge "
                             f"{case.request_id} --here")
         if is_ancestor(repo, tip, "HEAD"):
             raise UserError(f"{onto} has {case.branch} already.",
                             "Where it was taken back since, git brings it in again by a revert of that commit.")
-        message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, case.approved_digest, case.approved_by)
+        # As the mission's last commit has them: the case's own approval is used up.
+        digest, approved_by = trailers_of(repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By")
+        message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, digest, approved_by)
         try:
             return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
         except Conflicts as found:
@@ -191,8 +195,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
 
 def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:
     """Return a completed case with a branch, and its repository. Raises UserError (exit code 3) for any other."""
-    with open_reader(vault_state(vault, env).journal) as reader:
-        case = find(reader, ident)
+    case = case_of(vault, env, ident)
     if case.state is not State.COMPLETED or not case.tip:
         raise UserError(f"{case.request_id} is {case.state}" + (" without changes" if case.state is State.COMPLETED else "")
                         + ", so there is no branch of it.", f"Look at it: placet show {case.request_id}", exit_code=3)

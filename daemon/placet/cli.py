@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -79,27 +80,33 @@ def _say_if_down(vault: str | None) -> None:
         _say("the daemon is not running; nothing follows before: placet run")
 
 
-vault_option = click.option("--vault", "vault", metavar="DIR", help="The vault; else $PLACET_VAULT, else the folder you are in.")
+vault_option = click.option("--vault", "vault", metavar="DIR", callback=lambda context, _, given: given or context.obj,
+                            help="The vault; else $PLACET_VAULT, else the folder you are in.")  # also before the command
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="placet")
-def main() -> None:
+@vault_option
+@click.pass_context
+def main(context: click.Context, vault: str | None) -> None:
     """Turn notes into plans, wait for your approval, and carry them out on a git branch."""
+    context.obj = vault
 
 
 @main.command()
-@click.argument("folder", required=False, default=".", metavar="[DIR]")
+@click.argument("folder", required=False, metavar="[DIR]")
+@click.pass_obj
 @_boundary
-def init(folder: str) -> None:
+def init(vault: str | None, folder: str | None) -> None:
     """Make DIR a vault: folders, templates, agents, configuration. Nothing of yours is overwritten."""
     from placet.setup import init as run
 
+    folder = folder or vault or "."
     made, kept = run(Path(folder).expanduser().absolute())
     for path in made:
         click.echo(path)
-    where = "" if folder == "." else f" --vault {folder}"
+    where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
     _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
     _say("Next:")
     _say("  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml")
@@ -355,7 +362,7 @@ def diff(ident: str, vault: str | None) -> None:
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--here", is_flag=True, help="Into the branch you are on, also where that is not the default one.")
+@click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
 @vault_option
 @_boundary
 def merge(ident: str, here: bool, vault: str | None) -> None:
@@ -521,14 +528,13 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
 
 @journal.command("verify")
 @vault_option
-@click.pass_obj
 @_boundary
-def journal_verify(outer: str | None, vault: str | None) -> None:
+def journal_verify(vault: str | None) -> None:
     """Check that no row was changed, taken out or put in; name the first one that does not fit."""
     from placet.journal import verify
     from placet.state import vault_state
 
-    bad = verify(vault_state(_vault(vault or outer), os.environ).journal)
+    bad = verify(vault_state(_vault(vault), os.environ).journal)
     if bad is not None:
         raise UserError(f"row {bad.id} does not fit: {bad.reason}", "Rows before it are as they were written.")
     _say("every row is as it was written")
@@ -537,15 +543,14 @@ def journal_verify(outer: str | None, vault: str | None) -> None:
 @journal.command("backup")
 @click.argument("target", type=click.Path())
 @vault_option
-@click.pass_obj
 @_boundary
-def journal_backup(outer: str | None, target: str, vault: str | None) -> None:
+def journal_backup(target: str, vault: str | None) -> None:
     """Copy the journal to TARGET, with the texts it names, while the daemon goes on."""
     from placet.journal import backup
     from placet.state import vault_state
 
     try:
-        backup(vault_state(_vault(vault or outer), os.environ).journal, Path(target).expanduser().absolute())
+        backup(vault_state(_vault(vault), os.environ).journal, Path(target).expanduser().absolute())
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror}", "Name a file, in a folder that is there.") from error
     click.echo(target)
@@ -553,13 +558,12 @@ def journal_backup(outer: str | None, target: str, vault: str | None) -> None:
 
 @journal.command("path")
 @vault_option
-@click.pass_obj
 @_boundary
-def journal_path(outer: str | None, vault: str | None) -> None:
+def journal_path(vault: str | None) -> None:
     """Print where the journal's database is."""
     from placet.state import vault_state
 
-    click.echo(vault_state(_vault(vault or outer), os.environ).journal)
+    click.echo(vault_state(_vault(vault), os.environ).journal)
 
 
 @main.group(invoke_without_command=True)
@@ -580,13 +584,12 @@ def events(context: click.Context, vault: str | None) -> None:
 
 @events.command("path")
 @vault_option
-@click.pass_obj
 @_boundary
-def events_path(outer: str | None, vault: str | None) -> None:
+def events_path(vault: str | None) -> None:
     """Print where the socket is that sends these lines to any client of yours."""
     from placet.desk import events_path as run
 
-    click.echo(run(_vault(vault or outer), os.environ))
+    click.echo(run(_vault(vault), os.environ))
 
 
 @events.command("schema")

@@ -11,14 +11,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Any
 
 from placet.briefing import agents
-from placet.clock import Clock
+from placet.clock import Clock, rfc3339
 from placet.config import CONFIG_PATH, load, portal_path
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
@@ -53,6 +55,7 @@ from placet.lease import lock_holder
 from placet.models import ModelSettings, open_model
 from placet.notify import Event, Notice, NotifySettings, send
 from placet.portals import problem_of
+from placet.repo import old_locks, open_repo
 from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
 from placet.tools import PLANNABLE
@@ -101,7 +104,7 @@ def approve(vault: Path, env: Mapping[str, str], ident: str) -> str:
 
     Raises UserError for a plan that the daemon would refuse, with the same words.
     """
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "approved")
 
@@ -118,7 +121,7 @@ def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     """Move a plan to Inbox/Rejected with the reason; return where it is now."""
     if not reason.strip():
         raise UserError("The reason is empty.", "Say why: --reason 'it is too broad'", exit_code=2)
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "rejected")
     changes = {"rejected_by": _user(), "rejection_reason": reason}
@@ -129,7 +132,7 @@ def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[st
     """Write review comments into a plan and ask for a revision; return the plan's path."""
     if not all(remark.strip() for remark in remarks):
         raise UserError("The comment is empty.", "Say what to change: --comment 'leave the tests alone'", exit_code=2)
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     if case.state not in (State.REVIEW, State.REVISING):
         raise UserError(f"{case.request_id} is {case.state}, so there is no plan to comment on.",
@@ -149,7 +152,7 @@ def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[st
 
 def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
     """Take an approved or running plan back to Inbox/Plans, which stops its mission; return where it is now."""
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     if case.state not in (State.APPROVED, State.RUNNING):
         raise UserError(f"{case.request_id} is {case.state}, so there is nothing to stop.",
@@ -167,6 +170,10 @@ def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callabl
         return exec_in_box(argv, Box(folder.resolve(), network=network), level)
     except ToolError as error:
         raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
+
+
+LOCK_IS_OLD_S = 600.0
+"""A git holds a lock for milliseconds; for longer where it packs a large repository, or a person writes its commit message."""
 
 
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
@@ -205,12 +212,18 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         except ModelError as error:
             line("model", "bad", str(error))
         else:
-            line("model", "good", f"{config.model.name} ({provider}); its key is set")
+            line("model", "good", f"{config.model.name} ({provider}); nothing that it needs is missing")
     for name, portal in config.portals.items():
         place = portal_path(vault, config, name)
         wrong = problem_of(vault, place)
         line(f"portal {name}", "bad" if wrong else "good", wrong or str(place),
              f"Mend that, or its path in {CONFIG_PATH}: {portal.path}" if wrong else "")
+    before = Clock().wall() - timedelta(seconds=LOCK_IS_OLD_S)
+    for place in dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]):
+        with suppress(UserError):  # what is wrong with a portal was said above, and a vault need be no repository
+            for lock, when in old_locks(open_repo(place), before).items():
+                line("lock", "warn", f"{visible(str(lock))} is there since {rfc3339(when)}",
+                     f"A git is at work there, or was killed. If none runs in that repository: rm {quote(str(lock))}")
     holder = lock_holder(state.lock)
     line("daemon", "good" if holder else "warn", f"running: {holder}" if holder else "not running", "" if holder else "placet run")
     if config.daemon.paused:
@@ -281,7 +294,7 @@ def _can_be_edited(what: str) -> Iterator[None]:
 
 def case_of(vault: Path, env: Mapping[str, str], ident: str) -> Case:
     """Return the case that an ID names; raises UserError as `find` does."""
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         return find(reader, ident)
 
 
@@ -370,7 +383,7 @@ def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
         rows = [_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
         line = _line(reader, case)
@@ -388,7 +401,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     A note that is no case because it cannot be used is found by the id it would have. Raises UserError as `find` does.
     """
     state = vault_state(vault, env)
-    with _reader(vault, env) as reader:
+    with _reader(vault, env, ident) as reader:
         seen = reader.seen()
         unusable = [row for row in seen if request_id(PurePosixPath(row.path).name, ()) == ident]
         try:
@@ -449,7 +462,7 @@ def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limi
     Without a limit it is all rows of one request, or the last LAST of all. `routine` is for git processes that went well.
     """
     path = vault_state(vault, env).journal
-    with open_reader(path) as reader:
+    with open_reader(path) if ident is None else _reader(vault, env, ident) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
         most = limit if limit is not None else LAST if trace is None else -1
         rows: Sequence[CommittedActivity] = reader.activity(trace, limit=most, newest=True, routine=routine)
@@ -483,8 +496,15 @@ def journal_sql(vault: Path, env: Mapping[str, str], sql: str) -> tuple[tuple[st
     return query(vault_state(vault, env).journal, sql)
 
 
-def _reader(vault: Path, env: Mapping[str, str]) -> Any:
-    return open_reader(vault_state(vault, env).journal)
+@contextmanager
+def _reader(vault: Path, env: Mapping[str, str], ident: str) -> Iterator[Reader]:
+    """Give the journal to look an ID up in. Where there is none yet no ID fits: UserError (exit code 3)."""
+    path = vault_state(vault, env).journal
+    if not path.exists():
+        raise UserError(f"There is no request, plan or mission {ident!r}: the daemon has not run on this vault yet.",
+                        "placet run", exit_code=3)
+    with open_reader(path) as reader:
+        yield reader
 
 
 def _line(reader: Reader, case: Case) -> dict[str, Any]:

@@ -61,6 +61,10 @@ class Watcher(Protocol):
         """Return what to answer a call with instead of carrying it out, None to carry it out; may raise Stop."""
         ...
 
+    def no_call(self, text: str, stop_reason: StopReason) -> str:
+        """Return what to tell the model after a turn that called no tool, and said `text`; may leave the conversation."""
+        ...
+
     def turn_over(self, stop_reason: StopReason) -> None:
         """See that a turn of the model, with its calls, is over."""
         ...
@@ -78,15 +82,14 @@ class Watcher(Protocol):
 class Conversation:
     """Everything a conversation needs that stays the same from turn to turn.
 
-    `tools` are those that the model is offered, `nudge` is what it is told when a turn called none. `context_tokens` are
-    what the model can take in: before that is full, old results make room.
+    `tools` are those that the model is offered. `context_tokens` are what the model can take in: before that is full, old
+    results make room.
     """
 
     purpose: Purpose
     system: tuple[str, ...]
     tools: Mapping[str, Tool[Any]]
     opening: Turn
-    nudge: str
     max_tokens: int
     context_tokens: int
 
@@ -117,7 +120,7 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
             watcher.round_over(iteration, uses)
             turns.append(user_turn([_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]))
         elif stopped is not StopReason.PAUSE_TURN:
-            turns.append(user_turn([text_block(talk.nudge)]))
+            turns.append(user_turn([text_block(watcher.no_call(reply.turn.text, stopped))]))
         watcher.turn_over(stopped)
 
 

@@ -32,6 +32,7 @@ from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.scope import fixed_part
 from placet.core.secrets import redact
+from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.core.waiting import Why
 from placet.dialogue import MACHINE_RETRY_S, Conversation, call_on_record, converse, may_be_half_done, target
@@ -56,6 +57,8 @@ from placet.repo import (
     free_branch,
     head,
     identity,
+    is_ancestor,
+    keep_aside,
     moving,
     open_worktree,
     pins,
@@ -65,12 +68,13 @@ from placet.repo import (
     restore,
     roll_back,
     status,
+    take_hold,
     tip_now,
 )
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
-from placet.tools.commits import blank_secrets, refuse_secrets
+from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.vault import Vault, VaultTrouble
 from placet.workshop import Ports, folders_for, repository, workplace
 
@@ -87,7 +91,7 @@ class Mission:
     if_changed: IfChanged = IfChanged.ASK
 
 
-ENDED_JSON: TypeAdapter[Ended] = TypeAdapter(Ended)
+ENDED_JSON: Stored[Ended] = Stored(TypeAdapter(Ended))
 
 
 class _Finished(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong
@@ -147,6 +151,12 @@ class _Work:
     def instead(self, use: ToolUse) -> Outcome | None:
         return self.restraint.instead(use)
 
+    def no_call(self, text: str, stop_reason: StopReason) -> str:
+        # Not every model calls `finish`, small ones least. Who has completed all the steps and then says so has finished.
+        if len(self.steps) == len(self.mission.plan.steps) and stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
+            raise _Finished(redact(text, self._secrets())[0])
+        return "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
+
     def turn_over(self, stop_reason: StopReason) -> None:
         self.restraint.turn_over(stop_reason)
 
@@ -173,9 +183,12 @@ class _Work:
             if self.troubled_in < turns:
                 self.trouble = None
             return
+        error = {} if outcome.ok else json.loads(outcome.content)
+        if error.get("error_type") == "step_done":
+            return  # said twice: nothing failed, and nothing was done
         self.troubled_in = turns
         if not outcome.ok:
-            self.trouble = (use.name, json.loads(outcome.content))
+            self.trouble = (use.name, error)
         elif outcome.exit_code not in (None, 0):
             self.trouble = (use.name, {"error": f"`{about}` ended with exit code {outcome.exit_code}",
                                        "error_type": "command_failed", "exit_code": outcome.exit_code})
@@ -303,7 +316,7 @@ class _Work:
         try:
             return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
         except ToolError as error:
-            raise Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit") from error
+            raise _uncommitted(error) from error
 
     def _put_back(self, key: str) -> bool:
         kept = (self.record.outcome(_CHECKPOINT + key) or b"").decode()
@@ -345,7 +358,7 @@ class _Work:
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
 
-        Raises ToolError, with file and line, for a secret that the commit would add.
+        Raises ToolError, with file and line, for a secret that the commit would add, and for a file that it would not hold.
         """
         case = self.mission.case
         paths: list[str] = []
@@ -356,6 +369,7 @@ class _Work:
             self.left_out = self.out_of_scope(changed)
             paths[:] = sorted(set(changed) - set(self.left_out))
             if paths:
+                refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
                 refuse_secrets(self.repo, self.tree, paths)
                 self._must_be_unchanged()
             return paths
@@ -374,7 +388,7 @@ class _Work:
         try:
             check_pins(self.tree, self.pinned)
         except RepositoryChanged as error:
-            raise Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged") from error
+            raise _astray(self.repo, error) from error
         self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
         if self.drift is not None:
             raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
@@ -525,7 +539,7 @@ def _in_worktree(
             mark.unlink()
         ended = _ended(work, *_work_through(work, place))
     ended = replace(ended, pictures=_publish(ports, case, work.pictures),
-                    after=look_after(repo, ended.branch) if ended.commit else None)
+                    after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None)
     # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
     record.settle("ended", ENDED_JSON.dump_json(ended))
     return _clean_up(ports, mission, record, repo, ended)
@@ -571,6 +585,8 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
         return None, finished.summary
     except Stop as stop:
         return stop, ""
+    except RepositoryChanged as error:
+        return _astray(work.repo, error), ""
     except Interrupted:
         if why := work.stop():
             return _stopped(why), ""
@@ -579,6 +595,18 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
 
 def _stopped(why: str) -> Stop:
     return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+
+
+def _uncommitted(error: ToolError) -> Stop:
+    """Return how a mission ends that cannot commit its last work; `secret_in_commit` is SecretInCommit there."""
+    return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type.title().replace("_", ""))
+
+
+def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
+    """Return how a mission ends whose branch or worktree somebody else changed. Raises `error` where the repository is gone."""
+    if not repo.common_dir.is_dir():
+        raise error
+    return Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged")
 
 
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
@@ -593,7 +621,6 @@ def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) 
     if done:
         blocks.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
     talk = Conversation(Purpose.EXECUTE, system, tools, user_turn([text_block(b) for b in blocks]),
-                        "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`.",
                         ports.config.model.max_tokens, ports.config.model.context_tokens)
     converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 
@@ -624,10 +651,12 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                                               "What was left after the last completed step.")
                 known = work.left_out
         except ToolError as error:
-            stop = Stop(End.TOOL_ERROR, error.message, error_type="SecretInCommit")
+            stop = _uncommitted(error)
             sha, work.trouble = None, ("commit", error.as_result())
         except Stop as changed:
             sha, stop = None, changed
+        except RepositoryChanged as error:
+            sha, known, stop = None, (), _astray(repo, error)
         left_out = known if known is not None else work.out_of_scope(_touched(tree))
         if sha is not None:
             work.record.settle("last commit", sha.encode(), work.record.row(
@@ -692,6 +721,8 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
     name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
+    if not ended.ok:
+        take_hold(tree)
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree))
     if ended.ok:
@@ -704,6 +735,9 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     ref = f"refs/placet/failed/{name}"
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
+    last = resolve(repo, _checkpoint_ref(case))
+    if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
+        keep_aside(repo, last, ref)  # somebody deleted the worktree, and this is all that is left of what no commit has
     roll_back(tree, ref, message, when)
     delete_ref(repo, _checkpoint_ref(case))
     kept_commit = resolve(repo, ref) or ""

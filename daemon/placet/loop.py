@@ -628,7 +628,7 @@ class Loop:
         config = self.ports.config
         found: dict[Path, list[Open]] = {}
         for case in self.cases.values():
-            if case.branch_is_open and (not case.portal or case.portal in config.portals):
+            if case.branch_is_watched and (not case.portal or case.portal in config.portals):
                 found.setdefault(portal_path(self.ports.vault, config, case.portal), []).append(Open.of(case))
         return found
 
@@ -639,8 +639,8 @@ class Loop:
                                                             metadata=facts_of(call))) for call in found.calls])
         for fate in found.fates:
             case = self.cases[fate.trace_id]
-            by, reason = ("", "") if fate.commit_sha else self._why_dropped(case)
-            decision = settle_branch(case, fate.generation, fate.commit_sha, fate.how, reason, by or found.owner,
+            by, reason = self._why_dropped(case) if fate.became == "dropped" else ("", "")
+            decision = settle_branch(case, fate.generation, fate.became, fate.commit_sha, fate.how, reason, by or found.owner,
                                      self.ports.clock.now())
             if decision is not None:
                 self._record(decision)

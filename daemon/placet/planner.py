@@ -85,6 +85,9 @@ class _Desk:
         # A plan that is submitted again unchanged has the same problems again, and is counted by MAX_REFUSED_PLANS.
         return None if use.name == "submit_plan" else self.restraint.instead(use)
 
+    def no_call(self, text: str, stop_reason: StopReason) -> str:  # noqa: ARG002 - whatever was said
+        return "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now."
+
     def turn_over(self, stop_reason: StopReason) -> None:
         self.restraint.turn_over(stop_reason)
 
@@ -202,7 +205,6 @@ def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, place: Wor
         system = system_prompt(purpose, tools, vault, case.agent, model=ports.config.model.name,
                                sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")
     talk = Conversation(purpose, system, tools, _opening(job, guidance(place.root)),
-                        "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now.",
                         ports.config.model.max_tokens, ports.config.model.context_tokens)
     try:
         converse(talk, place, record, desk, desk.restraint.spent, ports.line)

@@ -189,7 +189,7 @@ def _where(ended: Ended, at: Circumstances) -> str:
     after = ended.after
     place = f"git -C {repo}"
     into = after and (after.remote_default or after.into)
-    base = f" --base {shlex.quote(into)}" if into else ""
+    base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""  # one that cannot be written is left to gh
     merge = f"placet merge {ident}    # merge it, or: {place} merge --no-ff {branch}"
     ask = (f"{place} remote add origin URL    # a pull request needs a remote" if after is None or not after.remote else
            f"{place} push {after.remote} {branch} && (cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request")

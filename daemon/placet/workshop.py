@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ from placet.repo import (
 )
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Files, Workplace
+from placet.tools.commits import refuse_not_kept
 from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 
@@ -168,4 +170,4 @@ def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: 
         secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(there),
                    *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
-                        ports.config.commands.sandbox == "none", secrets)
+                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_not_kept, tree))

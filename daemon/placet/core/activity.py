@@ -74,6 +74,7 @@ class Action(StrEnum):
     REPORT_WRITTEN = "report.written"
     PR_MERGED = "pr.merged"
     PR_REJECTED = "pr.rejected"
+    PR_REOPENED = "pr.reopened"
     JOURNAL_RECONCILED = "journal.reconciled"
     JOURNAL_ARCHIVED = "journal.archived"
     DAEMON_STARTED = "daemon.started"

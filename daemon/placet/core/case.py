@@ -23,6 +23,7 @@ from placet.core.activity import Activity
 from placet.core.errors import End
 from placet.core.mission import Drifted
 from placet.core.names import Folder
+from placet.core.stored import Stored
 
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
 """Keys of a request that the daemon writes: they are not part of what the person asked."""
@@ -211,7 +212,12 @@ class Case:
     @property
     def branch_is_open(self) -> bool:
         """Whether its mission left a branch that nobody has merged or dropped yet."""
-        return self.state is State.COMPLETED and bool(self.tip) and not self.became
+        return self.branch_is_watched and not self.became
+
+    @property
+    def branch_is_watched(self) -> bool:
+        """Whether people may still do something with that branch that counts: merge it, drop it, bring it back."""
+        return self.state is State.COMPLETED and bool(self.tip) and self.became != "merged"
 
     @property
     def trace8(self) -> str:
@@ -368,8 +374,8 @@ class Move:
 
 Command = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
 
-CASE_JSON: TypeAdapter[Case] = TypeAdapter(Case)
-COMMAND_JSON: TypeAdapter[Stamp | Publish | Rewrite | Move] = TypeAdapter(Command)
+CASE_JSON: Stored[Case] = Stored(TypeAdapter(Case))
+COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move] = Stored(TypeAdapter(Command))
 
 
 @dataclass(frozen=True, slots=True)

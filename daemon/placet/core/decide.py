@@ -476,21 +476,25 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
             d.set(request_path="")
 
 
-def settle_branch(case: Case, generation: int, merged: str, how: str, reason: str, who: str, now: str) -> Decision | None:
+def settle_branch(case: Case, generation: int, became: str, merged: str, how: str, reason: str, who: str,
+                  now: str) -> Decision | None:
     """Return what follows from a branch's fate, None where the case has gone on or it was acknowledged already.
 
-    `merged` is the commit that brought the work in, empty for a branch that was deleted without it; `reason` is a person's.
+    `became` is `merged`, by the commit `merged`; `dropped`, for a person's `reason`; or empty for one that was brought back.
     """
-    if not case.branch_is_open or case.generation != generation:
+    if not case.branch_is_watched or case.generation != generation or case.became == became:
         return None
     d = _Drawer(case, case.state, now)
-    d.set(became="merged" if merged else "dropped")
-    if merged:
-        d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=case.branch, commit_sha=merged, how=how)
-    else:
-        d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=case.branch, reason=reason)
-    if case.report_path:
-        d.commands.append(Stamp(case.report_path, {"became": d.case.became, **({"merged_as": merged} if merged else {})}))
+    d.set(became=became)
+    match became:
+        case "merged":
+            d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=d.case.branch, commit_sha=merged, how=how)
+        case "dropped":
+            d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=d.case.branch, reason=reason)
+        case _:
+            d.by_human(Action.PR_REOPENED, Entity.REPOSITORY, who, branch=d.case.branch)
+    if d.case.report_path:
+        d.commands.append(Stamp(d.case.report_path, {"became": became or None, **({"merged_as": merged} if merged else {})}))
     return d.done()
 
 

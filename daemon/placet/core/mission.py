@@ -84,8 +84,8 @@ class After:
 
     `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what is peculiar about the
     repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see. `remote` is where the
-    branch would be pushed to, and `remote_default` that one's default branch; empty where there is none, or it is not known.
-    `bare`: there is no checkout to merge in.
+    branch would be pushed to, and `remote_default` the branch there of the same name as `into`, else its default one; empty where
+    there is none, or it is not known. `bare`: there is no checkout to merge in.
     """
 
     into: str

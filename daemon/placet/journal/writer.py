@@ -244,7 +244,8 @@ class Journal:
         while True:
             try:
                 if not same_file(self._path, self._identity):
-                    raise OSError(f"{self._path.name} was moved, deleted or replaced")  # noqa: TRY301
+                    raise OSError(f"{self._path.name} was moved, deleted or replaced; put it back, or restart the "  # noqa: TRY301
+                                  "daemon: it takes up what reports and branches tell, and begins a new one")
                 outcome = self._transact(group)
                 break
             except (sqlite3.Error, OSError) as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from placet.core.errors import PlacetError, UserError
 from placet.core.names import show
 from placet.repo.differences import read_status
-from placet.repo.history import changes, commits_with_trailer, content, merge_base, parents_of, patch_of, patches_of
+from placet.repo.history import changes, commits_traced, content, merge_base, parents_of, patch_of, patches_of
 from placet.repo.mover import update_ref
 from placet.repo.repository import current_branch, filters_named, head, identity, private_dirs, resolve, tree_of
 from placet.repo.runner import (
@@ -214,7 +214,7 @@ def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list
         return [commit for patch, commit in there.items() if patch in wanted]
     if patch_of(repo, base, tip) in there:
         return [sha]
-    return commits_with_trailer(repo, "Placet-Trace", trace_id, (sha,), since) or [sha]
+    return commits_traced(repo, trace_id, (sha,), since) or [sha]
 
 
 def _commits(repo: Repo, *which: str) -> list[str]:

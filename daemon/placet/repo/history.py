@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from placet.repo.repository import head, loose_tip, resolve
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, text_of
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, settings_of, text_of
 
 _MAX_DIFFED_BYTES = 16 * 1024 * 1024  # a bigger file counts as binary in a patch: git need not hold it
 
@@ -239,17 +241,23 @@ def touched_since(repo: Repo, new: str, old: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lstrip("\n") for name in items_of(out))
 
 
-def commits_with_trailer(repo: Repo, key: str, value: str, among: Sequence[str], since: str) -> list[str]:
-    """Return the commits of `among` (without those of `since`, where given) that have the trailer, newest first.
+def commits_traced(repo: Repo, trace_id: str, among: Sequence[str], since: str) -> list[str]:
+    """Return the commits of `among` (without those of `since`, where given) whose message has the trace's trailer, newest first.
 
+    On whatever line: who squashes commits gets their messages into the new one's, indented, or with others after them.
     `among` are revisions, or `--branches` and the like.
     """
-    _, out = run_git(
-        place_of(repo), "log", "-z", f"--format=%H%x00%(trailers:key={key},valueonly,separator=%x01)", "--no-notes",
-        "--fixed-strings", f"--grep={key}: {value}", *among, *([f"^{since}"] if since else []), "--", timeout_s=BULK_TIMEOUT_S,
-    )
-    rows = out.decode("utf-8", "replace").split("\0")
-    return [sha for sha, values in zip(rows[0::2], rows[1::2], strict=False) if value in values.split("\x01")]
+    line = f"^[[:space:]]*Placet-Trace: {re.escape(trace_id)}[[:space:]]*$"
+    _, out = run_git(place_of(repo), "rev-list", "--extended-regexp", f"--grep={line}", *among, *([f"^{since}"] if since else []),
+                     "--", timeout_s=BULK_TIMEOUT_S)
+    return text_of(out).split()
+
+
+def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
+    """Return the last value of each of these trailers in a commit's message, empty for one that it has not."""
+    form = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x01)" for key in keys)
+    _, out = run_git(place_of(repo), "log", "-1", f"--format={form}", "--no-notes", "--end-of-options", commit)
+    return [values.split("\x01")[-1] for values in out.decode("utf-8", "replace").removesuffix("\n").split("\0")]
 
 
 def signs_commits(repo: Repo) -> bool:
@@ -259,3 +267,11 @@ def signs_commits(repo: Repo) -> bool:
     items = items_of(out)
     said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
     return said[-1:] == ["true"]
+
+
+def has_hooks(repo: Repo) -> bool:
+    """Say whether the person has hooks that git would run on a commit, in whatever folder `core.hooksPath` names."""
+    named = [item.partition("\n")[2] for scope, item in settings_of(place_of(repo))
+             if scope != "command" and item.startswith("core.hookspath\n")]
+    folder = Path(os.path.expanduser(named[-1])) if named and named[-1] else repo.common_dir / "hooks"  # noqa: PTH111 - nobody's `~`
+    return any((repo.path / folder / name).exists() for name in ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"))

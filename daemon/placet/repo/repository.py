@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from placet.repo.runner import (
     settings_of,
     text_of,
 )
+
+_OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
+"""Where placet, or git for it, makes files in a git directory. Other folders are links in an honest repository too."""
 
 
 def _is_bare_layout(path: Path) -> bool:
@@ -63,6 +67,19 @@ def private_dirs(repo: Repo) -> list[Path]:
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted((repo.common_dir / "worktrees").iterdir())
     return []
+
+
+def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
+    """Return the locks of the repository's index, references and settings that were taken before `before`, and when that was.
+
+    A git at work may hold one for long, while it waits for a commit message; one that was killed holds it for ever.
+    """
+    found = {*repo.git_dir.glob("*.lock"), *repo.common_dir.glob("*.lock"), *(repo.common_dir / "refs").rglob("*.lock")}
+    taken = {}
+    for lock in sorted(found):
+        with suppress(FileNotFoundError):
+            taken[lock] = datetime.fromtimestamp(lock.lstat().st_mtime, UTC)
+    return {lock: when for lock, when in taken.items() if when < before}
 
 
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
@@ -108,6 +125,10 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
             f"Look at: git -C '{top}' config core.worktree", exit_code=2,
         )
     found = Path(git_dir).resolve(), Path(common_dir).resolve()
+    for link in (*(found[1] / name for name in _OURS), *found[1].glob("refs/placet/*"), *found[1].glob("logs/refs/placet/*")):
+        if link.is_symlink():
+            raise UserError(f"{link} is a symbolic link, and what placet writes there would be outside of the repository",
+                            f"Look at it, then: rm {shlex.quote(str(link))}", exit_code=2)
     if (found[1] / "reftable").exists():
         raise UserError(
             f"{top} keeps its references in a reftable, with which placet cannot work yet",
@@ -189,6 +210,10 @@ class Refs:
         """The branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
         remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix("refs/remotes/origin/")
         return next((name for name in (remote, "main", "master", self.current) if name and f"refs/heads/{name}" in self.at), "")
+
+    def ends_in(self, base_branch: str) -> str:
+        """Return the branch that work which was begun on `base_branch` ends up in: that one, where it is still there."""
+        return base_branch if base_branch and f"refs/heads/{base_branch}" in self.at else self.default
 
     def named(self, names: Sequence[str]) -> list[str]:
         """Return the branches of these names, the person's before those of remotes, and each remote's default."""

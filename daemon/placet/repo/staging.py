@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_file, run_git, settings_of, text_of
+from placet.repo.cone import cone_of
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_file, items_of, run_git, settings_of, text_of
 from placet.repo.store import MAX_PLAIN_BYTES, MAX_PLAIN_FILES, Found, Index, Peculiar, look
 
 
@@ -66,6 +68,33 @@ def staged(place: Place, common_dir: Path, size: int, changes: Sequence[FileChan
         if new is not None:
             index.put(objects, path, new, keep_mode=keep_mode)
     return index.tree(objects), index
+
+
+def filters_in_the_way(place: Place, common_dir: Path, paths: Sequence[str]) -> dict[str, str]:
+    """Return the filters without which git would not commit these files of a worktree, by path: git LFS, or one that is required.
+
+    A process is started only where attributes that count for them name a filter at all.
+    """
+    assert place.git_dir is not None
+    assert place.work_tree is not None
+    settings = {key: value for key, _, value in (item.partition("\n") for _, item in settings_of(replace(place, env={})))}
+    person = Path(os.path.expanduser(attributes_file(settings)))  # noqa: PTH111 - it may name nobody
+    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+    inside = [place.work_tree / folder / ".gitattributes" for folder in folders]  # where git follows no link
+    files = [common_dir / "info/attributes", person, *(file for file in inside if not file.is_symlink())]
+    if not any(map(_may_name_a_filter, files)) and cone_of(place.git_dir) is None:  # a sparse worktree lacks some
+        return {}
+    _, out = run_git(place, "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
+    items = items_of(out)
+    return {path: name for path, name in zip(items[0::3], items[2::3], strict=True)
+            if name == "lfs" or settings.get(f"filter.{name}.required", "false").lower() not in ("false", "no", "off", "0")}
+
+
+def _may_name_a_filter(file: Path) -> bool:
+    try:
+        return file.is_file() and b"filter" in file.read_bytes()
+    except OSError:  # git says what is wrong with it
+        return True
 
 
 def _attributes_in(top: int, index: Index, found: Mapping[bytes, Found | None]) -> list[bytes]:

@@ -30,7 +30,7 @@ MAX_PLAIN_BYTES = 16 * 1024 * 1024
 MAX_PLAIN_FILES = 50
 """More files are left to git, which flushes them to the disk all at once: from there on it is faster."""
 
-_LINK, _EXECUTABLE, _PLAIN = 0o120000, 0o100755, 0o100644
+_LINK, _EXECUTABLE, _PLAIN, _MODULE = 0o120000, 0o100755, 0o100644, 0o160000
 _HEADER = struct.Struct(">4sLL")
 _STAT = struct.Struct(">10L")  # ctime, mtime (s, ns), device, inode, mode, uid, gid, size
 _EXTENDED, _STAGE, _LENGTH = 0x4000, 0x3000, 0x0FFF
@@ -280,6 +280,10 @@ class Index:
     def named(self, name: bytes = b"") -> list[bytes]:
         """Return the paths of all files, or of those that are called `name` in whatever folder."""
         return [path for path in self._paths if not name or path == name or path.endswith(b"/" + name)]
+
+    def modules(self) -> list[bytes]:
+        """Return the paths of the submodules."""
+        return [path for path, entry in self._entries.items() if int.from_bytes(entry[24:28], "big") == _MODULE]
 
     def absent(self) -> list[bytes]:
         """Return the paths of the files that are not checked out, as git has been told."""

@@ -38,7 +38,7 @@ from placet.repo.runner import (
     run_git,
     with_env,
 )
-from placet.repo.staging import stage, staged
+from placet.repo.staging import filters_in_the_way, stage, staged
 from placet.repo.store import Index, Peculiar, read_commit, write_commit
 
 
@@ -306,6 +306,18 @@ def files_in(wt: Worktree) -> list[str]:
     return [os.fsdecode(path) for path in _index(wt).named()]
 
 
+def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+    """Return why a commit would not hold these files as they are, of each for which it would not: a filter or a submodule."""
+    plain = [path for path in paths if not (wt.path / path).is_symlink()]
+    found = {path: f"git stores it through the filter {name}, which placet does not run"
+             for path, name in filters_in_the_way(_inside(wt), wt.repo.common_dir, plain).items()}
+    if (wt.path / ".gitmodules").exists():
+        for module in map(os.fsdecode, _index(wt).modules()):
+            found |= {path: f"it is in the submodule {module}, which is a repository of its own"
+                      for path in paths if path == module or path.startswith(f"{module}/")}
+    return found
+
+
 def _index(wt: Worktree) -> Index:
     try:
         return Index(wt.git_dir / "index", len(wt.base) // 2)
@@ -327,6 +339,9 @@ def _check_head(wt: Worktree) -> None:
     with suppress(FileNotFoundError):
         if (wt.git_dir / "HEAD").read_text("utf-8", "replace").strip() == wt.head:
             return
+    for place in (wt.repo.common_dir, wt.path):
+        if not place.is_dir():
+            raise RepositoryChanged(f"{place} was taken away by somebody else")
     raise RepositoryChanged(f"{wt.path} is no longer at {wt.branch or wt.base[:12]}")
 
 
@@ -636,9 +651,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
         kept = resolve(wt.repo, keep_ref)
         if wt.path.exists() and (wt.git_dir / "index").exists():
             place = _inside(wt, held)
-            if resolve(wt.repo, wt.ref) is None:  # deleted by somebody else; the files are still here
-                update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
-            (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")  # a mission may have switched away
+            _take_hold(wt, place)
             at, changes, _ = read_status(place)
             if at != wt.base or kept is not None or changes:
                 kept = _checkpoint(wt, place, keep_ref, message, when)
@@ -650,6 +663,19 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
         if tip is not None:
             run_git(neutral(place_of(wt.repo)), "update-ref", "-d", wt.ref, tip)
     return kept
+
+
+def take_hold(wt: Worktree) -> None:
+    """Put a worktree on its branch again, files and index as they are, where somebody else switched it or deleted the branch."""
+    with _writing(wt.path) as held:
+        if wt.path.exists() and (wt.git_dir / "index").exists():
+            _take_hold(wt, _inside(wt, held))
+
+
+def _take_hold(wt: Worktree, place: Place) -> None:
+    if resolve(wt.repo, wt.ref) is None:
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
+    (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
 
 
 def is_worktree_of(repo: Repo, path: Path) -> bool:

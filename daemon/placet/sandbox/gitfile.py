@@ -33,7 +33,7 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None and _read(path) != before:
+        if before is not None and worktree.is_dir() and _read(path) != before:
             _put_back(path, before)
 
 

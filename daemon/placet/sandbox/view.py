@@ -2,7 +2,7 @@
 
 The rule, in order:
 1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
-2. PATH is the daemon's own: entries that are absolute, exist, are not inside the worktree and are not the
+2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the worktree and are not the
    home itself or above it; last the folder of the interpreter that runs the daemon. Each entry is readable.
 3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder readable.
 4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment readable, and the
@@ -119,12 +119,17 @@ def _visible(candidate: str, name: str, box: Box, view: View) -> str:
 
 
 def _usable(entry: Path, worktree: Path, home: Path) -> bool:
-    if not entry.is_absolute() or ".." in entry.parts or not entry.is_dir():
+    if not entry.is_absolute() or ".." in entry.parts or not _open_folder(entry):
         return False
     return not any(
         e.is_relative_to(w) or h.is_relative_to(e)
         for e, w, h in ((entry, worktree, home), (entry.resolve(), worktree.resolve(), home.resolve()))
     )
+
+
+def _open_folder(path: Path) -> bool:
+    """Whether this is a folder that we may look into: PATH may be one that root, say, has left us with."""
+    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
 
 
 def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
@@ -135,7 +140,7 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
             return
     prefix = entry.parent
     marker = prefix / "pyvenv.cfg"
-    if marker.is_file():
+    if os.access(marker, os.R_OK):
         yield from _whole(prefix, home)
         for line in marker.read_text("utf-8", "replace").splitlines():
             key, _, value = line.partition("=")
@@ -145,27 +150,27 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
         for sibling in ("lib", "lib64", "libexec", "include", "share"):
             if sibling == "share" and prefix == home / ".local":
                 continue
-            if (prefix / sibling).is_dir():
+            if _open_folder(prefix / sibling):
                 yield prefix / sibling
 
 
 def _whole(prefix: Path, home: Path) -> list[Path]:
     """The prefix itself, unless showing it would show the home, or all of the machine."""
-    if not prefix.is_dir() or home.is_relative_to(prefix) or prefix in (Path("/"), home / ".local"):
+    if not _open_folder(prefix) or home.is_relative_to(prefix) or prefix in (Path("/"), home / ".local"):
         return []
     return [prefix]
 
 
 def _rust_tool_chain(entry: Path, rustup: Path) -> list[Path]:
     settings = rustup / "settings.toml"
-    if not (entry / "rustup").exists() or not settings.is_file():
+    if not (entry / "rustup").exists() or not os.access(settings, os.R_OK):
         return []
     try:
         name = tomllib.loads(settings.read_text("utf-8")).get("default_toolchain")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return []  # not ours to mend: rustup itself will say so when it is run
     binaries = settings.parent / "toolchains" / str(name) / "bin"
-    return [binaries] if binaries.is_dir() else []
+    return [binaries] if _open_folder(binaries) else []
 
 
 def _outermost(paths: list[Path]) -> tuple[Path, ...]:

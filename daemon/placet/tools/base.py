@@ -113,6 +113,10 @@ class Spot:
         return self.prefix + path
 
 
+def _nothing(_paths: Sequence[str]) -> None:
+    """Refuse no file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """Where tools work, and what they may do there.
@@ -120,6 +124,7 @@ class Workplace:
     `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the vault has none.
     `box` and `level` are the wall around commands; `unboxed` that a person wrote that none is needed. `secrets` are
     known values that are redacted wherever they turn up. `results` keeps long results, so that what was cut can be read on.
+    `refuse` raises ToolError for files that a commit could not hold.
     """
 
     root: Files
@@ -132,6 +137,7 @@ class Workplace:
     unboxed: bool = False
     secrets: tuple[str, ...] = ()
     run: Run = run
+    refuse: Callable[[Sequence[str]], None] = _nothing
     results: Results = field(default_factory=Results)
 
     def readable(self, path: str) -> Spot:
@@ -153,11 +159,12 @@ class Workplace:
         """Return the canonical path of a file that the approved scope lets the mission write.
 
         Raises ToolError `outside_scope`, which says what would have been allowed, and `other_spelling` for a name that is
-        there already in another Unicode form: two files that look the same are what nobody wants.
+        there already in another Unicode form: two files that look the same are what nobody wants. And what `refuse` raises.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
+        self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:
             raise ToolError("other_spelling", f"{show(canonical)} exists already in another Unicode form, as {there!a}. "

@@ -8,7 +8,7 @@ from placet.confine import Fault, Root
 from placet.core.errors import ToolError
 from placet.core.names import show
 from placet.core.secrets import SecretFile, find_secrets, redact, redact_values, secret_file
-from placet.repo import Repo, Worktree, content
+from placet.repo import Repo, Worktree, content, not_kept_here
 
 MAX_LOOKED_AT_BYTES = 64 * 1024 * 1024
 """Largest changed file that is looked through; a larger one is not committed."""
@@ -32,6 +32,15 @@ def refuse_secrets(repo: Repo, tree: Worktree, paths: Sequence[str]) -> None:
     if found:
         raise ToolError("secret_in_commit", "Nothing was committed, because it would add a secret: " + "; ".join(found[:MAX_NAMED])
                         + ". Take it out, and read it from the environment instead.", refused=True, found=found[:MAX_NAMED])
+
+
+def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
+    """Raise ToolError `not_kept_here` where a commit of the repository would not hold one of these files as it is.
+
+    That is one that git LFS keeps, or another filter without which git takes no file, and one in a submodule.
+    """
+    for path, why in sorted(not_kept_here(tree, paths).items()):
+        raise ToolError("not_kept_here", f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.", refused=True)
 
 
 def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str]) -> None:

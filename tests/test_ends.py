@@ -238,3 +238,32 @@ def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path
         running.settle()
     assert len(vault.rows("execution.completed")) == 1
     assert [text for ask in model.fake.asks for text in results(ask) if "io_error" in text] == []
+
+
+def test_a_planning_that_goes_on_after_a_wait_is_based_on_what_it_had_read(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    (vault.root / "a.txt").write_text("old\n")
+    asked: list[str] = []
+
+    def answer(ask: Ask) -> Reply:
+        if turns_taken(ask) == 0:
+            return says(("read_file", {"path": "a.txt"}))
+        if not asked:
+            asked.append("once")
+            raise ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
+        return says(("submit_plan", PLAN))
+
+    fake = Fake(answer)
+    with looping(vault, time=time, model=lambda: fake, retry=RetryPolicy(first_wait_s=20)) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        base = git(vault.root, "rev-parse", "HEAD")
+        (vault.root / "a.txt").write_text("new\n")
+        git(vault.root, "commit", "-q", "-a", "-m", "Meanwhile")
+        time.pass_time(1_000)
+        running.settle()
+        assert f"base_commit: {base}" in vault.plan().read_text()
+        vault.approve()
+        running.settle()
+    assert "a.txt" in vault.plan().read_text(), "it awaits review again, and says what changed"
+    assert "execution.completed" not in vault.actions()

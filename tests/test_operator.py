@@ -289,6 +289,11 @@ def test_the_vault_may_be_named_before_the_command_and_after_it(vault: TestVault
     assert not list(vault.root.iterdir())
 
 
+def test_a_budget_on_the_command_line_is_a_number_in_the_note(vault: TestVault) -> None:
+    path = vault.click("submit", "Say hello", "--budget-usd", "0.5", "--priority", "7").stdout.strip()
+    assert (vault.root / path).read_text() == "---\npriority: 7\nbudget_usd: 0.5\n---\nSay hello\n"
+
+
 def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
     said = vault.click("init", "my vault").stderr
     assert "placet run --vault 'my vault' " in said

@@ -200,3 +200,28 @@ def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault
     vault.once()
     assert len(vault.rows("journal.reconciled")) == 1, "an archive is no loss"
     vault.cli("journal", "verify")
+
+
+def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVault) -> None:
+    """The same request again has the same trace, so its mission would be called the same."""
+    def attempt(text: str) -> str:
+        vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
+            {"calls": [("write_file", {"path": "hello.txt", "content": text}), ("give_up", {"reason": "No."})]}]))
+        vault.drop("Say hello.\n")
+        vault.once()
+        vault.approve()
+        vault.once()
+        (failed,) = vault.rows("execution.failed")
+        assert failed["metadata"]["reason"] == "gave_up"
+        return str(failed["metadata"]["kept"])
+
+    first = attempt("first\n")
+    state = lose(vault).parent
+    for note in (*vault.root.glob("Inbox/*/*.md"), *vault.reports()):
+        note.unlink()
+    name = first.removeprefix("refs/placet/failed/say-hello-")
+    git(vault.root, "worktree", "add", "-q", "-b", "left", str(state / "worktrees" / name))
+    (state / "worktrees" / name / "left.txt").write_text("work\n")
+    second = attempt("second\n")
+    assert [git(vault.root, "show", f"{ref}:hello.txt") for ref in (first, second)] == ["first", "second"]
+    assert (state / "worktrees" / name / "left.txt").read_text() == "work\n"

@@ -452,8 +452,13 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
         r.commit(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
         r.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
-    r.remove_worktree(wt, r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN))
+    write(path, {"a": "3"})
+    person.look(commit_all(path, "Meanwhile"))
+    wt = r.add_worktree(repo, wt.path, "", r.head(repo))  # where a killed reading left one at an older commit
+    assert ((wt.path / "a").read_text(), r.status(wt)) == ("3", [])
+    r.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
+    assert not (path / ".git/worktrees").exists()
 
 
 def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
@@ -1081,6 +1086,15 @@ def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: P
     repo, sha = first(tmp_path / "empty")
     assert git(tmp_path / "empty", "ls-tree", sha) == ""
     work(tmp_path / "empty", tmp_path)
+
+
+def test_a_folder_becomes_a_repository_that_can_be_worked_in_whatever_git_is_set_to(person: People, tmp_path: Path) -> None:
+    """A git that knows neither setting makes the same as ever."""
+    git(tmp_path, "config", "--global", "init.defaultRefFormat", "reftable")
+    git(tmp_path, "config", "--global", "init.defaultObjectFormat", "sha256")
+    (tmp_path / "new").mkdir()
+    first(tmp_path / "new")
+    work(tmp_path / "new", tmp_path)
 
 
 def test_a_repository_without_a_commit_gets_its_first(person: People, tmp_path: Path) -> None:

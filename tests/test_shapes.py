@@ -215,6 +215,7 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
     subprocess.run(["sh", "-ec", merge], cwd=tmp_path / "elsewhere", check=True, capture_output=True)
     assert git(places["bare"], "show", "HEAD:hello.txt") == "hello", "the report's own command merged it"
     assert refused == {}
+    assert git(places["new"], "log", "-1", "--format=%an, %cn") == "Ann Person, Ann Person", "their files, their commit"
     assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
 
 

@@ -6,6 +6,7 @@ This is a person's own hand, by name: the only code of placet that writes to a p
 from __future__ import annotations
 
 import getpass
+import itertools
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -121,7 +122,11 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
             raise UserError(f"{case.branch} is checked out in {where}, or being rebased there.",
                             f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH" if where.is_dir() else
                             f"That folder is not there any more; tell git so: {repo.by_hand} worktree prune")
-        kept = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
+        kept = wanted = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
+        for n in itertools.count(2):
+            if resolve(repo, kept) in (None, tip):
+                break
+            kept = f"{wanted}-{n}"  # what was dropped before, and brought back and worked on, is kept too
         with Vault(vault) as folder:
             try:
                 keep_aside(repo, tip, kept)

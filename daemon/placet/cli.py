@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -158,7 +159,7 @@ def submit(text: str | None, file: str | None, title: str | None, agent: str | N
     if (text is None) == (file is None):
         raise click.UsageError("give the request either as TEXT or with --file")
     body = text if text is not None else _read(file or "")
-    meta = {"agent": agent, "portal": portal, "priority": priority, "budget_usd": budget_usd}
+    meta = {"agent": agent, "portal": portal, "priority": priority, "budget_usd": _number(budget_usd)}
     path = run(_vault(vault), body, title=title, meta={k: v for k, v in meta.items() if v is not None})
     _out(path, {"path": path}, as_json=as_json)
     _say_if_down(vault)
@@ -610,6 +611,11 @@ def demo(keep: str | None, live: bool) -> None:
     from placet.demo import run as run_demo
 
     run_demo(Path(keep).expanduser().absolute() if keep else None, live=live)
+
+
+def _number(given: str | None) -> float | str | None:
+    """Return a number as one: Obsidian shows a quoted one as a mistake. Other words are refused where the note is read."""
+    return float(given) if given is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", given) else given
 
 
 def _read(file: str) -> str:

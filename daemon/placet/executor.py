@@ -213,7 +213,7 @@ class _Work:
         message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
                                  case.approved_by)
         try:
-            kept = checkpoint(self.tree, _checkpoint_ref(case), message, self.ports.clock.wall(),
+            kept = checkpoint(self.tree, _refs(case, _name(case, self.record))[0], message, self.ports.clock.wall(),
                               lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed)))
         except ToolError:
             kept = ""
@@ -397,8 +397,15 @@ class _Work:
 _CHECKPOINT = "checkpoint:"
 
 
-def _checkpoint_ref(case: Case) -> str:
-    return f"refs/placet/ckpt/{case.trace8}-{case.generation}"
+def _name(case: Case, record: Record) -> str:
+    """Return what a mission's worktree and its references are called, as `_place` chose it."""
+    place = json.loads(record.outcome("place") or b"[]")
+    return str(place[2]) if len(place) > 2 else f"{case.trace8}-{case.generation}"
+
+
+def _refs(case: Case, name: str) -> tuple[str, str, str]:
+    """Return the references of the mission of this name: its checkpoint, what it had done if it failed, what it left out."""
+    return f"refs/placet/ckpt/{name}", f"refs/placet/failed/{case.request_id}-{name}", f"refs/placet/left/{case.request_id}-{name}"
 
 
 def _changes_files(name: str) -> bool:
@@ -512,7 +519,7 @@ def _in_worktree(
     cancelled: Callable[[], bool], stop: Callable[[], str],
 ) -> Ended:
     """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up. `at`: base commit, branch, its mover."""
-    case, path = mission.case, _path(ports, mission.case)
+    case, path = mission.case, _path(ports, mission.case, record)
     base, branch, mover = at
     known = record.outcome("branch") is not None
     mark = path.with_name(f"{path.name}.lost")  # until a lost worktree is what it was, in this life or a later one
@@ -522,7 +529,7 @@ def _in_worktree(
     scope = mission.plan.scope
     folders = folders_for(ports, repo, scope, [*(path for path, _ in case.based_on), *(fixed_part(glob) for glob in scope.write)])
     tree = add_worktree(repo, path, branch, base, mover, folders=folders)
-    clear_stale_locks(tree, (_checkpoint_ref(case),))
+    clear_stale_locks(tree, _refs(case, path.name)[:1])
     if known:
         _drop_temporaries(tree)
     else:
@@ -545,8 +552,8 @@ def _in_worktree(
     return _clean_up(ports, mission, record, repo, ended)
 
 
-def _path(ports: Ports, case: Case) -> Path:
-    return ports.worktrees / f"{case.trace8}-{case.generation}"
+def _path(ports: Ports, case: Case, record: Record) -> Path:
+    return ports.worktrees / _name(case, record)
 
 
 def _restraint(ports: Ports, mission: Mission, record: Record, cancelled: Callable[[], bool]) -> Restraint:
@@ -562,13 +569,17 @@ def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[
     """Return base commit and branch, chosen once and then kept for every later life of the mission."""
     known = record.outcome("place")
     if known is not None:
-        base, branch = json.loads(known)
+        base, branch, *_ = json.loads(known)
         return base, branch
     base = resolve(repo, mission.base_commit) if mission.base_commit else None
     case = mission.case
-    chosen = base or head(repo), free_branch(repo, case.request_id, case.trace8, ports.clock.wall())
+    now = ports.clock.wall()
+    name = _name(case, record)
+    if (ports.worktrees / name).exists() or any(ref_now(repo, ref) for ref in (*_refs(case, name), f"refs/placet/left/{name}")):
+        name += f"-{now:%Y%m%d%H%M%S}"  # left by a mission that the journal does not know any more: its work stays as it is
+    chosen = base or head(repo), free_branch(repo, case.request_id, case.trace8, now), name
     record.settle("place", json.dumps(chosen).encode())
-    return chosen
+    return chosen[:2]
 
 
 def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
@@ -714,12 +725,12 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     Safe to repeat after a crash at any point of it.
     """
     case = mission.case
-    path = _path(ports, case)
+    path = _path(ports, case, record)
+    ckpt, failed, left_out = _refs(case, path.name)
     try:
         tree = open_worktree(repo, path, ended.branch, ended.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
         tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
-    name = f"{case.request_id}-{case.trace8}-{case.generation}"
     when = ports.clock.wall()
     if not ended.ok:
         take_hold(tree)
@@ -728,27 +739,26 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     if ended.ok:
         left = None
         if tree.path.exists() and ended.left_out:
-            left = checkpoint(tree, f"refs/placet/left/{name}", "Changed by commands, outside the approved scope", when)
+            left = checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when)
         remove_worktree(tree, left)
-        delete_ref(repo, _checkpoint_ref(case))
-        return replace(ended, kept=f"refs/placet/left/{name}" if ended.left_out else "")
-    ref = f"refs/placet/failed/{name}"
+        delete_ref(repo, ckpt)
+        return replace(ended, kept=left_out if ended.left_out else "")
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
-    last = resolve(repo, _checkpoint_ref(case))
+    last = resolve(repo, ckpt)
     if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
-        keep_aside(repo, last, ref)  # somebody deleted the worktree, and this is all that is left of what no commit has
-    roll_back(tree, ref, message, when)
-    delete_ref(repo, _checkpoint_ref(case))
-    kept_commit = resolve(repo, ref) or ""
-    kept = ref if kept_commit else ""
+        keep_aside(repo, last, failed)  # somebody deleted the worktree, and this is all that is left of what no commit has
+    roll_back(tree, failed, message, when)
+    delete_ref(repo, ckpt)
+    kept_commit = resolve(repo, failed) or ""
+    kept = failed if kept_commit else ""
     if record.outcome("rolled back") is None:
         record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
                                                                branch=ended.branch, kept=kept))
     drift = ended.drift
     if drift is not None and kept:
         drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
-    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, ref) if kept else (), drift=drift)
+    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, failed) if kept else (), drift=drift)
 
 
 def _tidy(ports: Ports, repo: Repo, record: Record) -> None:
@@ -811,4 +821,4 @@ def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, en
         ok=False, end=end, detail=str(error), error_type=type(error).__name__, error=None, summary="", branch="",
         base="", commit="", kept="", steps=(), files=(), left_out=(), commands=(), calls={}, failed_tool="", last_success="",
         iterations=spent.replies, spent=spent, duration_s=ports.clock.monotonic() - began, repository=mission.case.portal,
-        left_at=str(path) if (path := _path(ports, mission.case)).exists() else "")
+        left_at=str(path) if (path := _path(ports, mission.case, record)).exists() else "")

@@ -28,7 +28,17 @@ from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block
 from placet.core.waiting import Why
 from placet.dialogue import MACHINE_RETRY_S, Conversation, converse
 from placet.record import REPLY, Interrupted, Postponed, Record
-from placet.repo import GitError, RepositoryChanged, add_worktree, current_branch, digests_at, head, remove_worktree
+from placet.repo import (
+    GitError,
+    Repo,
+    RepositoryChanged,
+    add_worktree,
+    current_branch,
+    digests_at,
+    head,
+    remove_worktree,
+    resolve,
+)
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
@@ -160,7 +170,7 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
 def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:
     case = job.case
     repo = repository(ports, case.portal, record)
-    base = head(repo)
+    base = _base(repo, record)
     folders = folders_for(ports, repo, Scope(), [path for path, _ in case.based_on])
     tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
     desk = _Desk(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
@@ -175,6 +185,16 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     read = desk.read | {path for path, _ in case.based_on}
     note = _note(ports, job, accepted, base, desk.restraint.spent)
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
+
+
+def _base(repo: Repo, record: Record) -> str:
+    """Return the commit that the plan is written from: what it read in an earlier life was read there too."""
+    known = record.outcome("base")
+    if known is not None:
+        return resolve(repo, known.decode()) or head(repo)
+    base = head(repo)
+    record.settle("base", base.encode())
+    return base
 
 
 def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:

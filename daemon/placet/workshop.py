@@ -27,7 +27,6 @@ from placet.daybook import Daybook
 from placet.journal import Journal
 from placet.record import Record
 from placet.repo import (
-    BOT,
     GitCall,
     OnCall,
     Repo,
@@ -120,8 +119,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
         if is_repository(path):
             return open_repo(path, on_call=ran)
         is_vault = path.samefile(ports.vault)
-        repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), author=BOT, when=ports.clock.wall(),
-                                 on_call=ran,
+        repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), when=ports.clock.wall(), on_call=ran,
                                  message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
     record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
     return repo

@@ -10,7 +10,7 @@ from pathlib import Path
 from placet.core.errors import UserError
 from placet.repo.differences import read_status
 from placet.repo.mover import update_ref
-from placet.repo.repository import is_repository, open_repo, resolve
+from placet.repo.repository import identity, is_repository, open_repo, resolve
 from placet.repo.runner import Author, OnCall, Place, Repo, neutral, run_git, text_of, with_env
 from placet.repo.staging import stage
 from placet.repo.store import write_commit
@@ -20,10 +20,12 @@ _INIT_FOLDER = ".placet-init"
 
 
 def init_repo(
-    path: Path, *, excludes: Sequence[str], author: Author, message: str, when: datetime,
+    path: Path, *, excludes: Sequence[str], message: str, when: datetime, author: Author | None = None,
     on_call: OnCall | None = None,
 ) -> tuple[Repo, str]:
     """Make `path` a repository with an initial commit of what is there, and return it with that commit.
+
+    The commit is the person's, as git is set there, where no `author` is given.
 
     `excludes` are gitignore patterns that go into `.git/info/exclude` and stay out of the commit. A
     repository that has commits is returned as it is. A new one is built aside (`.placet-init`) and put in
@@ -43,7 +45,7 @@ def init_repo(
         if sha is None:
             if repo.is_bare:
                 raise UserError(f"{top} is a bare repository without a commit", "Push a first commit to it.")
-            sha = _first_commit(repo, excludes, author, message, when)
+            sha = _first_commit(repo, excludes, author or identity(repo), message, when)
         else:
             _put_index(repo)
         return repo, sha
@@ -51,9 +53,10 @@ def init_repo(
     outside = Place(None, None, building, on_call)
     _, out = run_git(outside, "config", "--get", "init.defaultBranch", ok=(0, 1))
     branch = text_of(out) or "main"
-    run_git(outside, "init", "-q", "--template=", f"--initial-branch={branch}", "--", str(building))
+    run_git(outside, "init", "-q", "--template=", f"--initial-branch={branch}", "--", str(building),
+            config=("init.defaultRefFormat=files",))  # not a reftable, which `open_repo` refuses
     made = Repo(top, building / ".git", building / ".git", is_bare=False, is_shallow=False, on_call=on_call)
-    sha = _first_commit(made, excludes, author, message, when)
+    sha = _first_commit(made, excludes, author or identity(made), message, when)
     made.git_dir.rename(top / ".git")
     building.rmdir()
     return open_repo(top, on_call=on_call), sha

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from placet.repo.cone import cone_of
 from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_file, items_of, run_git, settings_of, text_of
 from placet.repo.store import MAX_PLAIN_BYTES, MAX_PLAIN_FILES, Found, Index, Peculiar, look
 
@@ -73,7 +72,8 @@ def staged(place: Place, common_dir: Path, size: int, changes: Sequence[FileChan
 def filters_in_the_way(place: Place, common_dir: Path, paths: Sequence[str]) -> dict[str, str]:
     """Return the filters without which git would not commit these files of a worktree, by path: git LFS, or one that is required.
 
-    A process is started only where attributes that count for them name a filter at all.
+    A process is started only where attributes that count for them name a filter at all. A sparse worktree may lack those of a
+    folder that nothing was brought of yet: whatever is committed has them.
     """
     assert place.git_dir is not None
     assert place.work_tree is not None
@@ -82,7 +82,7 @@ def filters_in_the_way(place: Place, common_dir: Path, paths: Sequence[str]) -> 
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
     inside = [place.work_tree / folder / ".gitattributes" for folder in folders]  # where git follows no link
     files = [common_dir / "info/attributes", person, *(file for file in inside if not file.is_symlink())]
-    if not any(map(_may_name_a_filter, files)) and cone_of(place.git_dir) is None:  # a sparse worktree lacks some
+    if not any(map(_may_name_a_filter, files)):
         return {}
     _, out = run_git(place, "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
     items = items_of(out)

@@ -194,7 +194,8 @@ def add_worktree(
 
     The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
     own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
-    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed. Where
+    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed; one that is there at
+    another commit is made anew. Where
     `folders` are given, only the files in the top folder and in these are checked out; `fill` brings others.
     Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
     """
@@ -204,6 +205,9 @@ def add_worktree(
     path = _place_for(repo, path)
     with _writing(path) as held:
         admin = _registered(repo, path)
+        if admin is not None and not branch and _head_of(admin) != base:  # left by a call that was killed, and only read
+            _delete(Worktree(repo, path, admin, branch, base))
+            admin = None
         if admin is None:
             _check_free(path)
             admin = _register(repo, path, Worktree(repo, path, path, branch, base).head)
@@ -334,11 +338,17 @@ def _check_free(path: Path) -> None:
         )
 
 
+def _head_of(admin: Path) -> str:
+    """Return what the HEAD file of a worktree's private git directory says, empty where there is none."""
+    with suppress(FileNotFoundError):
+        return (admin / "HEAD").read_text("utf-8", "replace").strip()
+    return ""
+
+
 def _check_head(wt: Worktree) -> None:
     """Raise RepositoryChanged unless the worktree is on its branch, or at its commit where it has none."""
-    with suppress(FileNotFoundError):
-        if (wt.git_dir / "HEAD").read_text("utf-8", "replace").strip() == wt.head:
-            return
+    if _head_of(wt.git_dir) == wt.head:
+        return
     for place in (wt.repo.common_dir, wt.path):
         if not place.is_dir():
             raise RepositoryChanged(f"{place} was taken away by somebody else")

@@ -164,7 +164,7 @@ class Bench:
                  if p.is_file() and ".git/" not in str(p)}
         branches = {ref: git(self.repo, "rev-parse", f"{ref}^{{tree}}") for ref in
                     git(self.repo, "for-each-ref", "--format=%(refname)").split()}
-        subjects = git(self.repo, "log", "--branches", "--format=%s").splitlines()
+        subjects = git(self.repo, "log", "--branches", "--topo-order", "--format=%s").splitlines()
         with sqlite3.connect(self.vault.db) as connection:
             left = connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0]
             damage = connection.execute("PRAGMA integrity_check").fetchone()[0]

@@ -125,11 +125,18 @@ def drip(answer: Answer, every_s: float) -> Answer:
     return Answer(answer.blocks, answer.stop_reason, answer.usage, answer.model, every_s=every_s)
 
 
+_closed: list[socket.socket] = []
+
+
 def closed_port() -> str:
-    """The URL of a loopback port that refuses connections."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    """The URL of a loopback port that refuses connections.
+
+    It is taken until this process ends, by a socket that does not listen: a port that was let go is soon given to another test's
+    server, or to the very connection that is to be refused.
+    """
+    _closed.append(socket.socket())
+    _closed[-1].bind(("127.0.0.1", 0))
+    return f"http://127.0.0.1:{_closed[-1].getsockname()[1]}"
 
 
 @dataclass(frozen=True)

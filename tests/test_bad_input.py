@@ -107,6 +107,12 @@ def test_a_reason_goes_when_its_cause_does(vault: TestVault) -> None:
     assert vault.plan("do-it").exists()
 
 
+def state_of(path: Path) -> tuple[int, int, int]:
+    """What writing a file anew changes; reading it changes the time of its last access too."""
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns, state.st_ctime_ns
+
+
 def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad requests, and a plan that nobody knows, beside more requests than a tick takes up."""
     vault, time = bare_vault(tmp_path), Time()
@@ -114,7 +120,7 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_p
         vault.drop("---\npriority: 77\n---\nDo it.\n", "z.md")
         lost = vault.drop("---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n", "zz.md")
         running.settle()
-        sides = {path: path.stat() for path in lost.parent.glob("*.placet.md")}
+        sides = {path: state_of(path) for path in lost.parent.glob("*.placet.md")}
         explained = len(vault.rows("request.invalid"))
         assert len(sides) == explained == 2
         monkeypatch.setattr(loop, "SLICE_S", -1.0)
@@ -125,7 +131,7 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_p
             running.loop.tick(frozenset(), Mode.POLLING)
             time.pass_time(0.5)
         assert len(running.loop.cases) == 3
-        assert {path: path.stat() for path in sides} == sides, "each is the same file"
+        assert {path: state_of(path) for path in sides} == sides, "each is the same file"
         assert len(vault.rows("request.invalid")) == explained
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -62,7 +63,7 @@ def path(tmp_path: Path) -> Path:
 
 def connect(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(10)
+    sock.settimeout(60)
     handle = os.open(path.parent, os.O_PATH)
     try:
         sock.connect(f"/proc/self/fd/{handle}/{path.name}")  # tests' folders have long names
@@ -112,13 +113,14 @@ def test_a_mission_is_followed_live_on_socket_and_journal(tmp_path: Path, runtim
         assert where.is_relative_to(runtime)
         with told(vault, "events") as client, told(vault, "journal", "--follow", "--json", "--limit", "0") as follower:
             await_clients(daemon.pid, where, 1)
+            await_follower(vault, follower)
             vault.drop("# Say hello\n")
             until(lambda: vault.plan().exists(), "the plan")
             vault.approve()
             followed = lines(follower, "execution.failed")
             daemon.send_signal(signal.SIGTERM)
             seen = [EVENT.validate_json(line) for line in client.stdout]
-            assert client.wait(10) == 0
+            assert client.wait(60) == 0
             assert "the daemon has stopped" in client.stderr.read()
     assert not where.exists()
     rows = [row for row in vault.rows() if row["id"] >= seen[0].id]
@@ -150,6 +152,15 @@ def lines(process: subprocess.Popen[str], last: str) -> list[dict[str, Any]]:
         if found[-1]["action_type"] == last:
             break
     return found
+
+
+def await_follower(vault: TestVault, follower: subprocess.Popen[str]) -> None:
+    """Wait until it follows, which nothing shows but that it prints a row: notes that nobody can use make some."""
+    for number in range(60):
+        vault.drop("---\nkey: [unclosed\n---\n", f"Odd {number}.md")
+        if select.select([follower.stdout], [], [], 1.5)[0]:
+            return
+    raise AssertionError("it does not follow")
 
 
 def await_clients(pid: int, where: Path, count: int) -> None:
@@ -187,7 +198,7 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
         for n in range(1, 3_001):
             server.publish([Row(n, details=big)])
             assert events(quick, count=1)[0].id == n
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120
         held = next(iter(server._clients.values()))
         assert len(held.pending) <= BUFFER_BYTES
         found = events(slow, "events.skipped")
@@ -254,7 +265,7 @@ def _connect_as_nobody(path: Path) -> int:
             os.setgid(65534)
             os.setuid(65534)
             with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(10)
+                client.settimeout(60)
                 client.connect(str(path))
                 code = 0 if client.recv(1) == b"" else 2
         except PermissionError:

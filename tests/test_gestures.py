@@ -19,6 +19,7 @@ import pytest
 from messages_api import closed_port
 from placet.core.case import REQUEST_STAMPS
 from placet.core.note import digest
+from placet.core.settle import SETTLE_S
 from vaultkit import TestVault, make_vault, running, until
 
 CONFIG = """\
@@ -60,16 +61,16 @@ class Desk:
 
     def await_seen(self, name: str, *sizes: int) -> None:
         """Wait until this request was taken up with a text of this many bytes, then edited to the next, and so on."""
-        until(lambda: self.seen().get(name) == list(sizes), f"{name} with {sizes}, not {self.seen().get(name)}", 15)
+        until(lambda: self.seen().get(name) == list(sizes), f"{name} with {sizes}, not {self.seen().get(name)}")
 
     def await_told(self, side: str, word: str) -> None:
         path = self.vault.root / side
-        until(lambda: path.exists() and word in path.read_text(), f"{side} with {word!r}", 15)
+        until(lambda: path.exists() and word in path.read_text(), f"{side} with {word!r}")
 
     def stamped(self, name: str) -> Path:
         """Wait until the daemon has written its keys into a request, so that a gesture meets no write of the daemon's."""
         path = self.requests / name
-        until(lambda: "trace_id" in path.read_text(errors="replace"), f"{name} is stamped", 15)
+        until(lambda: "trace_id" in path.read_text(errors="replace"), f"{name} is stamped")
         return path
 
 
@@ -81,6 +82,22 @@ def stopped(process: object) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def written_slowly(path: Path) -> bool:
+    """Write a file as a slow network does: no piece of it is the request.
+
+    False where the machine was so busy that it rested between two pieces for as long as one that is whole.
+    """
+    longest, last = 0.0, time.monotonic()
+    with path.open("w") as out:
+        for number in range(8):
+            out.write(f"piece {number}\n")
+            out.flush()
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+            time.sleep(0.12)
+    return max(longest, time.monotonic() - last) < SETTLE_S
 
 
 @pytest.mark.parametrize(("watch", "interval_s"), [("events", 2.0), ("polling", 0.2)])
@@ -116,11 +133,9 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         os.utime(old, (1_000_000_000, 1_000_000_000))
         shutil.copy2(old, requests / "kept time.md")  # cp -p
         (behind / "far.md").write_text("Behind a folder that is a link.\n")
-        with (requests / "slow.md").open("w") as out:
-            for number in range(8):  # a slow network: no piece of it is the request
-                out.write(f"piece {number}\n")
-                out.flush()
-                time.sleep(0.12)
+        interrupted: list[str] = []
+        while not written_slowly(requests / f"slow {len(interrupted)}.md"):
+            interrupted.append(f"slow {len(interrupted)}.md")
 
         desk.await_seen("plain.md", 14)
         desk.await_seen("atomic.md", 16)
@@ -129,7 +144,7 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         desk.await_seen("folder/two.md", 9)
         desk.await_seen("hard.md", 13)
         desk.await_seen("kept time.md", 15)
-        desk.await_seen("slow.md", 64)
+        desk.await_seen(f"slow {len(interrupted)}.md", 64)
         desk.await_told("Inbox/Requests/link.placet.md", "symbolic link")
         desk.await_told("Inbox/Requests/linked.placet.md", "link")
         desk.await_told("Inbox/Requests/odd \udcff\udcfe name.placet.md", "not UTF-8")
@@ -151,21 +166,21 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         os.utime(kept, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
         desk.stamped("dragged.md").rename(requests / "renamed.md")  # the same request under a new name
         desk.stamped("folder/one.md").rename(requests / "one up.md")
-        until(lambda: len(desk.seen()["plain.md"]) == 2, "the plain edit", 15)
-        until(lambda: len(desk.seen()["atomic.md"]) == 2, "the atomic edit", 15)
-        until(lambda: len(desk.seen()["kept time.md"]) == 2, "the edit that hides", 15)
+        until(lambda: len(desk.seen()["plain.md"]) == 2, "the plain edit")
+        until(lambda: len(desk.seen()["atomic.md"]) == 2, "the atomic edit")
+        until(lambda: len(desk.seen()["kept time.md"]) == 2, "the edit that hides")
 
         # From one watched folder to another: the request itself has no business in Active.
         desk.stamped("hard.md").rename(vault.root / "System/Active/hard.md")
         desk.await_told("System/Active/hard.placet.md", "This is a request, not a plan")
         (vault.root / "System/Active/hard.md").rename(requests / "hard.md")
-        until(lambda: not (vault.root / "System/Active/hard.placet.md").exists(), "the explanation goes", 15)
+        until(lambda: not (vault.root / "System/Active/hard.placet.md").exists(), "the explanation goes")
         (requests / "folder/two.md").unlink()
-        vault.await_action("request.withdrawn", patience_s=15)
+        vault.await_action("request.withdrawn")
         (requests / "last.md").write_text("The last.\n")
         desk.await_seen("last.md", 10)
 
-    seen = desk.seen()
+    seen = {name: sizes for name, sizes in desk.seen().items() if name not in interrupted}
     twice = {name for name, sizes in seen.items() if len(sizes) != 1}
     assert twice == {"plain.md", "atomic.md", "kept time.md"}
     assert len(seen) == 11, f"each once, and nothing else: {sorted(seen)}"
@@ -199,7 +214,7 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
         until(lambda: detected(vault) >= count // 4, f"a quarter of {count} requests", patience_s)
         asked = time.monotonic()
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         took_s = time.monotonic() - asked
         assert process.returncode == 0
     with running(vault) as process:
@@ -213,7 +228,7 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
 
 
 def test_a_burst_while_the_daemon_is_stopped_loses_nothing(tmp_path: Path) -> None:
-    burst(tmp_path, 1_000, 60)
+    burst(tmp_path, 1_000, 150)
 
 
 @pytest.mark.sweep
@@ -228,17 +243,20 @@ def test_a_note_that_never_rests_keeps_nobody_waiting(tmp_path: Path) -> None:
     vault = vault_watched(tmp_path, "events", 2.0)
     desk = Desk(vault)
     busy = desk.requests / "busy.md"
+    rests, last = 0, time.monotonic()
     with running(vault):
         for number in range(30):
             busy.write_text(f"Wish {number}.\n" + "word\n" * number)
             if number == 10:
                 (desk.requests / "calm.md").write_text("A wish.\n")
             time.sleep(0.1)
+            now = time.monotonic()
+            rests, last = rests + (now - last > SETTLE_S - 0.05), now
         desk.await_seen("calm.md", 8)
         words = busy.read_text().count("word")
-        until(lambda: words == 29 and "trace_id" in busy.read_text() and len(desk.seen()["busy.md"]) > 1, "the last text", 15)
+        until(lambda: words == 29 and "trace_id" in busy.read_text() and len(desk.seen()["busy.md"]) > 1, "the last text")
         time.sleep(1)
-        assert len(desk.seen()["busy.md"]) <= 4
+        assert len(desk.seen()["busy.md"]) <= 4 + rests, "a busy machine lets it rest"
         assert vault.rows("request.edited")[-1]["metadata"]["digest"] == digest(busy.read_bytes(), REQUEST_STAMPS)
 
 
@@ -255,10 +273,10 @@ def test_four_thousand_handles_in_use_are_no_hindrance(tmp_path: Path) -> None:
         process = held.enter_context(subprocess.Popen([sys.executable, "-m", "placet", "run"], cwd=vault.root, env=vault.env,
                                                       pass_fds=handles, stderr=subprocess.DEVNULL))
         try:
-            vault.await_action("daemon.started", patience_s=30)
+            vault.await_action("daemon.started")
             (desk.requests / "plain.md").write_text("A plain save.\n")
             desk.await_seen("plain.md", 14)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -105,7 +105,7 @@ def ns(path: Path) -> list[int]:
 
 
 def wait_until(condition) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
@@ -456,7 +456,7 @@ def test_a_lock_that_another_program_holds_is_waited_out(world, journal):
         assert not any(future.done() for future in futures)
         other.execute("COMMIT")
     for future in futures:
-        future.result(timeout=20)
+        future.result(timeout=60)
     journal.commit([event(6)])
     assert ns(journal.path) == [0, 1, 2, 3, 4, 5, 6]
     assert len(world.said) == 2, world.said
@@ -486,7 +486,7 @@ def test_a_full_or_read_only_database_is_waited_out(world, journal, break_it, me
         assert len(reader.activity()) >= len(acked), "reading goes on"
     pragma(journal, mend_it)
     for future in futures:
-        future.result(timeout=20)
+        future.result(timeout=60)
     assert ns(journal.path) == list(range(3 + len(futures)))
     assert verify(journal.path) is None
 
@@ -500,7 +500,7 @@ def test_a_journal_that_was_moved_away_gets_no_event_that_nobody_can_find(world,
     assert "moved" in world.said[0]
     assert "put it back, or restart the daemon" in world.said[0]  # one that was deleted comes back by itself in no other way
     away.rename(world.path)
-    future.result(timeout=20)
+    future.result(timeout=60)
     assert ns(world.path) == [1, 2]
 
 
@@ -693,7 +693,7 @@ def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int, acks: i
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path):
-    acked, lost, _ = kill_rounds(tmp_path / "journal.db", 8, 1, "ours", seed=1)
+    acked, lost, _ = kill_rounds(tmp_path / "journal.db", 8, 1, "ours", seed=1, acks=51)  # a busy machine takes more rounds
     assert acked > 50
     assert lost == 0
 

@@ -81,7 +81,7 @@ def test_a_process_that_ended_is_not():
     owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
     assert is_alive(owner) is True
     child.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_alive(owner) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert is_alive(owner) is False, "a zombie holds nothing"
@@ -226,7 +226,7 @@ def test_of_many_daemons_at_once_one_wins(tmp_path):
     argv = [sys.executable, "-c", script, str(path)]
     children = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.DEVNULL, text=True) for _ in range(4)]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while sum(child.poll() is None for child in children) > 1 and time.monotonic() < deadline:
         time.sleep(0.02)
     alive = [child for child in children if child.poll() is None]

@@ -210,8 +210,11 @@ def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
 
 
 def test_a_slow_answer_is_waited_for():
-    with MessagesApi([drip(reply(text("Slow but sure.")), 0.1)]) as api:
-        assert model_at(api.url, timeout_s=0.5).reply(ask_of(), never).turn.text == "Slow but sure."
+    words = "Slow but sure. " * 20  # which is more than the time limit for each of its pieces, in 18 of them
+    began = time.monotonic()
+    with MessagesApi([drip(reply(text(words)), 0.1)]) as api:
+        assert model_at(api.url, timeout_s=1.5).reply(ask_of(), never).turn.text == words
+    assert time.monotonic() - began > 1.5
 
 
 def test_two_threads_share_one_model():
@@ -299,29 +302,32 @@ def test_a_closed_port_is_transient():
 
 @pytest.mark.parametrize(
     ("silent", "words"),
-    [(hang(), "no answer in time"), (hang_midway(), "silent for 0.4 s"),
-     (hang_midway(LONG), "silent for 0.4 s")],
+    [(hang(), "no answer in time"), (hang_midway(), "silent for 1.5 s"),
+     (hang_midway(LONG), "silent for 1.5 s")],
 )
 def test_a_silent_server_is_left_after_the_time_out(silent, words):
     began = time.monotonic()
-    error = error_of(silent, timeout_s=0.4)
+    error = error_of(silent, timeout_s=1.5)
     assert error.kind is TRANSIENT
     assert words in str(error)
-    assert 0.4 <= time.monotonic() - began < 15
+    assert 1.5 <= time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("silent", [hang(), hang_midway(), drip(reply(text("x" * 9999)), 0.3)])
 def test_a_call_is_cancelled_within_a_second_and_the_connection_closed(silent):
+    asked: list[float] = []
+
+    def stop() -> bool:
+        """Wait until the server has the request: the first call of all loads the SDK, which may take longer than anything else."""
+        if api.requests and not asked:
+            asked.append(time.monotonic())
+        return bool(asked) and time.monotonic() - asked[0] > 0.3
+
     with MessagesApi([silent]) as api:
-        stop = threading.Event()
-        timer = threading.Timer(0.3, stop.set)
-        timer.start()
-        began = time.monotonic()
         with pytest.raises(ModelError) as caught:
-            model_at(api.url).reply(ask_of(), stop.is_set)
-        assert time.monotonic() - began < 10  # the server would hold it for 20 s and longer
-        assert api.hung_up.wait(2), "the connection is closed, so that the server stops writing"
-        timer.join()
+            model_at(api.url, timeout_s=60).reply(ask_of(), stop)
+        assert time.monotonic() - asked[0] < 30  # the server would hold it for 60 s
+        assert api.hung_up.wait(30), "the connection is closed, so that the server stops writing"
     assert caught.value.kind is CANCELLED
 
 
@@ -452,10 +458,10 @@ def test_no_header_can_break_retry_after(words):
 
 def test_the_servers_wait_reaches_the_caller():
     assert error_of(status(429, "rate_limit_error", headers={"retry-after": "86400"})).retry_after_s == 86_400
-    date = formatdate(time.time() + 100, usegmt=True)
+    date = formatdate(time.time() + 1000, usegmt=True)
     wait_s = error_of(status(529, "overloaded_error", headers={"retry-after": date})).retry_after_s
     assert wait_s is not None
-    assert 90 < wait_s <= 100
+    assert 900 < wait_s <= 1000
     assert error_of(status(529)).retry_after_s is None
 
 
@@ -518,6 +524,8 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
 
 
 def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
+    """The SDK is a stand-in here, which takes longer to import than any machine does for the real one."""
+    (tmp_path / "anthropic.py").write_text("import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n")
     code = (
         "import sys, time, placet.models as models\n"
         "from placet.core.talk import Ask, ModelError, Purpose\n"
@@ -527,15 +535,15 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
         "    model.reply(Ask(Purpose.PLAN, 'r', 't', (), (), ()),\n"
         "                lambda: asked.append(1) or len(asked) > 2)\n"
         "except ModelError as error:\n"
-        "    loaded = hasattr(sys.modules['anthropic'], 'AsyncAnthropic')\n"
+        "    loaded = hasattr(sys.modules.get('anthropic'), 'AsyncAnthropic')\n"
         "    print(error.kind, time.monotonic() - began, loaded)\n"
     )
     source = Path(placet.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": f"{tmp_path}:{source}"}, cwd=tmp_path,
                           capture_output=True, text=True)
     kind, took_s, loaded = done.stdout.split()
     assert (kind, loaded, done.stderr, done.returncode) == ("cancelled", "False", "", 0)
-    assert float(took_s) < 15
+    assert float(took_s) < 50
 
 
 def test_an_unknown_provider_is_named_with_the_known_ones():
@@ -691,8 +699,8 @@ def test_a_delay_is_waited_and_can_be_cancelled(tmp_path):
     late = ask_of(user_turn([text_block("x")]), Turn("assistant", ()))
     stop = threading.Event()
     timer = threading.Timer(0.2, stop.set)
-    timer.start()
     began = time.monotonic()
+    timer.start()
     with pytest.raises(ModelError) as caught:
         model.reply(late, stop.is_set)
     assert caught.value.kind is CANCELLED

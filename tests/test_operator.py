@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from unittest.mock import patch
 
@@ -148,7 +149,7 @@ def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault
                                stderr=subprocess.DEVNULL)
     until(lambda: list(vault.state.glob("*/lock")), "the lock: the box is attacked after that")
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(180) == 0
     assert vault.actions() == ["daemon.started", "daemon.stopped"]
 
 
@@ -176,7 +177,7 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
         assert process.stderr is not None
         until(lambda: "everything waits" in process.stderr.readline(), "it says what is wrong")
         process.terminate()
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=90)[1]
         assert process.returncode == 1
         assert "Nothing is lost" in said
         assert "Traceback" not in said
@@ -190,30 +191,43 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
 
 def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(vault: TestVault) -> None:
     """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as one that hangs."""
+    heard: list[bytes] = []
+    over = threading.Event()
+
+    def listen() -> None:
+        """As a service manager does, all the time: the system keeps ten messages, and lets the daemon wait with the next."""
+        while True:
+            try:
+                heard.append(manager.recv(4096))
+            except TimeoutError:
+                if over.is_set():
+                    return
+
+    def held() -> list[bytes]:
+        return [message for message in heard if b"cannot be written" in message]
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         address = vault.state.parent / "notify"
         manager.bind(str(address))
-        manager.settimeout(30)
-        told = TestVault(vault.root, vault.state, {"NOTIFY_SOCKET": str(address)})
-        with running(told):
-            assert manager.recv(4096) == b"READY=1"
-            assert manager.recv(4096).startswith(b"WATCHDOG=1\nSTATUS=")
-            with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                vault.drop("Say hello.\n")
-                held: list[bytes] = []
-                while len(held) < 3:
-                    message = manager.recv(4096)
-                    held += [message] if b"cannot be written" in message else []
-                assert all(message.startswith(b"WATCHDOG=1\n") and b"EXTEND_TIMEOUT_USEC=" in message for message in held)
-                other.execute("ROLLBACK")
-            vault.await_action("plan.created")
-        last = b""
-        manager.settimeout(0)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                last = manager.recv(4096)
-        assert last == b"STOPPING=1"
+        manager.settimeout(0.1)
+        listener = threading.Thread(target=listen)
+        listener.start()
+        try:
+            with running(TestVault(vault.root, vault.state, {"NOTIFY_SOCKET": str(address)})):
+                until(lambda: len(heard) >= 2, "two messages")
+                with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    vault.drop("Say hello.\n")
+                    until(lambda: len(held()) >= 3, "three messages of a daemon that waits")
+                    other.execute("ROLLBACK")
+                vault.await_action("plan.created")
+        finally:
+            over.set()
+            listener.join()
+    assert heard[0] == b"READY=1"
+    assert heard[1].startswith(b"WATCHDOG=1\nSTATUS=")
+    assert all(message.startswith(b"WATCHDOG=1\n") and b"EXTEND_TIMEOUT_USEC=" in message for message in held())
+    assert heard[-1] == b"STOPPING=1"
 
 
 def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: TestVault, tmp_path: Path) -> None:

@@ -194,11 +194,12 @@ def test_a_stop_is_no_crash(tmp_path: Path) -> None:
 
 def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
     """The reply that is being waited for is not thrown away, and what it asks for is done; no other is asked for."""
-    vault = vault_with(tmp_path, {"delay_s": 1.5, "calls": [WRITE]}, END)
+    vault = vault_with(tmp_path, {"delay_s": 3, "calls": [WRITE]}, END)
+    vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 60\n")
     with running(vault) as process:
         until(lambda: asked(vault) == 2, "the mission's model is asked")
         process.terminate()
-        process.wait(20)
+        process.wait(90)
     assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == ["write_file"]
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan", "execute"]
     assert "execution.completed" not in vault.actions()
@@ -213,7 +214,7 @@ def test_a_stop_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
         until(lambda: asked(vault) == 2, "the mission's model is asked")
         began = time.monotonic()
         process.terminate()
-        process.wait(20)
+        process.wait(90)
     assert time.monotonic() - began < 18  # the reply comes after 20 s
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
     assert vault.rows("daemon.stopped")

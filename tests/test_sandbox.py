@@ -6,6 +6,7 @@ Where bubblewrap or Landlock is not on the machine, what needs it is skipped wit
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
@@ -17,11 +18,13 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -136,8 +139,8 @@ def python_as_anybody(source: str, home: Path, wrap: tuple[str, ...] = ()) -> st
                                  capture_output=True, text=True)
         if version.stdout.strip() != "True":
             pytest.skip("the system's Python is too old to be run as another user")
-        home = Path("/var/tmp", f"placet-test-{os.getpid()}-{threading.get_ident()}")
-        home.mkdir(mode=0o755)
+        home = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/var/tmp"))  # a run that was killed leaves its own behind
+        home.chmod(0o755)
         os.chown(home, 1000, 1000)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(DAEMON), "HOME": str(home), "KEY": "canary-key"}
     try:
@@ -234,22 +237,24 @@ def family(marker: str, *more: str) -> list[str]:
     return ["python3", "-c", FAMILY, marker, *more]
 
 
-def test_no_process_survives_the_time_limit(level: Level, box: Box) -> None:
+def test_no_process_survives_the_time_limit(level: Level, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time runs out as soon as all of them are there, which a busy machine takes longer for."""
     marker = f"family-{os.getpid()}-{level}"
-    seen: list[int] = []
+    now, skipped_s = time.monotonic, 0.0
 
     def look() -> bool:
-        seen.append(alive(marker))
+        nonlocal skipped_s
+        skipped_s = 600.0 if alive(marker) == MEMBERS else 0.0
         return False
 
-    ran = run(family(marker), limited(box, timeout_s=1.5), level, cancelled=look)
+    monkeypatch.setattr("placet.sandbox.process.time", SimpleNamespace(monotonic=lambda: now() + skipped_s, sleep=time.sleep))
+    ran = run(family(marker), limited(box, timeout_s=600), level, cancelled=look)
     assert alive(marker) == 0
-    assert max(seen) == MEMBERS
     assert ran.timed_out
     assert ran.exit_code is None
     assert not ran.cancelled
     assert ran.stdout == "up\n" * MEMBERS
-    assert 1.5 <= ran.duration_s < 30
+    assert 600 <= ran.duration_s < 655  # they would sleep for 60 s
 
 
 def at_work_in(folder: Path) -> list[int]:
@@ -321,7 +326,7 @@ def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(lev
     assert list(tmp_path.rglob("done")) == []
     left = end_left_behind(tmp_path)
     print(f"{rounds * 8} commands, {began} of them had begun when their daemon was killed; {left} boxes were left that never begin")
-    assert wait_for(lambda: at_work_in(tmp_path) == [], 5)
+    assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
 
 
 def test_boxes_that_nobody_waits_for_are_ended_and_no_others(level: Level, tmp_path: Path) -> None:
@@ -337,11 +342,11 @@ def test_boxes_that_nobody_waits_for_are_ended_and_no_others(level: Level, tmp_p
         daemon.send_signal(signal.SIGSTOP)
         try:
             assert end_left_behind(tmp_path / "worktrees") > 0
-            assert wait_for(lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 5)
+            assert wait_for(lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 30)
             assert [pid for pid in at_work_in(other) if pid != daemon.pid], "what runs elsewhere is not touched"
         finally:
             daemon.kill()
-    assert wait_for(lambda: at_work_in(tmp_path) == [], 5)
+    assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
 
 
 def test_no_process_survives_cancellation(level: Level, box: Box) -> None:
@@ -384,12 +389,12 @@ def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> Non
         env=os.environ | {"PYTHONPATH": str(DAEMON)},
     )
     try:
-        assert wait_for(lambda: alive(marker) == MEMBERS or daemon.poll() is not None, 10)
+        assert wait_for(lambda: alive(marker) == MEMBERS or daemon.poll() is not None, 60)
         assert daemon.poll() is None
     finally:
         daemon.kill()
         daemon.wait()
-    assert wait_for(lambda: alive(marker) == 0, 1.5)
+    assert wait_for(lambda: alive(marker) == 0, 30)  # they would sleep for 60 s
 
 
 def test_a_background_child_does_not_hold_the_command_up(level: Level, box: Box) -> None:
@@ -441,43 +446,48 @@ for number in range(count):
             file.write(bytes(1 << 20 if how == "many" else 0))
     if how != "empty" or number % 20 == 0:
         time.sleep(0.003)
+time.sleep(float(sys.argv[3]))
 print("done")
 """
 
 
 @pytest.mark.parametrize("how", ["many", "deleted", "empty"])
 def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: str) -> None:
-    """No file is larger than its limit, but there are many, or one that no folder shows; each loop ends by itself."""
+    """No file is larger than its limit, but there are many, or one that no folder shows; each loop ends by itself.
+
+    What it has written it keeps for a while: on a busy machine nobody may have looked before it is done.
+    """
     count = 20_000 if how == "empty" else 600
     try:
-        ran = run(["python3", "-c", FILL, how, str(count)], limited(box, disk_bytes=32 << 20, files=1000), level)
+        ran = run(["python3", "-c", FILL, how, str(count), "40"], limited(box, disk_bytes=32 << 20, files=1000), level)
         assert ran.exit_code is None, ran
         assert ran.stderr.endswith("bytes left]")
         assert (ran.stdout, ran.timed_out, ran.cancelled, ran.truncated) == ("", False, False, False)
-        assert run(["python3", "-c", FILL, how, "8"], box, level).stdout == "done\n"
+        assert run(["python3", "-c", FILL, how, "8", "0"], box, level).stdout == "done\n"
     finally:
         for file in box.worktree.glob("*"):
             file.unlink()
 
 
 MEMORY_FILES = """
-import os, time
+import os, sys, time
 piece, held = bytes(1 << 20), []
 for _ in range(8):
     held.append(os.memfd_create("held"))
     for _ in range(40):
         os.write(held[-1], piece)
         time.sleep(0.004)
+time.sleep(float(sys.argv[1]))
 print("done")
 """
 
 
 def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> None:
     """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
-    ran = run(["python3", "-c", MEMORY_FILES], limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20), wall)
+    ran = run(["python3", "-c", MEMORY_FILES, "40"], limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20), wall)
     assert (ran.exit_code, ran.stdout, ran.timed_out) == (None, "", False)
     assert ran.stderr.endswith("bytes of shared memory]")
-    assert run(["python3", "-c", MEMORY_FILES], box, wall).stdout == "done\n"
+    assert run(["python3", "-c", MEMORY_FILES, "0"], box, wall).stdout == "done\n"
 
 
 def test_where_the_disk_is_full_no_command_starts(wall: Level, box: Box) -> None:
@@ -509,7 +519,7 @@ def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> 
     """A bounded one; they leave their session at once."""
     marker = f"crowd-{os.getpid()}-{wall}"
     ran = run(["python3", "-c", CROWD, marker], limited(box, processes=64), wall)
-    assert wait_for(lambda: alive(marker) == 0, 1.5)
+    assert wait_for(lambda: alive(marker) == 0, 15)  # they would be killed after 20 s
     assert "all" not in ran.stdout
     assert ran.duration_s < 60
     if os.geteuid() == 0:  # the kernel lets root go on
@@ -879,6 +889,7 @@ def test_a_program_that_cannot_be_started_is_the_commands_failure(level: Level, 
 
 def test_many_threads_at_once_and_no_descriptor_left(level: Level, box: Box) -> None:
     run(["true"], box, level)
+    gc.collect()  # what an earlier test left open is closed now, and not while we count
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     said: list[str] = []

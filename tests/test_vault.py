@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -238,7 +239,7 @@ def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make,
     began = time.monotonic()
     with pytest.raises(error, match=r"x\.md"):
         vault.read("Inbox/Requests/x.md", limit_bytes=10)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30  # who opens a pipe waits for ever
 
 
 def test_a_folder_that_is_a_link_is_not_read_through(root, vault, tmp_path):
@@ -272,7 +273,7 @@ def test_a_file_that_changes_during_the_read_is_not_settled(root, vault):
     writer = threading.Thread(target=scribble)
     writer.start()
     try:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while v.NotSettled not in outcomes and time.monotonic() < end:
             try:
                 vault.read("Inbox/Requests/a.md")
@@ -408,7 +409,7 @@ def test_no_save_of_a_person_is_lost_to_a_replacement(root, vault):
     writer.start()
     decided, refused = {b"0"}, 0
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end and (len(decided) < 10 or refused < 10):
             try:
                 data, _ = vault.read("Inbox/Requests/a.md")
@@ -548,7 +549,7 @@ def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, va
     swapper.start()
     tries = n = 0
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end and (n < 20 or tries - n < 50):
             tries += 1
             try:
@@ -579,7 +580,7 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         V = v.Vault(Path(sys.argv[1]))
     """) + textwrap.dedent(code)
     return subprocess.run(
-        [*wrap, sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=50,
+        [*wrap, sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=150,
         env={"PYTHONPATH": DAEMON, "PATH": os.environ["PATH"]})
 
 
@@ -603,8 +604,8 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_folders_without_rights_are_told(tmp_path_factory):
-    top = Path("/tmp") / f"placet-test-{os.getpid()}"  # pytest's own folders are closed to others
-    top.mkdir(mode=0o755)
+    top = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))  # pytest's own folders are closed to others
+    top.chmod(0o755)
     try:
         with Vault(top) as vault:
             vault.ensure_folders()
@@ -787,18 +788,22 @@ def test_cost_of_a_scan(root, vault):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
-def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_not_lost(root, vault):
+def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_not_lost(root, vault, monkeypatch):
     """It opens the note, the daemon replaces the note, and only then it writes."""
+    monkeypatch.setattr(v, "WRITERS_S", 60.0)  # a busy machine may let the program wait for longer than the daemon does
     path = root / "Inbox" / "Requests" / "a.md"
     path.write_bytes(b"old\n")
     with path.open("ab", buffering=0) as editor:
-        writing = threading.Timer(0.1, editor.write, [b"and more\n"])
+        def write() -> None:
+            editor.write(b"and more\n")
+            time.sleep(0.05)
+            editor.close()
+
+        writing = threading.Timer(0.1, write)
         writing.start()
-        closing = threading.Timer(0.15, editor.close)
-        closing.start()
         with pytest.raises(v.Changed):
             vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
-        closing.join()
+        writing.join()
     assert path.read_bytes() == b"old\nand more\n"
 
 

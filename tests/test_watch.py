@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import pytest
 from placet import vault as v
 from placet import watch
 from placet.core.names import QUEUES, Folder
-from placet.core.settle import SETTLE_S, Looks, look
+from placet.core.settle import Looks, look
 from placet.vault import Vault
 from placet.watch import Bell, Mode
 
@@ -48,7 +50,10 @@ class Watcher:
     read: dict[str, bytes] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    unread: dict[str, int] = field(default_factory=dict)
+    """How many looks saw a file and did not read it yet."""
     again_s: float | None = 0.0
+    now_s: Callable[[], float] = time.monotonic
 
     def step(self) -> None:
         rung = self.bell.wait(self.poll_s if self.again_s is None else min(self.again_s, self.poll_s))
@@ -57,7 +62,7 @@ class Watcher:
         if not scan.present:
             return
         verdict = look(self.looks, {path: found.fingerprint for path, found in scan.found.items()},
-                       time.monotonic(), hinted=rung.paths, unlisted=[p.path for p in scan.problems])
+                       self.now_s(), hinted=rung.paths, unlisted=[p.path for p in scan.problems])
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
         self.gone |= verdict.gone
         for path in verdict.fresh:
@@ -67,14 +72,15 @@ class Watcher:
                 except v.Stale:
                     self.looks = Looks({p: s for p, s in self.looks.seen.items() if p != path})
                     self.again_s = 0.0
+        for path in scan.found.keys() - self.read.keys():
+            self.unread[path] = self.unread.get(path, 0) + 1
 
-    def until(self, done, timeout_s: float = 10.0) -> float:
-        """Step until `done()`; returns how long it took."""
+    def until(self, done) -> None:
+        """Step until `done()`; a minute is long enough on a busy machine too."""
         began = time.monotonic()
         while not done():
-            assert time.monotonic() - began < timeout_s, (self.read.keys(), self.gone)
+            assert time.monotonic() - began < 60, (self.read.keys(), self.gone)
             self.step()
-        return time.monotonic() - began
 
 
 @pytest.fixture(params=[Mode.EVENTS, Mode.POLLING])
@@ -116,12 +122,20 @@ def test_a_file_that_was_there_at_start(root):
 
 
 def test_a_plain_save_in_several_writes_is_read_whole(root, watcher):
+    passed_s = 0.0
+
     def save():
+        nonlocal passed_s
         with (root / "Inbox/Requests/a.md").open("wb", buffering=0) as file:
             for start in range(0, len(BIG), 16384):
                 file.write(BIG[start:start + 16384])
                 time.sleep(0.02)
+                passed_s += 0.02
+        saved.set()
 
+    # While it is written time passes as the writer means it: a busy machine may keep it waiting for longer than a file settles.
+    saved, began = threading.Event(), time.monotonic()
+    watcher.now_s = lambda: began + passed_s + (time.monotonic() if saved.is_set() else 0.0)
     writer = threading.Thread(target=save)
     writer.start()
     watcher.until(lambda: watcher.read)
@@ -146,11 +160,13 @@ def test_an_atomic_save_is_an_edit_and_no_deletion(root, watcher):
 def test_an_approval_by_drag_arrives_and_leaves(root, watcher):
     (root / "Inbox/Plans/p_plan.md").write_bytes(b"plan")
     watcher.until(lambda: watcher.read)
+    while watcher.bell.wait(0.1).any:
+        pass
     (root / "Inbox/Plans/p_plan.md").rename(root / "System/Active/p_plan.md")
-    took = watcher.until(lambda: "System/Active/p_plan.md" in watcher.read)
+    watcher.until(lambda: "System/Active/p_plan.md" in watcher.read)
     watcher.until(lambda: watcher.gone == {"Inbox/Plans/p_plan.md"})
     if watcher.bell.mode is Mode.EVENTS:
-        assert took < SETTLE_S  # moved into place: no second look is needed
+        assert "System/Active/p_plan.md" not in watcher.unread  # moved into place: no second look is needed
 
 
 def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
@@ -221,7 +237,7 @@ def test_a_burst_loses_nothing(root, watcher):
         for n in range(2000):
             (root / f"Inbox/Requests/note {n}.md").write_bytes(b"%d" % n)
     """, str(root)), env=ENVIRONMENT):
-        watcher.until(lambda: len(watcher.read) == 2_000, 30)
+        watcher.until(lambda: len(watcher.read) == 2_000)
     assert watcher.read == {f"Inbox/Requests/note {n}.md": b"%d" % n for n in range(2_000)}
 
 
@@ -255,10 +271,10 @@ def test_anybody_may_ring_and_many_rings_are_one(root):
         bell.ring()
         assert bell.wait(5).any
         assert not bell.wait(0.06).any
-        threading.Timer(0.1, bell.ring).start()
         began = time.monotonic()
-        assert bell.wait(5).any
-        assert time.monotonic() - began < 3
+        threading.Timer(0.1, bell.ring).start()
+        assert bell.wait(60).any
+        assert time.monotonic() - began < 30
 
 
 def test_a_signal_handler_may_ring(root):
@@ -285,16 +301,16 @@ def test_a_burst_of_events_rings_at_most_twenty_times_a_second(root):
         writer = threading.Thread(target=drop)
         writer.start()
         began, rings = time.monotonic(), 0
-        while time.monotonic() - began < 0.5:
+        while (took_s := time.monotonic() - began) < 0.5 or (rings < 2 and took_s < 60):
             rings += bell.wait(1).any
         stop.set()
         writer.join()
-        assert 2 <= rings <= 0.5 / watch.GAP_S + 2
+        assert 2 <= rings <= took_s / watch.GAP_S + 2
 
 
 def test_auto_finds_out_that_events_arrive_and_leaves_no_file(root):
     with Bell(root, FLAT, DEEP) as bell:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while bell.mode is not Mode.EVENTS and time.monotonic() < end:
             bell.wait(0.01)
         assert bell.mode is Mode.EVENTS
@@ -303,9 +319,9 @@ def test_auto_finds_out_that_events_arrive_and_leaves_no_file(root):
 
 
 def test_polling_starts_nothing_and_says_why(root):
-    before = threading.active_count()
+    before = set(threading.enumerate())  # some of an earlier test may end meanwhile
     with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
         assert bell.mode is Mode.POLLING
         assert "configuration" in bell.reason
         bell.check()
@@ -314,22 +330,23 @@ def test_polling_starts_nothing_and_says_why(root):
 
 
 def test_opening_is_quick_and_closing_ends_all_threads(root):
-    before, handles = threading.active_count(), len(list(Path("/dev/fd").iterdir()))
+    gc.collect()  # what an earlier test left open is closed now, and not while we count
+    before, handles = set(threading.enumerate()), len(list(Path("/dev/fd").iterdir()))
     began = time.monotonic()
     for _ in range(20):
         bell = Bell(root, FLAT, DEEP)
         bell.__enter__()
         bell.close()
         bell.close()
-    assert time.monotonic() - began < 5
-    assert threading.active_count() == before
-    assert len(list(Path("/dev/fd").iterdir())) == handles
+    assert time.monotonic() - began < 60
+    assert set(threading.enumerate()) <= before
+    assert len(list(Path("/dev/fd").iterdir())) <= handles
     assert logging.getLogger("watchdog").handlers == []
 
 
 def until_heard(bell: Bell, act) -> None:
     """Do it, again and again, until the bell rings."""
-    for n in range(50):
+    for n in range(500):
         act(n)
         if bell.wait(0.1).any:
             return
@@ -386,7 +403,12 @@ def test_hints_are_bounded(root, monkeypatch):
     with Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
         for n in range(10):
             (root / f"Inbox/Requests/{n}.md").write_bytes(b"x")
-        time.sleep(0.3)
+        last = threading.Event()
+        hear = bell._hear
+        monkeypatch.setattr(bell, "_hear", lambda event: (hear(event), "last" in str(event.dest_path) and last.set()))
+        (root / "last").write_bytes(b"x")
+        (root / "last").rename(root / "Inbox/Requests/last")
+        assert last.wait(60), "events come in order: all were heard"
         assert len(bell.wait(1).paths) == 3
 
 
@@ -417,7 +439,7 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
         except UserError as error:
             print(type(error).__name__, error.hint)
         print(threading.active_count())
-    """, str(root))], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    """, str(root))], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("polling | file events cannot be had: inotify"), done.stderr
     assert [lines[1], lines[3]] == ["1", "1"]
@@ -432,7 +454,7 @@ def test_where_no_event_arrives_auto_stays_with_the_timer(root):
         with bell() as auto:
             (root / "Inbox/Requests/a.md").write_text("x")
             print(auto.wait(0.5).any, auto.mode, "|", auto.reason)
-        """, str(root))], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+        """, str(root))], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     assert done.stdout == "False polling | no file event has arrived so far\n", done.stderr
 
 
@@ -473,7 +495,7 @@ def test_waiting_costs_next_to_nothing(root):
             began = time.process_time()
             auto.wait(1)
             print(time.process_time() - began)
-    """, str(root)), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    """, str(root)), capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     assert float(done.stdout) < 0.01, done.stderr  # 1 % of a core
 
 

@@ -26,7 +26,7 @@ from placet.app import daemon
 from placet.sandbox import probe
 from placet.setup import init
 
-PATIENCE_S = 40.0
+PATIENCE_S = 180.0
 STEP_S = 0.02
 
 PLAN: dict[str, Any] = {
@@ -254,7 +254,7 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(20)
+                    process.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

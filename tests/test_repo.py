@@ -250,7 +250,7 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
     assert git(path, "log", "-1", "--format=%an <%ae>|%cn|%ct|%P", sha) == (
-        f"Bob Bot <bob@example.org>|placet|{int(WHEN.timestamp())}|{base}"
+        f"Bob Bot <bob@example.org>|Bob Bot|{int(WHEN.timestamp())}|{base}"
     )
     assert r.commit(wt, MESSAGE, BOB, WHEN) is None
     assert r.changes(wt.repo, base, sha) == [

@@ -145,7 +145,7 @@ def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
         tree, parent = git(wt.path, "rev-parse", f"{sha}^{{tree}}", f"{sha}^").split()
         stamp = f"@{int(WHEN.timestamp())} +0000"
         environment = {"GIT_AUTHOR_NAME": author.name, "GIT_AUTHOR_EMAIL": author.email, "GIT_AUTHOR_DATE": stamp,
-                       "GIT_COMMITTER_NAME": r.BOT.name, "GIT_COMMITTER_EMAIL": r.BOT.email, "GIT_COMMITTER_DATE": stamp}
+                       "GIT_COMMITTER_NAME": author.name, "GIT_COMMITTER_EMAIL": author.email, "GIT_COMMITTER_DATE": stamp}
         (tmp_path / "message").write_text(message)
         gits = git(wt.path, "commit-tree", tree, "-p", parent, "-F", str(tmp_path / "message"), **environment)
         assert git(wt.path, "cat-file", "commit", gits) == git(wt.path, "cat-file", "commit", sha)

@@ -85,7 +85,7 @@ def _first_commit(repo: Repo, excludes: Sequence[str], author: Author, message: 
     run_git(place, "read-tree", "--empty")
     _, found, _ = read_status(place)
     tree = stage(place, [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")])
-    sha = write_commit(repo.common_dir / "objects", tree, None, message, author, author, when)
+    sha = write_commit(repo.common_dir / "objects", tree, None, message, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
     return sha

@@ -130,15 +130,13 @@ def read_commit(objects: Path, sha: str) -> dict[str, str] | None:
 
 
 def write_commit(
-    objects: Path, tree: str, parent: str | None, message: str, author: Author, committer: Author,
-    when: datetime,
+    objects: Path, tree: str, parent: str | None, message: str, who: Author, when: datetime,
 ) -> str:
-    """Make a commit of `tree`, on no reference, with exactly these names and this time; return it."""
+    """Make a commit of `tree`, on no reference, by exactly this author, who is its committer too, at this time; return it."""
     lines = [f"tree {tree}"]
     if parent is not None:
         lines.append(f"parent {parent}")
-    for role, who in (("author", author), ("committer", committer)):
-        lines.append(f"{role} {who.name.strip()} <{who.email.strip()}> {int(when.timestamp())} +0000")
+    lines += [f"{role} {who.name.strip()} <{who.email.strip()}> {int(when.timestamp())} +0000" for role in ("author", "committer")]
     text = "\n".join(lines) + "\n\n" + message
     content = text.encode("utf-8", "replace")
     return write_object(objects, b"commit", content.replace(b"\0", b""), len(tree) // 2).hex()

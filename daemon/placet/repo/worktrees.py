@@ -393,7 +393,6 @@ def status(wt: Worktree) -> list[FileChange]:
 
 def commit(
     wt: Worktree, message: str, author: Author, when: datetime, *, choose: Callable[[list[str]], Collection[str]] = list,
-    committer: Author = BOT,
 ) -> str | None:
     """Commit the worktree's changes, of whose paths `choose` returns those that go in, and return the new commit.
 
@@ -419,7 +418,7 @@ def commit(
             tree = stage(place, chosen)
         else:
             index.write()
-        new = write_commit(wt.repo.common_dir / "objects", tree, tip, message, author, committer, when)
+        new = write_commit(wt.repo.common_dir / "objects", tree, tip, message, author, when)
         # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
         update_ref(place, wt.ref, new, tip, wt.mover)
     return new
@@ -486,7 +485,7 @@ def _checkpoint(
     kept = read_commit(objects, old) or {}
     if tree and kept.get("tree") == tree and kept.get("parent") == tip:
         return old
-    new = write_commit(objects, tree, tip, message, BOT, BOT, when) if tree else tip
+    new = write_commit(objects, tree, tip, message, BOT, when) if tree else tip
     if new != old:
         update_ref(place, ref, new, old or "0" * len(new), wt.mover)
     return new

@@ -19,11 +19,13 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from looping import Fake, Time, bare_vault, greeter, looping
+from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from placet import branches, branchwatch
-from placet.aftermath import Looked, Memory, Open, look_after, look_at_branches, tidy
+from placet.aftermath import Looked, Memory, look_after, look_at_branches, tidy
+from placet.core.case import Branch
 from placet.core.errors import UserError
 from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
+from placet.core.talk import Ask, Purpose, Reply
 from placet.repo import add_worktree, open_repo
 from placet.state import vault_state
 from vaultkit import PLAN, TestVault, make_vault, meddling, until
@@ -418,7 +420,7 @@ def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then
 ) -> None:
     asked: list[Path] = []
 
-    def counted(path: Path, branches: list[Open], known: Memory) -> Looked:
+    def counted(path: Path, branches: list[Branch], known: Memory) -> Looked:
         asked.append(path)
         return look_at_branches(path, branches, known)
 
@@ -476,7 +478,7 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tm
         git(repo, "checkout", "-q", "-b", f"feat/{n}", "main")
         write(repo, {"one.txt" if n == 0 else f"{n}.txt": "1\n"})
         commit_all(repo, f"Work\n\nPlacet-Trace: t{n}")
-        opens.append(Open(f"t{n}", 1, f"feat/{n}", base, git(repo, "rev-parse", "HEAD"), "main"))
+        opens.append(Branch(f"t{n}", f"feat/{n}", base, git(repo, "rev-parse", "HEAD"), "main"))
     git(repo, "checkout", "-q", "main")
     write(repo, {"other.txt": "0\n"})
     commit_all(repo, "Something else")
@@ -492,21 +494,21 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tm
     assert look_at_branches(repo, opens, found.memory).calls == ()
     lost = replace(found.memory, ends={one.tip: frozenset({"0" * 39 + "1"}) for one in opens})
     MERGES[way](repo, "feat/0")
-    assert [fate.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], "also after a rewrite"
+    assert [fate.of.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], "also after a rewrite"
     found = look_at_branches(repo, opens, found.memory)
-    assert [(fate.trace_id, bool(fate.commit_sha)) for fate in found.fates] == [("t0", True)]
+    assert [(fate.of.trace_id, bool(fate.commit_sha)) for fate in found.fates] == [("t0", True)]
     assert len(found.calls) < 20
 
 
 def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
-    merged = Open("t", 1, branch, git(repo, "rev-parse", "main~1"), git(repo, "rev-parse", branch))
+    merged = Branch("t", branch, git(repo, "rev-parse", "main~1"), git(repo, "rev-parse", branch))
     lost = git(repo, "commit-tree", "-p", branch, "-m", "Lost", f"{branch}^{{tree}}")
-    broken = replace(merged, trace_id="u", branch="feat/broken", tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"))
+    broken = replace(merged, trace_id="u", name="feat/broken", tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"))
     (repo / ".git/objects" / lost[:2] / lost[2:]).unlink()
     found = look_at_branches(repo, (broken, merged), Memory())
-    assert [fate.trace_id for fate in found.fates] == ["t"]
+    assert [fate.of.trace_id for fate in found.fates] == ["t"]
     assert lost in found.problem
     git(repo, "checkout", "-q", "--orphan", "empty")
     git(repo, "rm", "-q", "-r", "-f", ".")
@@ -716,6 +718,51 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
     assert "became: merged\n" in report.read_text()
     git(repo, "branch", "-q", "-D", branch)
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
+
+
+def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(tmp_path: Path) -> None:
+    def answer(ask: Ask) -> Reply:
+        if ask.purpose is not Purpose.EXECUTE:
+            return says(("submit_plan", {**PLAN, "summary": f"Greeting {vault.actions().count('execution.started')}."}))
+        greeting = f"hello {vault.actions().count('execution.started')}\n"
+        calls = [("write_file", {"path": "hello.txt", "content": greeting}), ("finish", {"summary": "Done."})]
+        return says(calls[turns_taken(ask)])
+
+    vault, time = bare_vault(tmp_path), Time()
+    repo = vault.root
+    with looping(vault, time=time, model=lambda: Fake(answer)) as running, meddling():
+
+        def seen() -> list[tuple[str, str]]:
+            for _ in range(3):
+                time.pass_time(2)
+                running.settle()
+            return [(row["action_type"], row["metadata"]["branch"]) for row in vault.rows() if row["action_type"].startswith("pr.")]
+
+        vault.drop("Say hello.\n")
+        running.settle()
+        vault.approve()
+        running.settle()
+        archived = repo / "Inbox/Archive/say-hello.md"
+        archived.write_text(archived.read_text().replace("Say hello.", "Say hello again."))
+        archived.rename(repo / "Inbox/Requests/say-hello.md")
+        running.settle()
+        assert seen() == []
+        vault.approve()
+        running.settle()
+        first, second = (row["metadata"]["branch"] for row in vault.rows("execution.completed"))
+        assert seen() == []
+        git(repo, "merge", "-q", "--no-ff", "--no-commit", first)
+        write(repo, {"hello.txt": "Hello, edited\n"})  # no ancestor, no patch: only what the message says tells the two apart
+        message = git(repo, "log", "-1", "--format=%B", first)
+        git(repo, "merge", "--quit")
+        git(repo, "commit", "-q", "-a", "-m", message)
+        assert seen() == [("pr.merged", first)]
+        reports = {path: path.read_text() for path in vault.reports()}
+        assert sorted("became: merged" in text for text in reports.values()) == [False, True]
+        git(repo, "branch", "-q", "-D", second)
+        assert seen() == [("pr.merged", first), ("pr.rejected", second)]
+        git(repo, "branch", "-q", "-D", first)
+        assert len(seen()) == 2
 
 
 def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.case import Case
+from placet.core.case import Branch
 from placet.core.errors import PlacetError, UserError
 from placet.core.mission import After
 from placet.repo import (
@@ -144,33 +144,10 @@ def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, w
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A completed mission whose branch nobody has merged yet.
-
-    `base` and `tip` are the commits it lies between, `base_branch` is what was checked out when it was planned, empty for none.
-    `dropped` says that it was seen to be gone.
-    """
-
-    trace_id: str
-    generation: int
-    branch: str
-    base: str
-    tip: str
-    base_branch: str = ""
-    dropped: bool = False
-
-    @classmethod
-    def of(cls, case: Case) -> Open:
-        """Return the branch of a case that is completed."""
-        return cls(case.trace_id, case.generation, case.branch, case.base, case.tip, case.base_branch, case.became == "dropped")
-
-
-@dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mission's branch: `merged`, as `commit_sha` and seen by `how`; `dropped`; empty where it is there again."""
+    """What became of a branch: `merged`, as `commit_sha` and seen by `how`; `dropped`; empty where it is there again."""
 
-    trace_id: str
-    generation: int
+    of: Branch
     became: str
     commit_sha: str = ""
     how: str = ""
@@ -196,7 +173,7 @@ class Memory:
     stamps: Mapping[Path, Stamp] = field(default_factory=dict)
 
     @classmethod
-    def without_answer(cls, branches: Sequence[Open]) -> Memory:
+    def without_answer(cls, branches: Sequence[Branch]) -> Memory:
         """Return what is known after a look that failed: that it was asked for."""
         return cls(frozenset(one.tip for one in branches))
 
@@ -217,7 +194,7 @@ class Looked:
     calls: tuple[GitCall, ...] = ()
 
 
-def may_have_moved(branches: Sequence[Open], known: Memory) -> bool:
+def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
     """Say whether a look at these branches might find something new, as far as files tell: without git, some stat calls each.
 
     What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
@@ -234,13 +211,13 @@ def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
     return found
 
 
-def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Open]) -> set[Path]:
+def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     """Return the files in which git keeps what decides the fate of these branches."""
-    names = {f"refs/heads/{one.branch}" for one in branches}.union(*(_ends_up_in(refs, one) for one in branches))
+    names = {one.ref for one in branches}.union(*(_ends_up_in(refs, one) for one in branches))
     return {repo.common_dir / name for name in (*names, "packed-refs")}
 
 
-def look_at_branches(path: Path, branches: Sequence[Open], known: Memory) -> Looked:
+def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> Looked:
     """Return what became of these branches since the look that `known` is from.
 
     One git process where no reference has moved; where a branch that work ends up in has, two, and some for each mission of
@@ -281,10 +258,10 @@ class _Look:
         self.ends: dict[str, frozenset[str]] = {}
         self.files: dict[str, frozenset[str]] = {}
 
-    def at(self, one: Open) -> Fate | None:
+    def at(self, one: Branch) -> Fate | None:
         """Return what became of a branch; remember what an open one was compared with."""
-        at = self._refs.at.get(f"refs/heads/{one.branch}")
-        if one.dropped:  # as long as it is gone there is nothing to look for
+        at = self._refs.at.get(one.ref)
+        if one.became == "dropped":  # as long as it is gone there is nothing to look for
             return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
         there = at == one.tip
         ends = frozenset(self._refs.at[ref] for ref in _ends_up_in(self._refs, one))
@@ -293,11 +270,11 @@ class _Look:
             self.ends[one.tip] = ends
         return fate
 
-    def _back(self, one: Open) -> Fate | None:
+    def _back(self, one: Branch) -> Fate | None:
         """Return that a branch was brought back, None where what has its name now has none of its work."""
-        return Fate(one.trace_id, one.generation, "") if _kept_elsewhere(self._repo, one) else None
+        return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
 
-    def _nothing_new(self, one: Open, ends: frozenset[str]) -> bool:
+    def _nothing_new(self, one: Branch, ends: frozenset[str]) -> bool:
         """Say whether what came since the last look touches none of the mission's files: whoever takes work over touches some."""
         then = self._known.ends.get(one.tip)
         if then is None:
@@ -325,7 +302,7 @@ def _owner(path: Path) -> str:
         return f"uid:{uid}"
 
 
-def fate_of(repo: Repo, one: Open, refs: Refs | None = None) -> Fate | None:
+def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
     """Return what became of a branch, None while it is open: there and unmerged, or gone but kept by another branch.
 
     `refs` are the repository's, where they are known.
@@ -336,39 +313,39 @@ def fate_of(repo: Repo, one: Open, refs: Refs | None = None) -> Fate | None:
         first.setdefault(refs.at[target], target)  # one of those that are at the same commit
     for target in first.values():
         if found := _merged(repo, one, target):
-            return Fate(one.trace_id, one.generation, "merged", *found)
-    if resolve(repo, f"refs/heads/{one.branch}") is None and not _kept_elsewhere(repo, one):
-        return Fate(one.trace_id, one.generation, "dropped")
+            return Fate(one, "merged", *found)
+    if resolve(repo, one.ref) is None and not _kept_elsewhere(repo, one):
+        return Fate(one, "dropped")
     return None
 
 
-def fate_here(repo: Repo, one: Open) -> Fate | None:
+def fate_here(repo: Repo, one: Branch) -> Fate | None:
     """Return how the branch that is checked out got a mission's work; None where it has not."""
     on = current_branch(repo)
-    found = _merged(repo, one, "HEAD") if on not in ("", one.branch) and resolve(repo, f"refs/heads/{on}") is not None else None
-    return Fate(one.trace_id, one.generation, "merged", *found) if found else None
+    found = _merged(repo, one, "HEAD") if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None else None
+    return Fate(one, "merged", *found) if found else None
 
 
-def _ends_up_in(refs: Refs, one: Open) -> list[str]:
+def _ends_up_in(refs: Refs, one: Branch) -> list[str]:
     """Return the branches that count as merged into: the default one and the one that was planned from, here and at remotes."""
     names = [name for name in (refs.default, one.base_branch) if name]
-    return [ref for ref in refs.named(names) if ref != f"refs/heads/{one.branch}"]
+    return [ref for ref in refs.named(names) if ref != one.ref]
 
 
 _EVERYWHERE = ("--branches", "--remotes")
 
 
-def _kept_elsewhere(repo: Repo, one: Open) -> bool:
+def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
     """Say whether some branch has the work, under another name, reworked, or squashed into something that is not merged yet."""
     if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
         return False
     if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
         return True
-    found = commits_traced(repo, one.trace_id, _EVERYWHERE, one.base)
+    found = commits_traced(repo, one.trace_id, one.digest, _EVERYWHERE, one.base)
     return bool(found) and _touch_all(repo, found, one)
 
 
-def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
+def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
     """Return by which commit of `target` the branch got there, and how that shows."""
     there = resolve(repo, one.tip) is not None  # a dropped branch's commits are collected as garbage some day
     if there and is_ancestor(repo, one.tip, target):
@@ -377,13 +354,13 @@ def _merged(repo: Repo, one: Open, target: str) -> tuple[str, str] | None:
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
     if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
         return sha, "the same changes"
-    found = commits_traced(repo, one.trace_id, (target,), since)
+    found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):
         return found[0], "trailer"
     return None
 
 
-def _touch_all(repo: Repo, found: Sequence[str], one: Open) -> bool:
+def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
     """Say whether these commits touch every file that the branch changed: one of three picked commits is no merge."""
     touched = {path for sha in found for path in touched_by(repo, sha)}
     return {c.path for c in changes(repo, one.base, one.tip)} <= touched

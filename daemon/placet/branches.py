@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from placet.aftermath import Open, fate_here, fate_of
+from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, load, portal_path
@@ -110,7 +110,7 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     """
     case, repo = _mission(vault, env, ident)
     with one_at_a_time(repo):
-        if fate_of(repo, Open.of(case)) is not None:
+        if fate_of(repo, case.newest) is not None:
             raise UserError(f"{case.branch} is merged or gone already, so there is no work to let go.",
                             f"Take a merge back: placet undo {case.request_id}. A branch that is left over: "
                             f"{repo.by_hand} branch -D {case.branch}")
@@ -166,8 +166,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     nothing changed, where it says no or it cannot be done.
     """
     case, repo = _mission(vault, env, ident)
-    one = Open.of(case)
-    fate = fate_here(repo, one) or fate_of(repo, one)
+    fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
         if not ask(f"Drop the branch {case.branch} of {repo.path}?"):
             raise UserError("Nothing was changed.")
@@ -184,7 +183,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
     message = f"Revert {case.branch}\n\nWhat {sha} brought in is taken back.\n"
-    commits = brought_in(repo, case.base, case.tip, case.trace_id, sha)
+    commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):
             if must_be_ready(repo, sha) != onto:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placet.aftermath import Looked, Memory, Open, look_at_branches, may_have_moved
+from placet.aftermath import Looked, Memory, look_at_branches, may_have_moved
 from placet.clock import Clock
+from placet.core.case import Branch
 from placet.core.errors import mistake
 
 GLANCE_EVERY_S = 2.0
@@ -45,7 +46,7 @@ class BranchWatch:
             self._known[one.path], self._problems[one.path] = one.memory, one.problem
         return found
 
-    def look(self, branches: Callable[[], Mapping[Path, Sequence[Open]]]) -> None:
+    def look(self, branches: Callable[[], Mapping[Path, Sequence[Branch]]]) -> None:
         """Begin a look at `branches`, by repository, if it is time for one; else a glance at whether there is reason for one."""
         now = self.clock.monotonic()
         if self.thread is not None or now - self._glanced_at < GLANCE_EVERY_S:

@@ -363,11 +363,10 @@ def naming(vault: Path, env: Mapping[str, str], portal: str) -> list[str]:
         return []
     with open_reader(state.journal) as reader:
         cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
-    needs = [case for case in cases if case.portal == portal]
-    return [*(f"{case.request_id} ({case.state}) names it, and cannot be carried out without it." for case in needs
-              if case.state in WORKING or case.state is State.REVIEW),
-            *(f"{case.request_id} has the branch {case.branch} there: what becomes of it is not seen any more." for case in needs
-              if case.branch_is_open)]
+    return [*(f"{case.request_id} ({case.state}) names it, and cannot be carried out without it." for case in cases
+              if case.portal == portal and (case.state in WORKING or case.state is State.REVIEW)),
+            *(f"{case.request_id} has the branch {branch.name} there: what becomes of it is not seen any more." for case in cases
+              for branch in case.watched if branch.portal == portal and not branch.became)]
 
 
 def daemon_runs(vault: Path, env: Mapping[str, str]) -> bool:

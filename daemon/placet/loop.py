@@ -15,7 +15,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from placet.aftermath import Looked, Open
+from placet.aftermath import Looked
 from placet.asking import count_unseen
 from placet.branchwatch import BranchWatch
 from placet.briefing import agents
@@ -29,6 +29,7 @@ from placet.core.case import (
     COMMAND_JSON,
     PLAN_STAMPS,
     WORKING,
+    Branch,
     Case,
     Complexity,
     Decision,
@@ -624,12 +625,13 @@ class Loop:
         if not self.stopping:
             self.branches.look(self._open_branches)
 
-    def _open_branches(self) -> dict[Path, list[Open]]:
+    def _open_branches(self) -> dict[Path, list[Branch]]:
         config = self.ports.config
-        found: dict[Path, list[Open]] = {}
+        found: dict[Path, list[Branch]] = {}
         for case in self.cases.values():
-            if case.branch_is_watched and (not case.portal or case.portal in config.portals):
-                found.setdefault(portal_path(self.ports.vault, config, case.portal), []).append(Open.of(case))
+            for branch in case.watched:
+                if not branch.portal or branch.portal in config.portals:
+                    found.setdefault(portal_path(self.ports.vault, config, branch.portal), []).append(branch)
         return found
 
     def _settle_branches(self, found: Looked) -> None:
@@ -638,17 +640,16 @@ class Loop:
             self.ports.journal.commit([AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place,
                                                             metadata=facts_of(call))) for call in found.calls])
         for fate in found.fates:
-            case = self.cases[fate.trace_id]
-            by, reason = self._why_dropped(case) if fate.became == "dropped" else ("", "")
-            decision = settle_branch(case, fate.generation, fate.became, fate.commit_sha, fate.how, reason, by or found.owner,
-                                     self.ports.clock.now())
+            by, reason = self._why_dropped(fate.of) if fate.became == "dropped" else ("", "")
+            decision = settle_branch(self.cases[fate.of.trace_id], fate.of, fate.became, fate.commit_sha, fate.how, reason,
+                                     by or found.owner, self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
 
-    def _why_dropped(self, case: Case) -> tuple[str, str]:
+    def _why_dropped(self, branch: Branch) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""
         try:
-            meta = read_note(self.vault.read(case.report_path)[0]).meta
+            meta = read_note(self.vault.read(branch.report_path)[0]).meta
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return "", ""
         return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")
@@ -673,7 +674,7 @@ class Loop:
             return
         self.archived_at = now
         before = rfc3339(self.ports.clock.wall() - timedelta(days=days))
-        is_open = {c.trace_id for c in self.cases.values() if c.state in _EXPECTING or (c.tip and not c.became)}
+        is_open = {c.trace_id for c in self.cases.values() if c.state in _EXPECTING or any(not b.became for b in c.watched)}
         path = self.ports.journal.archive(before, keep=is_open)
         if path is not None:
             self.say(f"Events before {before[:10]} were moved to {path}.")

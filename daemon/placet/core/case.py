@@ -160,6 +160,29 @@ class Complexity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """The branch of a completed mission; `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
+
+    `base_branch` is what was checked out when it was planned, `digest` that of the plan that was carried out; empty if not known.
+    """
+
+    trace_id: str
+    name: str
+    base: str
+    tip: str
+    base_branch: str = ""
+    digest: str = ""
+    portal: str = ""
+    report_path: str = ""
+    became: str = ""
+
+    @property
+    def ref(self) -> str:
+        """Its full name."""
+        return f"refs/heads/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
@@ -206,18 +229,22 @@ class Case:
     branch: str = ""
     base: str = ""  # the commits between which the branch's work lies; empty where nothing was committed
     tip: str = ""
+    carried_out: str = ""  # digest of the plan that was carried out on it
     became: str = ""  # what people did with the branch: "merged", "dropped", or nothing yet
+    earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
     since: str = ""  # when the state was entered
 
     @property
-    def branch_is_open(self) -> bool:
-        """Whether its mission left a branch that nobody has merged or dropped yet."""
-        return self.branch_is_watched and not self.became
+    def newest(self) -> Branch:
+        """The branch of the last mission."""
+        return Branch(self.trace_id, self.branch, self.base, self.tip, self.base_branch, self.carried_out, self.portal,
+                      self.report_path, self.became)
 
     @property
-    def branch_is_watched(self) -> bool:
-        """Whether people may still do something with that branch that counts: merge it, drop it, bring it back."""
-        return self.state is State.COMPLETED and bool(self.tip) and self.became != "merged"
+    def watched(self) -> tuple[Branch, ...]:
+        """The branches with which people may still do something that counts: merge them, drop them, bring them back."""
+        ended = self.state is State.COMPLETED and self.tip and self.became != "merged"
+        return (*self.earlier, self.newest) if ended else self.earlier
 
     @property
     def trace8(self) -> str:

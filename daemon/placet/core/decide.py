@@ -13,6 +13,7 @@ from placet.core.case import (
     PLAN_STAMPS,
     REQUEST_STAMPS,
     TABLE,
+    Branch,
     Case,
     Decision,
     Drafted,
@@ -44,7 +45,8 @@ class _Drawer:
 
     def __init__(self, case: Case, to: State, now: str) -> None:
         since = case.since if case.state is to else now
-        self.case = replace(case, state=to, since=since)
+        # What a request that is planned anew had left stays watched.
+        self.case = replace(case, state=to, since=since, earlier=case.earlier if to is State.COMPLETED else case.watched)
         self.now = now
         self.rows: list[Activity] = []
         self.commands: list[Stamp | Publish | Rewrite | Move] = []
@@ -454,7 +456,7 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     completed = e.kind is Kind.MISSION_COMPLETED
     case = d.case
     d.set(failure="" if completed else e.reason, report_path=e.report_path, branch=e.branch, stop="",
-          base=str(e.facts.get("base", "")), tip=str(e.facts.get("commit", "")), became="")
+          base=str(e.facts.get("base", "")), tip=str(e.facts.get("commit", "")), carried_out=case.approved_digest, became="")
     _spend_approval(d)
     report = e.report
     if case.reported_edit:
@@ -476,25 +478,29 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
             d.set(request_path="")
 
 
-def settle_branch(case: Case, generation: int, became: str, merged: str, how: str, reason: str, who: str,
+def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str, reason: str, who: str,
                   now: str) -> Decision | None:
-    """Return what follows from a branch's fate, None where the case has gone on or it was acknowledged already.
+    """Return what follows from the fate of a branch, None where it is not watched any more or that was acknowledged already.
 
     `became` is `merged`, by the commit `merged`; `dropped`, for a person's `reason`; or empty for one that was brought back.
     """
-    if not case.branch_is_watched or case.generation != generation or case.became == became:
+    if branch not in case.watched or branch.became == became:
         return None
     d = _Drawer(case, case.state, now)
-    d.set(became=became)
+    if branch in case.earlier:
+        others = tuple(other for other in case.earlier if other != branch)
+        d.set(earlier=others if became == "merged" else (*others, replace(branch, became=became)))
+    else:
+        d.set(became=became)
     match became:
         case "merged":
-            d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=d.case.branch, commit_sha=merged, how=how)
+            d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=branch.name, commit_sha=merged, how=how)
         case "dropped":
-            d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=d.case.branch, reason=reason)
+            d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=branch.name, reason=reason)
         case _:
-            d.by_human(Action.PR_REOPENED, Entity.REPOSITORY, who, branch=d.case.branch)
-    if d.case.report_path:
-        d.commands.append(Stamp(d.case.report_path, {"became": became or None, **({"merged_as": merged} if merged else {})}))
+            d.by_human(Action.PR_REOPENED, Entity.REPOSITORY, who, branch=branch.name)
+    if branch.report_path:
+        d.commands.append(Stamp(branch.report_path, {"became": became or None, **({"merged_as": merged} if merged else {})}))
     return d.done()
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from placet.core.case import Branch
 from placet.core.errors import PlacetError, UserError
 from placet.core.names import show
 from placet.repo.differences import read_status
@@ -193,11 +194,12 @@ def _put_back(repo: Repo, place: Place, before: str, new: str, added: Sequence[s
                         f"{at} reset --hard {before[:12]}")
 
 
-def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list[str]:
-    """Return the commits to take back, newest first, where `sha` is the commit by which a mission's branch was merged.
+def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
+    """Return the commits to take back, newest first, where `sha` is the commit by which `branch` was merged.
 
     A merge as such only where all that it brought in is the mission's, or was done on top of it.
     """
+    base, tip = branch.base, branch.tip
     if resolve(repo, tip) is None:
         return [sha]
     own = _commits(repo, f"{base}..{tip}")
@@ -214,7 +216,7 @@ def brought_in(repo: Repo, base: str, tip: str, trace_id: str, sha: str) -> list
         return [commit for patch, commit in there.items() if patch in wanted]
     if patch_of(repo, base, tip) in there:
         return [sha]
-    return commits_traced(repo, trace_id, (sha,), since) or [sha]
+    return commits_traced(repo, branch.trace_id, branch.digest, (sha,), since) or [sha]
 
 
 def _commits(repo: Repo, *which: str) -> list[str]:

@@ -241,16 +241,23 @@ def touched_since(repo: Repo, new: str, old: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lstrip("\n") for name in items_of(out))
 
 
-def commits_traced(repo: Repo, trace_id: str, among: Sequence[str], since: str) -> list[str]:
+def commits_traced(repo: Repo, trace_id: str, digest: str, among: Sequence[str], since: str) -> list[str]:
     """Return the commits of `among` (without those of `since`, where given) whose message has the trace's trailer, newest first.
 
+    One that names a plan must name that with the `digest`, where one is given: other missions of the request have others.
     On whatever line: who squashes commits gets their messages into the new one's, indented, or with others after them.
     `among` are revisions, or `--branches` and the like.
     """
     line = f"^[[:space:]]*Placet-Trace: {re.escape(trace_id)}[[:space:]]*$"
-    _, out = run_git(place_of(repo), "rev-list", "--extended-regexp", f"--grep={line}", *among, *([f"^{since}"] if since else []),
-                     "--", timeout_s=BULK_TIMEOUT_S)
-    return text_of(out).split()
+    _, out = run_git(place_of(repo), "log", "-z", "--format=%H%n%B", "--no-notes", "--extended-regexp", f"--grep={line}", *among,
+                     *([f"^{since}"] if since else []), "--", timeout_s=BULK_TIMEOUT_S)
+    found = []
+    for item in items_of(out):
+        commit, _, message = item.partition("\n")
+        named = re.findall(r"^\s*Placet-Plan: (\S+)\s*$", message, re.MULTILINE)
+        if not digest or not named or digest in named:
+            found.append(commit)
+    return found
 
 
 def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:

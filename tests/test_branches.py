@@ -770,9 +770,29 @@ def test_undo_of_an_open_branch_drops_it(done: tuple[TestVault, Path, str]) -> N
     before = fingerprint(repo)
     assert vault.click("undo", "say-hello", stdin="n\n", check=False).returncode == 1
     assert branch in git(repo, "branch", "--list", "feat/*")
-    vault.click("undo", "say-hello", "--yes")
+    kept = vault.click("undo", "say-hello", "--yes").stdout.strip()
     assert git(repo, "branch", "--list", "feat/*") == ""
     assert fingerprint(repo) == before
+    git(repo, "branch", branch, kept)
+
+
+def test_what_programs_read_of_merge_undo_and_drop(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+
+    def told(*args: str) -> object:
+        return json.loads(vault.click(*args, "--json").stdout)
+
+    assert told("merge", "say-hello") == {"commit": git(repo, "rev-parse", "HEAD"), "branch": "main"}
+    assert told("undo", "say-hello", "--yes") == {"commit": git(repo, "rev-parse", "HEAD"), "branch": "main"}
+    git(repo, "reset", "-q", "--hard", "HEAD~2")
+    tip = git(repo, "rev-parse", branch)
+    for command in (["drop", "say-hello", "--reason", "No"], ["undo", "say-hello", "--yes"]):
+        git(repo, "branch", "-f", branch, tip)
+        match told(*command):
+            case {"kept": str(kept)}:
+                assert git(repo, "rev-parse", kept) == tip
+            case other:
+                raise AssertionError(other)
 
 
 # --- on the record --------------------------------------------------------------------------------------------

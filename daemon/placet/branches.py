@@ -159,8 +159,10 @@ def _stamp_report(folder: Vault, repo: Repo, case: Case, keys: Mapping[str, str]
         raise UserError(f"The reason cannot be written into the report {case.report_path}: {error}", by_hand) from error
 
 
-def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]) -> str:
-    """Drop a mission's branch, or take back by a new commit what was merged of it; return a sentence on what was done.
+def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
+    """Drop a mission's branch, or take back by a new commit what was merged of it.
+
+    Return the new commit and the branch that it is on; of a branch that was dropped the ref that keeps its commits, and nothing.
 
     What the branch that is checked out has of it comes first. `ask` is asked before anything is changed. Raises UserError, with
     nothing changed, where it says no or it cannot be done.
@@ -170,8 +172,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     if fate is None:
         if not ask(f"Drop the branch {case.branch} of {repo.path}?"):
             raise UserError("Nothing was changed.")
-        kept = drop(vault, env, ident, "undone")
-        return f"dropped; its commits are kept at {kept}"
+        return drop(vault, env, ident, "undone"), ""
     sha = fate.commit_sha
     if not sha:
         raise UserError(f"{case.branch} was dropped already, so there is nothing to undo.")
@@ -188,7 +189,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
         with one_at_a_time(repo):
             if must_be_ready(repo, sha) != onto:
                 raise UserError(f"{repo.path} is not on {onto} any more.", "Look at it, then try again.")
-            return f"taken back by {revert_in_checkout(repo, onto, commits, message, Clock().wall())[:12]} on {onto}"
+            return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
     except Conflicts as found:
         mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
         raise UserError(f"Taking it back conflicts in: {', '.join(map(show, found.paths))}. The checkout is as it was.",

@@ -365,13 +365,14 @@ def diff(ident: str, vault: str | None) -> None:
 @click.argument("ident", metavar="ID")
 @click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
 @vault_option
+@json_option
 @_boundary
-def merge(ident: str, here: bool, vault: str | None) -> None:
+def merge(ident: str, here: bool, vault: str | None, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
     from placet.branches import merge as run
 
     sha, onto = run(_vault(vault), os.environ, ident, here=here)
-    click.echo(sha)
+    _out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
     _say(f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}")
 
 
@@ -379,25 +380,29 @@ def merge(ident: str, here: bool, vault: str | None) -> None:
 @click.argument("ident", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @vault_option
+@json_option
 @_boundary
-def undo(ident: str, yes: bool, vault: str | None) -> None:
+def undo(ident: str, yes: bool, vault: str | None, as_json: bool) -> None:
     """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
     from placet.branches import undo as run
 
-    _say(run(_vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True)))
+    made, onto = run(_vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True))
+    _out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
+    _say(f"taken back by that commit on {onto}" if onto else "dropped; its commits are kept at that ref")
 
 
 @main.command()
 @click.argument("ident", metavar="ID")
 @click.option("--reason", required=True, metavar="R", help="Why; it goes into the report and the journal.")
 @vault_option
+@json_option
 @_boundary
-def drop(ident: str, reason: str, vault: str | None) -> None:
+def drop(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
     """Delete a mission's branch; its commits stay reachable at a ref."""
     from placet.branches import drop as run
 
     kept = run(_vault(vault), os.environ, ident, reason)
-    click.echo(kept)
+    _out(kept, {"kept": kept}, as_json=as_json)
     _say("dropped; its commits are kept at that ref")
 
 

@@ -257,6 +257,21 @@ def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path)
     assert "new.bin cannot be changed here: git stores it through the filter lfs" in vault.reports()[0].read_text()
 
 
+def test_what_a_command_puts_into_a_submodule_is_not_lost_in_silence(tmp_path: Path) -> None:
+    repo = submodule(tmp_path)
+    vault = make_vault(tmp_path / "v")
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", "mkdir -p module/in; echo made > module/in/a.txt"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", {
+        **PLAN, "steps": [{"title": "Make it", "actions": [make]}], "scope": {"write": ["**"], "run": ["sh -c"]}})]}]))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    assert vault.rows("execution.failed")[0]["metadata"]["error_type"] == "NotKeptHere"
+    assert "module/in/a.txt cannot be changed here: it is in the submodule module" in vault.reports()[0].read_text()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     at = tmp_path / "disk"

@@ -54,6 +54,7 @@ from placet.repo import (
     commit_message,
     delete_ref,
     digests_at,
+    found_in_modules,
     free_branch,
     head,
     identity,
@@ -374,6 +375,7 @@ class _Work:
                 self._must_be_unchanged()
             return paths
 
+        refuse_not_kept(self.tree, found_in_modules(self.tree))  # which git does not count among the changes
         message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
                                  f"{case.agent} ({self.ports.config.model.name})")
         return commit(self.tree, message, self.author, self.ports.clock.wall(), choose=choose), paths

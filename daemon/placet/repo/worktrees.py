@@ -315,11 +315,24 @@ def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     plain = [path for path in paths if not (wt.path / path).is_symlink()]
     found = {path: f"git stores it through the filter {name}, which placet does not run"
              for path, name in filters_in_the_way(_inside(wt), wt.repo.common_dir, plain).items()}
-    if (wt.path / ".gitmodules").exists():
-        for module in map(os.fsdecode, _index(wt).modules()):
-            found |= {path: f"it is in the submodule {module}, which is a repository of its own"
-                      for path in paths if path == module or path.startswith(f"{module}/")}
+    for module in _modules(wt):
+        found |= {path: f"it is in the submodule {module}, which is a repository of its own"
+                  for path in paths if path == module or path.startswith(f"{module}/")}
     return found
+
+
+def found_in_modules(wt: Worktree) -> list[str]:
+    """Return a file of each submodule that has any: its folder begins empty in a worktree, and git does not look there."""
+    found = []
+    for module in _modules(wt):
+        first = next((Path(folder, files[0]) for folder, _, files in os.walk(wt.path / module) if files), None)
+        if first is not None:
+            found.append(str(first.relative_to(wt.path)))
+    return found
+
+
+def _modules(wt: Worktree) -> list[str]:
+    return [os.fsdecode(path) for path in _index(wt).modules()] if (wt.path / ".gitmodules").exists() else []
 
 
 def _index(wt: Worktree) -> Index:

@@ -29,6 +29,7 @@ from typing import Any
 import placet.journal.writer
 from gitkit import git, make_repo, settle_home
 from placet.app import daemon
+from placet.branches import remove_leftovers
 from placet.journal import Journal
 from placet.lease import VaultLock
 from placet.loop import Loop
@@ -424,7 +425,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
     """Stop a daemon in its mission, let another take the mission over and end it, then let the first go on.
 
     The lock of the vault, which keeps the second one out, is taken away: what is left is the lease. The second one takes the
-    first for gone. Nothing may be done twice, and what the first does after that counts for nothing.
+    first for gone. Nothing may be done twice, and what the first does after that counts for nothing: a worktree that it was about
+    to make is empty, and `placet doctor --fix` takes it away.
     """
     names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")
@@ -443,7 +445,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         killed = bench.await_end(pid) != 0
         second = bench.await_end(other)
         last = bench.live(partial(prepare, bench))
-        bad = once(bench, good)
+        left = remove_leftovers(bench.vault.root, bench.vault.env)
+        bad = once(bench, good) + [told for told in left if not told.endswith("is removed; it had no work in it.")]
         if second not in (0, REFUSED) or last != 0:
             bad.append(f"the others ended with {second} and {last}")
         yield [at, names[at]], killed, bench.asked() - asked, bad

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,12 +15,13 @@ from messages_api import MessagesApi, call, closed_port, reply
 from placet import desk
 from placet.app import _teller, daemon
 from placet.config import load
+from placet.core.case import CASE_JSON, State
 from placet.core.lease import Owner
 from placet.core.retry import RetryPolicy
 from placet.core.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
 from placet.core.waiting import Hold, Why
 from placet.daybook import day_of
-from placet.journal import AcquireLease
+from placet.journal import AcquireLease, Conflict, PutCase, ReleaseLease
 from placet.models.anthropic import AnthropicModel
 from placet.show import status_text
 from placet.watch import Mode
@@ -232,6 +234,28 @@ def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path:
             if running.loop.branches.thread is not None:
                 running.loop.branches.thread.join()
         assert len([said for said in running.said if "cannot be seen" in said]) == 1
+
+
+def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(tmp_path: Path) -> None:
+    """As when this one stood still for long, and the other one believed that it was gone."""
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    with looping(vault, time=time, model=line.opened) as running:
+        vault.drop("Say hello.\n")
+        running.settle()
+        vault.approve()
+        line.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
+        running.settle()
+        journal = running.loop.ports.journal
+        with journal.read() as reader:
+            row, lease = next(iter(reader.cases())), reader.lease(*running.loop.cases)
+        ended = replace(CASE_JSON.validate_json(row.body), state=State.FAILED)
+        writes = [PutCase(row.trace_id, row.request_id, "failed", CASE_JSON.dump_json(ended).decode(), row.version)]
+        journal.commit([*writes, *([ReleaseLease(lease.trace_id, lease.token)] if lease is not None and lease.held else [])])
+        line.error = None
+        time.pass_time(3600)
+        with pytest.raises(Conflict):
+            running.settle()
+    assert vault.rows("execution.resumed") == []
 
 
 def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None:

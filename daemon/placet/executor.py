@@ -375,7 +375,8 @@ class _Work:
                 self._must_be_unchanged()
             return paths
 
-        refuse_not_kept(self.tree, found_in_modules(self.tree))  # which git does not count among the changes
+        if inside := found_in_modules(self.tree):  # which git does not count among the changes
+            refuse_not_kept(self.tree, inside)
         message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
                                  f"{case.agent} ({self.ports.config.model.name})")
         return commit(self.tree, message, self.author, self.ports.clock.wall(), choose=choose), paths

@@ -420,9 +420,9 @@ class Loop:
                 job.cancel.set()
         return committed
 
-    def _record(self, *decisions: Decision, writes: Iterable[Write] = ()) -> Committed:
+    def _record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
         """Write decisions down in one transaction; only then do they exist."""
-        batch = list(writes)
+        batch: list[Write] = [*writes]
         commands = [(decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
                     for decision in decisions for command in decision.commands]
         for decision in decisions:
@@ -433,7 +433,7 @@ class Loop:
                 *(AddActivity(row) for row in decision.rows),
             ]
         batch += [Enqueue(trace, command) for trace, command in commands]
-        committed = self.ports.journal.commit(batch, durable=bool(commands))
+        committed = self.ports.journal.commit(batch, durable=bool(commands or writes))
         self.outbox.pending += [PendingCommand(number, trace, command, 0, "")
                           for number, (trace, command) in zip(committed.outbox, commands, strict=True)]
         for decision in decisions:
@@ -521,8 +521,9 @@ class Loop:
                 assert committed is not None, "an approved case can always be started"
             else:
                 record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
-                rows = [self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))]
-                committed = self.ports.journal.commit([acquire, *(AddActivity(row) for row in rows)], durable=True)
+                row = self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))
+                # With the case: who took this mission over while we stood still may have ended it, and its lease is free then.
+                committed = self._record(Decision(case, (row,)), writes=[acquire])
         except LeaseHeld as held:
             # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
             self.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))

@@ -425,8 +425,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
     """Stop a daemon in its mission, let another take the mission over and end it, then let the first go on.
 
     The lock of the vault, which keeps the second one out, is taken away: what is left is the lease. The second one takes the
-    first for gone. Nothing may be done twice, and what the first does after that counts for nothing: a worktree that it was about
-    to make is empty, and `placet doctor --fix` takes it away.
+    first for gone. Nothing may be done twice, and what the first does after that counts for nothing. `placet doctor --fix` takes
+    away the worktree that it was about to make, which is empty, and one that a mission left that failed as both were in it.
     """
     names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")
@@ -446,7 +446,9 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         second = bench.await_end(other)
         last = bench.live(partial(prepare, bench))
         left = remove_leftovers(bench.vault.root, bench.vault.env)
-        bad = once(bench, good) + [told for told in left if not told.endswith("is removed; it had no work in it.")]
+        bad = once(bench, good)
+        if not bench.vault.rows("execution.failed"):
+            bad += [told for told in left if not told.endswith("is removed; it had no work in it.")]
         if second not in (0, REFUSED) or last != 0:
             bad.append(f"the others ended with {second} and {last}")
         yield [at, names[at]], killed, bench.asked() - asked, bad

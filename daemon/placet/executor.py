@@ -6,7 +6,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -211,14 +211,21 @@ class _Work:
         if self.record.outcome(key) is not None or self.record.halt is not None:
             return
         case = self.mission.case
+        ref = _refs(case, _name(case, self.record))[0]
         message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
                                  case.approved_by)
         try:
-            kept = checkpoint(self.tree, _refs(case, _name(case, self.record))[0], message, self.ports.clock.wall(),
+            kept = checkpoint(self.tree, ref, message, self.ports.clock.wall(),
                               lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed)))
         except ToolError:
             kept = ""
-        self.record.settle(key, kept.encode())
+        try:
+            self.record.settle(key, kept.encode())
+        except Stop:  # another daemon has the mission now, and may have ended it: nobody else would take this away
+            if kept:
+                with suppress(GitError):
+                    delete_ref(self.repo, ref, kept)
+            raise
 
     def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
         assert self.place is not None

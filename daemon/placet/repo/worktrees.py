@@ -539,13 +539,16 @@ def let_go(repo: Repo, ref: str, sha: str) -> bool:
     return True
 
 
-def delete_ref(repo: Repo, ref: str) -> None:
-    """Delete one of placet's own references; nothing where it is gone already."""
+def delete_ref(repo: Repo, ref: str, at: str = "") -> None:
+    """Delete one of placet's own references; nothing where it is gone already.
+
+    Where `at` is given it raises GitError for one that is not there any more.
+    """
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     _remove_ref_lock(repo.common_dir / f"{ref}.lock")
     if ref_now(repo, ref) is not None:
-        run_git(neutral(place_of(repo)), "update-ref", "-d", ref)
+        run_git(neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
 
 
 def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:

@@ -241,33 +241,30 @@ def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: 
     assert git(repo, "show", "--format=", "--name-only", branch).split() == ["a.nb", "hello.txt", "modules.txt"]
 
 
-def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path) -> None:
-    repo = plain(tmp_path, **{".gitattributes": "*.bin filter=lfs -text\n", "old.bin": "version …"})
+def commanded(tmp_path: Path, repo: Path, script: str) -> TestVault:
+    """Have a mission run a shell script in this repository."""
     vault = make_vault(tmp_path / "v")
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", "rm old.bin; echo made > new.bin"]}}
+    make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", script]}}
     vault.script(("plan", [{"calls": [("submit_plan", {
         **PLAN, "steps": [{"title": "Make it", "actions": [make]}], "scope": {"write": ["**"], "run": ["sh -c"]}})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
     vault.here()
+    return vault
+
+
+def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path) -> None:
+    repo = plain(tmp_path, **{".gitattributes": "*.bin filter=lfs -text\n", "old.bin": "version …"})
+    vault = commanded(tmp_path, repo, "rm old.bin; echo made > new.bin")
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["error_type"], git(repo, "branch", "--list", "feat/*")) == ("NotKeptHere", "")
     assert "new.bin cannot be changed here: git stores it through the filter lfs" in vault.reports()[0].read_text()
 
 
 def test_what_a_command_puts_into_a_submodule_is_not_lost_in_silence(tmp_path: Path) -> None:
-    repo = submodule(tmp_path)
-    vault = make_vault(tmp_path / "v")
-    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", "mkdir -p module/in; echo made > module/in/a.txt"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", {
-        **PLAN, "steps": [{"title": "Make it", "actions": [make]}], "scope": {"write": ["**"], "run": ["sh -c"]}})]}]))
-    vault.drop("---\nportal: code\n---\nSay hello.\n")
-    vault.here()
-    vault.approve()
-    vault.here()
+    vault = commanded(tmp_path, submodule(tmp_path), "mkdir -p module/in; echo made > module/in/a.txt")
     assert vault.rows("execution.failed")[0]["metadata"]["error_type"] == "NotKeptHere"
     assert "module/in/a.txt cannot be changed here: it is in the submodule module" in vault.reports()[0].read_text()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, load, portal_path
+from placet.config import CONFIG_PATH, load, portal_path, repositories
 from placet.core.case import CASE_JSON, WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show
@@ -61,7 +61,7 @@ def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
     Of a branch that a person worked on further, or brought up to date, it is what that has beside the default branch.
     """
     case, repo = _mission(vault, env, ident)
-    tip = resolve(repo, f"refs/heads/{case.branch}") or resolve(repo, case.tip)
+    tip = resolve(repo, case.newest.ref) or resolve(repo, case.tip)
     if tip is None or resolve(repo, case.base) is None:
         raise UserError(f"The branch {case.branch} and its commits are gone.", f"Look at it: placet show {case.request_id}")
     base, into = case.base, all_refs(repo).ends_in(case.base_branch)
@@ -78,7 +78,7 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
     """
     case, repo = _mission(vault, env, ident)
     with one_at_a_time(repo):
-        tip = resolve(repo, f"refs/heads/{case.branch}")
+        tip = resolve(repo, case.newest.ref)
         if tip is None:
             raise UserError(f"The branch {case.branch} is gone.", f"Look at it: placet show {case.request_id}", exit_code=3)
         onto = must_be_ready(repo, tip)
@@ -114,7 +114,7 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
             raise UserError(f"{case.branch} is merged or gone already, so there is no work to let go.",
                             f"Take a merge back: placet undo {case.request_id}. A branch that is left over: "
                             f"{repo.by_hand} branch -D {case.branch}")
-        tip = resolve(repo, f"refs/heads/{case.branch}")
+        tip = resolve(repo, case.newest.ref)
         if tip is None:
             raise UserError(f"There is no branch {case.branch}; another branch has its commits.", "Delete that one by hand.",
                             exit_code=3)
@@ -231,7 +231,7 @@ def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
         live = {case.trace8 for row in reader.cases() if (case := CASE_JSON.validate_json(row.body)).state in WORKING}
     config = load(vault)
     repos, said = [], []
-    for place in dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]):
+    for place in repositories(vault, config):
         if is_repository(place):
             try:
                 repos.append(open_repo(place))

@@ -208,6 +208,11 @@ def portal_path(vault: Path, config: Config, portal: str) -> Path:
     return path if path.is_absolute() else (vault / path)
 
 
+def repositories(vault: Path, config: Config) -> list[Path]:
+    """Return where the vault and its portals are, each place once; a repository need not be there."""
+    return list(dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]))
+
+
 def from_home(given: str) -> Path:
     """Return a path with `~` as the person's home; of a person who is not known, it is a name like others."""
     return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

@@ -21,7 +21,7 @@ from typing import Any
 
 from placet.briefing import agents
 from placet.clock import Clock, rfc3339
-from placet.config import CONFIG_PATH, load, portal_path
+from placet.config import CONFIG_PATH, load, portal_path, repositories
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
@@ -219,7 +219,7 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         line(f"portal {name}", "bad" if wrong else "good", wrong or str(place),
              f"Mend that, or its path in {CONFIG_PATH}: {portal.path}" if wrong else "")
     before = Clock().wall() - timedelta(seconds=LOCK_IS_OLD_S)
-    for place in dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]):
+    for place in repositories(vault, config):
         with suppress(UserError):  # what is wrong with a portal was said above, and a vault need be no repository
             for lock, when in old_locks(open_repo(place), before).items():
                 line("lock", "warn", f"{visible(str(lock))} is there since {rfc3339(when)}",

@@ -195,9 +195,8 @@ def add_worktree(
     The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
     own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
     its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed; one that is there at
-    another commit is made anew. Where
-    `folders` are given, only the files in the top folder and in these are checked out; `fill` brings others.
-    Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
+    another commit is made anew. Where `folders` are given, only the files in the top folder and in these are checked out;
+    `fill` brings others. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):

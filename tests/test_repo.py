@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import repo as r
-from placet.core.errors import UserError
-from placet.repo import checkout, differences, making, mover, repository, runner, worktrees
+from placet.core.errors import ToolError, UserError
+from placet.repo import checkout, differences, making, mover, repository, runner, staging, worktrees
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -327,6 +327,31 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
     assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
     assert paths(r.status(wt)) == [("M", "a"), ("A", "directory")]
     assert r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
+
+
+@pytest.mark.parametrize("by_git", [False, True], ids=["by-hand", "by-git"])
+@pytest.mark.parametrize(("before", "now", "chosen", "more"), [
+    ({"tests/a": "1", "tests/b": "1"}, {"tests": "x"}, ["tests"], ["tests/a", "tests/b"]),
+    ({"LICENSE": "1"}, {"LICENSE/x": "x"}, ["LICENSE/x"], ["LICENSE"]),
+    ({"deep/tests/a": "1"}, {"deep": "x"}, ["deep"], ["deep/tests/a"]),
+])
+def test_a_commit_deletes_nothing_that_was_not_chosen(
+    person: People, tmp_path: Path, by_git: bool, before: dict[str, str], now: dict[str, str], chosen: list[str], more: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wt = start(person({"a": "1", **before}), tmp_path)
+    shutil.rmtree(wt.path / Path(*Path(next(iter(before))).parts[:1]), ignore_errors=True)
+    (wt.path / "LICENSE").unlink(missing_ok=True)
+    write(wt.path, now)
+    if by_git:
+        monkeypatch.setattr(staging, "MAX_PLAIN_FILES", 0)
+    with pytest.raises(ToolError, match="would also change or delete") as caught:
+        r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: chosen)
+    assert (caught.value.error_type, caught.value.refused, caught.value.details["paths"]) == ("outside_scope", True, more)
+    assert r.log(wt.repo, wt.base, wt.ref) == []
+    sha = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])  # what is said to go may go
+    assert sha is not None
+    assert {c.path for c in r.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
 
 
 def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: People, tmp_path: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
@@ -389,9 +391,10 @@ class _Work:
         return commit(self.tree, message, self.author, self.ports.clock.wall(), choose=choose), paths
 
     def out_of_scope(self, changed: Sequence[str]) -> tuple[str, ...]:
-        """Return those of these files that the plan does not allow to be committed."""
+        """Return those of these changed files that the plan does not allow to be committed, or whose commit would delete one."""
         assert self.place is not None
-        return tuple(path for path in changed if not self.place.may_commit(path))
+        refused = {path for path in changed if not self.place.may_commit(path)}
+        return tuple(sorted(refused | _in_the_place_of(refused, changed, self.tree.path)))
 
     def _must_be_unchanged(self) -> None:
         """Raise Stop where the repository's settings, or what the plan was based on, are others than when they were looked at."""
@@ -808,6 +811,18 @@ def _drop_temporaries(tree: Worktree) -> list[str]:
 def _touched(tree: Worktree) -> list[str]:
     """Return the changed files, without what a write that was killed half-way left behind."""
     return _whole([change.path for change in status(tree)])
+
+
+def _in_the_place_of(refused: AbstractSet[str], changed: Sequence[str], top: Path) -> set[str]:
+    """Return those of the changed files whose commit would delete a refused one: a file where a folder was, or the other way."""
+    folders = {above for path in refused for above in _above(path)}
+    return {path for path in changed
+            if (path in folders or not set(_above(path)).isdisjoint(refused)) and os.path.lexists(top / path)}
+
+
+def _above(path: str) -> list[str]:
+    """Return the folders that a path lies in, of those of its repository."""
+    return [str(folder) for folder in PurePosixPath(path).parents][:-1]
 
 
 def _whole(changed: Sequence[str]) -> list[str]:

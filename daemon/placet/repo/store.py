@@ -213,6 +213,7 @@ class Index:
         self._paths: list[bytes] = []  # of the entries, sorted
         self._top = _Folder()
         self._version = 2
+        self.changed: set[bytes] = set()  # the paths that were put in or dropped: no other one differs in a tree made from here
         self._odd = False  # it has files that are to be in no tree
         with path.open("rb") as file:
             info = os.fstat(file.fileno())
@@ -342,6 +343,7 @@ class Index:
 
     def _forget(self, path: bytes) -> None:
         """The trees of the folders above `path` are others now."""
+        self.changed.add(path)
         folder, parts = self._top, path.split(b"/")
         folder.digest = b""
         for part in parts[:-1]:

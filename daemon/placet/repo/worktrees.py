@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from placet.core.errors import PlacetError, UserError
+from placet.core.errors import PlacetError, ToolError, UserError
+from placet.core.names import show
 from placet.repo import cone, history, store
 from placet.repo.cone import Cone, cone_of
 from placet.repo.differences import read_status
@@ -410,7 +411,8 @@ def commit(
 
     None where nothing changed: there are no empty commits, and a commit that was made before a crash is not made
     twice. What `choose` raises is raised, and nothing was done. The branch is moved by compare-and-swap. Raises
-    RepositoryChanged where somebody else moved it.
+    RepositoryChanged where somebody else moved it, and ToolError `outside_scope` where the commit would change more than was
+    chosen: a file that is put where a folder was takes away what was in it.
     """
     _check_branch(wt)
     with _writing(wt.path) as held:
@@ -428,12 +430,26 @@ def commit(
             tree, index = staged(place, wt.repo.common_dir, len(wt.base) // 2, chosen)
         except Peculiar:
             tree = stage(place, chosen)
+            _must_be_chosen(wanted, {change.path for change in history.changes(wt.repo, tip, tree)})
         else:
+            _must_be_chosen(wanted, {os.fsdecode(path) for path in index.changed})
             index.write()
         new = write_commit(wt.repo.common_dir / "objects", tree, tip, message, author, when)
         # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
         update_ref(place, wt.ref, new, tip, wt.mover)
     return new
+
+
+def _must_be_chosen(chosen: Collection[str], changed: Collection[str]) -> None:
+    """Raise ToolError where a commit changes, or deletes, a file that was not chosen for it."""
+    if more := sorted(set(changed) - set(chosen)):
+        named = ", ".join(map(show, more[:MAX_NAMED])) + (f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else "")
+        raise ToolError("outside_scope", f"Nothing was committed: the commit would also change or delete {named}, which the plan "
+                        "does not allow. Put that back as it was.", refused=True, paths=[show(path) for path in more[:MAX_NAMED]])
+
+
+MAX_NAMED = 20
+"""Files that an error names."""
 
 
 def _since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:

@@ -37,7 +37,7 @@ from placet.core.case import (
 from placet.core.decide import decide, open_case, sha256
 from placet.core.names import Folder
 from placet.core.note import digest, read_note, stamp
-from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes
 from placet.core.request import read_request
 
 TOOLS = ("read_file", "write_file")
@@ -166,7 +166,8 @@ def events(world: World) -> Iterator[Event]:
         yield Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
         yield PlanningFailed(case.generation, "no", "X")
     if case.state is State.APPROVED:
-        yield Started(case.generation)
+        if may_begin(case, notes_of(world)):
+            yield Started(case.generation)
         yield from (Gesture(Kind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
         for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
@@ -231,6 +232,10 @@ def test_nothing_runs_that_no_person_approved() -> None:
     runs = []
 
     def look(world: World, event: Event, decision) -> None:
+        # As if the look that should have seen what a person did were skipped: the start itself rests on the note.
+        if may_begin(world.case, its := notes_of(world)):
+            assert [plan.digest for plan in its.plans] == [world.case.approved_digest], "the note says something else"
+            assert its.plans[0].folder is Folder.ACTIVE
         if isinstance(event, Started):
             runs.append(world)
             assert world.case.approved_digest in world.approved, "started a text that nobody put into System/Active"

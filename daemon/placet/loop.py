@@ -47,9 +47,9 @@ from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
-from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, trace_id
+from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
-from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
@@ -134,6 +134,7 @@ class Loop:
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
     cases: dict[str, Case] = field(default_factory=dict)
+    shown: Mapping[str, CaseNotes] = field(default_factory=dict)  # what the last look was certain of, of cases that it judged
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
@@ -219,6 +220,7 @@ class Loop:
         busy = self.outbox.busy | astray | written
         found = sort_notes(self.cases, [n for p, n in sorted(notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
+        self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
             if trace not in busy and (gesture := self._observe(case, its)) is not None:
@@ -402,7 +404,11 @@ class Loop:
         """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
         request_path = notes.request.path if notes.request is not None and is_utf8(notes.request.path) else case.request_path
         plan_path = notes.plans[0].path if len(notes.plans) == 1 and is_utf8(notes.plans[0].path) else case.plan_path
-        if (request_path, plan_path) != (case.request_path, case.plan_path) and case.request_path:
+        if not case.request_path:
+            request_path = ""  # it was archived, or taken away
+        if not case.plan_path:
+            plan_path = ""
+        if (request_path, plan_path) != (case.request_path, case.plan_path):
             self._record(Decision(replace(case, request_path=request_path, plan_path=plan_path), ()))
 
     def _apply(self, case: Case, event: Event, *writes: Write) -> Committed | None:
@@ -468,13 +474,32 @@ class Loop:
         for job in self.crew.jobs.values():
             free[job.planning] -= 1
         due = [c for c in self.cases.values()
-               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy]
+               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy and self._is_judged(c)]
         for case in self.waits.may_start(sorted(due, key=_before_others), self._needs_no_model):
             planning = case.state in _DRAFTING
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
             self._start_planning(case) if planning else self._start_mission(case)
+
+    def _is_judged(self, case: Case) -> bool:
+        """Whether a look of this life has shown the note whose mission is to begin or to go on, and nothing speaks against that.
+
+        What a person did while no daemon ran is decided first: an edited plan is not begun, one that was taken away not resumed.
+        """
+        its = self.shown.get(case.trace_id, CaseNotes())
+        if case.state is State.RUNNING:
+            return bool(case.stop or its.plans) or case.plan_path in self.sight.odd
+        return case.state is not State.APPROVED or may_begin(case, its)
+
+    def _says_so_still(self, case: Case) -> bool:
+        """Whether the note in System/Active says in this moment what was approved; else the next look says what it does."""
+        path = self.shown[case.trace_id].plans[0].path
+        try:
+            note = look_at(path, self.vault.read(path)[0], "")
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return False
+        return may_begin(case, CaseNotes(plans=[note]))
 
     def _needs_no_model(self, case: Case) -> bool:
         """Whether a plan was approved that says what to do, call for call."""
@@ -502,6 +527,8 @@ class Loop:
             return case.failure
 
     def _start_mission(self, case: Case) -> None:
+        if case.state is State.APPROVED and not self._says_so_still(case):
+            return
         raw = self._text(case.approved_digest)
         note = read_note(raw)
         with self.ports.journal.read() as reader:
@@ -701,11 +728,14 @@ class Loop:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
         at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and not self.branches.asks
-        idle = not self.dirty and at_rest and (paused or not any(
-            c.state in WORKING and c.trace_id not in self.waits.postponed for c in self.cases.values()))
+        working = [c for c in self.cases.values() if c.state in WORKING and c.trace_id not in self.waits.postponed]
+        unjudged = [c for c in working if not self._is_judged(c)] if at_rest else []
+        idle = not self.dirty and at_rest and (paused or len(working) == len(unjudged))
         waiting = [f"all work waits for the model: {held.notice}"] if (held := self.waits.holding()) is not None else []
         waiting += [f"{self.cases[trace].request_id}: {why}" for trace, why in self.waits.told().items()]
         waiting += [c.error for c in self.outbox.pending if c.error]
+        waiting += [f"{c.request_id}: its mission waits until {show(c.plan_path)} can be read, and is the only note of that plan"
+                    for c in unjudged]
         return Tick(max(0.0, min(waits)), idle, tuple(waiting), settling=settle_in_s is not None)
 
 

@@ -217,6 +217,15 @@ def reason_of(plan: NoteSeen) -> str:
     return str(plan.meta.get("rejection_reason") or "") or rejection_reason(body_of(plan.raw))
 
 
+def may_begin(case: Case, notes: CaseNotes) -> bool:
+    """Whether the mission of an approved case may begin: its only plan lies in System/Active and says what was approved."""
+    if case.state is not State.APPROVED or len(notes.plans) != 1:
+        return False
+    plan = notes.plans[0]
+    return (plan.folder is Folder.ACTIVE and not plan.problem and plan.digest == case.approved_digest
+            and plan.status not in ("rejected", "needs_revision"))
+
+
 def _lies_in_plans(case: Case) -> bool:
     return case.plan_path.startswith(f"{Folder.PLANS}/")
 

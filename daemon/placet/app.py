@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from typing import Any
 from placet import __version__
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, Config, load, portal_path, write_setting
-from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.case import Case, State
+from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
+from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import QUEUES, Folder
 from placet.core.note import read_note
@@ -30,7 +30,7 @@ from placet.core.waiting import Hold
 from placet.events import Broadcast, places
 from placet.executor import carry_out
 from placet.explain import MODEL, side_of
-from placet.journal import AddActivity, Conflict, Journal, JournalPaused, open_reader
+from placet.journal import AddActivity, CommittedActivity, Conflict, Journal, JournalPaused, open_reader
 from placet.lease import VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
@@ -94,6 +94,8 @@ class Daemon:
                 self.bell.check()
             hinted = rung.paths
         self.notify("STOPPING=1")
+        if self.loop.crew.jobs:
+            self.say(f"Ending: what is at work gets {self.config.daemon.stop_grace_s:.0f} s to come to a safe point.")
         self.loop.stop(self.config.daemon.stop_grace_s)
 
     def run_once(self) -> Tick:
@@ -129,11 +131,17 @@ MAX_WAIT_S = 10.0
 
 
 @contextmanager
-def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, take_over: bool = False) -> Iterator[Daemon]:
+def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, take_over: bool = False,
+           follow: Callable[[Sequence[CommittedRow]], None] = lambda _rows: None) -> Iterator[Daemon]:
     """Take a vault up: configuration, lock, journal, watches. Raises UserError where something stands in the way.
 
-    `take_over` claims a vault that another machine's daemon works on.
+    `take_over` claims a vault that another machine's daemon works on. `follow` is given each group of rows once it is in the
+    journal, on the journal's thread: it must be quick and not raise.
     """
+    def on_rows(rows: Sequence[CommittedActivity]) -> None:
+        events.publish(rows)
+        follow(rows)
+
     make_undumpable()
     if not (vault / CONFIG_PATH).is_file():
         raise UserError(f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
@@ -162,7 +170,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             folder.create_marker(os.urandom(16).hex())
         events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                                              on_trouble=say, on_rows=events.publish, on_wait=waits))
+                                              on_trouble=say, on_rows=on_rows, on_wait=waits))
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
         level = sandbox_level(config, say)
@@ -187,7 +195,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             if outcomes or state.mark.exists():  # else it is the first start on this vault
                 loop.reconcile(outcomes, problems)
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
-              sandbox=level.title, provider=config.model.provider, model=config.model.name)
+              sandbox=level.title, provider=config.model.provider, model=config.model.name, **_left_over(loop, journal))
         _mark(journal, state.mark)
         try:
             yield Daemon(vault, state, config, journal, bell, loop, say, notify)
@@ -199,8 +207,30 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
                             "Make sure that no other daemon works on it, then start this one again.") from error
         finally:
             with suppress(JournalPaused):
-                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid())
+                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid(), **_left_over(loop, journal))
                 _mark(journal, state.mark)
+
+
+def _left_over(loop: Loop, journal: Journal) -> dict[str, Any]:
+    """Return what goes on at the next start: missions with their steps, how many plans are written, how many wait for a person."""
+    live = [case for case in loop.cases.values() if case.state in WORKING]
+    missions = []
+    with journal.read() as reader:
+        for case in live:
+            if case.state is not State.RUNNING:
+                continue
+            row = reader.last_of(Action.STEP_COMPLETED, Action.EXECUTION_STARTED, trace_id=case.trace_id)
+            facts = {} if row is None else row.details
+            missions.append(f"{case.request_id}, step {min(facts.get('step', 0) + 1, of)} of {of}"
+                            if (of := facts.get("of", facts.get("steps"))) else case.request_id)
+    missions += [f"{case.request_id}, approved" for case in live if case.state is State.APPROVED]
+    return {"missions": missions[:MAX_LEFT_OVER],
+            "planning": sum(case.state in (State.PLANNING, State.REVISING) for case in live),
+            "review": sum(case.state is State.REVIEW for case in loop.cases.values())}
+
+
+MAX_LEFT_OVER = 50
+"""How many missions a row names that go on at the next start."""
 
 
 def _knows_its_mark(journal: Journal, mark: Path) -> bool:

@@ -119,19 +119,25 @@ def init(vault: str | None, folder: str | None) -> None:
 @vault_option
 @click.option("--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit.")
 @click.option("--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed.")
+@click.option("-v", "--verbose", is_flag=True, help="Also say each call of a tool and of the model, with what it cost.")
+@click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @_boundary
-def run(vault: str | None, once: bool, take_over: bool) -> None:
-    """Run the daemon in the foreground."""
+def run(vault: str | None, once: bool, take_over: bool, verbose: bool, quiet: bool) -> None:
+    """Run the daemon in the foreground. It says what happens, a line an event."""
     from threading import Event
 
     from placet.app import daemon, heed_signals
+    from placet.core.story import Loud
+    from placet.voice import Voice, times_of_its_own
 
     stop = Event()
     if not once:
         heed_signals(stop)
-    with daemon(_vault(vault), os.environ, _say, take_over=take_over) as running:
+    loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
+    with Voice(loud, times=not times_of_its_own(os.environ)) as voice, \
+            daemon(_vault(vault), os.environ, voice.say, take_over=take_over, follow=voice.rows) as running:
         if not once:
-            _say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C")
+            voice.say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C", Loud.EVENT)
             running.run(stop)
             return
         tick = running.run_once()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from placet.core.activity import Action
 from placet.core.names import show as visible
+from placet.core.story import facts
 
 _COLOURS = {"review": "yellow", "running": "cyan", "planning": "cyan", "revising": "cyan", "approved": "cyan",
             "completed": "green", "failed": "red", "rejected": "magenta", "withdrawn": "white"}
@@ -170,7 +170,7 @@ def is_routine(row: Mapping[str, Any]) -> bool:
 
 def row_text(row: Mapping[str, Any], width: int | None = None) -> str:
     """Return one journal row as a line, cut at `width` characters if that is given."""
-    told = _TOLD.get(row["action_type"], _facts)(row["metadata"])
+    told = facts(row["action_type"], row["metadata"])
     time = row["timestamp"][11:23].rstrip("Z")
     line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
     actor = colour(f"{row['actor']:<6}", _ACTORS[row["actor"]])
@@ -178,47 +178,8 @@ def row_text(row: Mapping[str, Any], width: int | None = None) -> str:
     return line if width is None else line[:width + len(line) - len(click.unstyle(line))]
 
 
-def _facts(data: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={_value(value)}" for key, value in data.items() if value not in (None, "", []))
-
-
-def _model_called(data: Mapping[str, Any]) -> str:
-    cost = "cost unknown" if data["cost_usd"] is None else f"${data['cost_usd']:.4f}"
-    return (f"{data['purpose']}: {data['model']}, {data['input_tokens']:,} + {data['cache_read_tokens']:,} cached tokens in, "
-            f"{data['output_tokens']:,} out, {cost}")
-
-
-def _tool_called(data: Mapping[str, Any]) -> str:
-    end = "" if data["ok"] else f": {data['error_type']}"
-    if data.get("exit_code") is not None:
-        end = f": exit code {data['exit_code']}"
-    return f"{data['tool']} {data['target']}{end}"
-
-
-_TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "model.called": _model_called,
-    "tool.called": _tool_called,
-    "tool.refused": _tool_called,
-    "request.detected": lambda d: f"{d.get('path', '')} by {d['reviewed_by']}",
-    "plan.created": lambda d: f"revision {d['revision']}, {d.get('steps', '?')} steps, digest {d['digest'][:12]}",
-    "plan.approved": lambda d: f"by {d['reviewed_by']}, digest {d['digest'][:12]}" + (", edited" if d["edited"] else ""),
-    "execution.started": lambda d: f"digest {d['digest'][:12]}, sandbox: {d['sandbox']}",
-    "step.completed": lambda d: f"step {d['step']} of {d['of']}, {d['files']} files",
-    "git.committed": lambda d: f"{d['commit'][:12]} on {d['branch']}",
-    "git.branch_created": lambda d: f"{d['branch']} from {d['base'][:12]}",
-    "execution.completed": lambda d: f"{d['branch']}: {len(d['files_changed'])} files, {d['iterations']} iterations",
-    "execution.failed": lambda d: f"{d['reason']} after {d['iterations']} iterations",
-    "report.written": lambda d: str(d["path"]),
-}
-
-
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a query's result as lines of tab-separated values under a head."""
     lines = ["\t".join(columns), *("\t".join("" if v is None else visible(str(v)) for v in row) for row in rows)]
     return "\n".join(lines)
 
-
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:12] if len(value) in (40, 64) and value.isalnum() else value
-    return json.dumps(value, ensure_ascii=False)

@@ -45,8 +45,10 @@ class Waits:
         until = self.clock.monotonic() + why.after_s
         facts = {"why": why.why.value, "reason": why.reason, "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s))}
         if not why.why.holds_all:
+            known = any((other.why, other.reason) == (why.why, why.reason) for _, other in self.postponed.values())
             self.postponed[case.trace_id] = until, why
-            self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
+            if not known:  # what all of it waits for is said once, not for each piece and each try
+                self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
             if why.why is Why.ASKED_TO_WAIT:
                 self.journal.commit([AddActivity(Activity(self.clock.now(), case.trace_id, Actor.SYSTEM, Action.MODEL_WAITING,
                                                           Entity.MISSION, case.request_id, case.agent, facts))])

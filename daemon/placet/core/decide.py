@@ -434,7 +434,7 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="", rejection_reason="",
           base_branch=e.base_branch, based_on=e.based_on)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
-          revision=e.revision, size=len(text), **e.facts)
+          revision=e.revision, size=len(text), path=path, **e.facts)
     if case.basis_digest and in_place:
         keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
         d.commands.append(Rewrite(path, case.basis_digest, name, keep))

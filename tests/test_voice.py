@@ -1,0 +1,145 @@
+"""What the daemon says to whoever started it: a line an event, from the journal's rows."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from placet.core.activity import Action
+from placet.core.story import Loud, Story
+from placet.journal import CommittedActivity
+from placet.voice import Voice
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])
+WRITING = ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+                       {"calls": [("complete_step", {"step": 1, "summary": "written"})]},
+                       {"calls": [("finish", {"summary": "said"})]}])
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    found = make_vault(tmp_path)
+    found.script(PLANNING, WRITING)
+    return found
+
+
+def without_times(said: str) -> list[str]:
+    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in said.splitlines()]
+
+
+def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVault) -> None:
+    vault.drop("# Say hello\n\nWrite a greeting.\n")
+    first = vault.once(apart=True)
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in first.splitlines())
+    assert without_times(first) == [
+        "say-hello: request seen: Inbox/Requests/Say hello.md; a plan is being written",
+        f"say-hello: made a git repository of {vault.root}, with a first commit of what is there",
+        "say-hello: a plan waits for you (revision 1, 1 step): Inbox/Plans/say-hello_plan.md",
+        "1 plan waits for you (placet plans)"]
+    vault.approve()
+    second = without_times(vault.once())
+    assert second[0] == "1 plan waits for you (placet plans)"
+    assert second[1].startswith("say-hello: approved by ")
+    assert second[2].startswith("say-hello: the mission began: 1 step; commands run in: ")
+    assert second[3] == "say-hello: step 1 of 1 done"
+    assert second[4].startswith("say-hello: completed: 1 file changed on feat/say-hello-")
+    assert second[5] == f"say-hello: report: {vault.reports()[0].relative_to(vault.root)}"
+    assert second[6:] == ["nothing is left for the next start"]
+
+
+def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
+    vault.drop("# Say hello\n\nWrite a greeting.\n")
+    assert vault.click("run", "--once", "-q").stderr == ""
+    vault.drop("---\npriority: 99\n---\n# Odd\n", "Odd.md")
+    assert without_times(vault.click("run", "--once", "-q").stderr)[0].startswith("odd: Inbox/Requests/Odd.md cannot be used: ")
+    vault.approve()
+    said = vault.click("run", "--once", "-v").stderr
+    assert "say-hello: tool.called write_file hello.txt" in said
+    assert re.search(r"say-hello: model.called execute: .* \$0\.", said)
+
+
+def test_an_unreachable_server_is_said_at_once_and_once(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test")
+    vault.configure('[model]\nname = "claude-test"\nbase_url = "http://127.0.0.1:9"\n')  # discard: nobody listens there
+    vault.drop("# Say hello\n")
+    began = time.monotonic()
+    with running(vault):
+        log = next(tmp_path.glob("daemon-*.log"))
+        until(lambda: "the model does not answer" in log.read_text(), patience_s=60)
+        first_row = vault.await_action("model.failed")
+        vault.await_action("model.failed", 2)
+    said = log.read_text()
+    assert first_row["metadata"]["attempt"] == 1
+    assert said.count("the model does not answer") == 1, said
+    assert "1 plan to be written" in said.splitlines()[-1]
+    assert time.monotonic() - began < 120
+
+
+def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(vault: TestVault) -> None:
+    vault.script(("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+                              {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]}]))
+    vault.script(PLANNING, more=True)
+    vault.drop("# Say hello\n")
+    vault.once()
+    vault.approve()
+    env = vault.env
+    with (vault.root.parent / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=env, stderr=log)
+        vault.await_action("tool.called")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    said = without_times((vault.root.parent / "log").read_text())
+    assert said[-1] == "1 mission goes on at the next start: say-hello, step 1 of 1"
+    with running(vault):
+        vault.await_action("execution.resumed")
+        again = next(vault.root.parent.glob("daemon-*.log"))
+        until(lambda: "the mission is taken up again at iteration" in again.read_text())
+        assert "1 mission is taken up again: say-hello, step 1 of 1" in again.read_text()
+
+
+def test_every_action_can_be_told_whatever_its_row_says() -> None:
+    story = Story()
+    for action in [*Action, "of.tomorrow"]:
+        for metadata in ("{}", '{"reason": null, "steps": null, "files_changed": null, "cost_usd": null, "kind": "transient"}'):
+            story.line(CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "system", "", str(action), "mission", "say-hello",
+                                         metadata, "0" * 64))
+
+
+def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    row = CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "human", "", "request.detected", "request", "odd",
+                            '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}', "0" * 64)
+    with Voice(Loud.EVENT, times=False) as voice:
+        voice.rows([row])
+        voice.say("two\nlines")
+    assert capsys.readouterr().err == ("odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan is being written\n"
+                                       "two\nlines\n")
+
+
+def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(vault: TestVault) -> None:
+    vault.drop("# Say hello\n", "A request whose name is long enough to need more than the eighty columns of a terminal.md")
+    main, end = pty.openpty()
+    os.set_blocking(main, False)
+    env = {**vault.env, "COLUMNS": "80"}
+    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=env, stderr=end)
+    said = b""
+    while process.poll() is None or select.select([main], [], [], 0.2)[0]:
+        if select.select([main], [], [], 0.2)[0]:
+            said += os.read(main, 65536)
+    lines = said.decode().splitlines()
+    assert any(line.startswith(" " * 11) for line in lines)
+    assert all(len(line) < 80 for line in lines if " " in line.strip()), lines
+    with (vault.root.parent / "log").open("w") as log:
+        info = os.fstat(log.fileno())
+        subprocess.run([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], stderr=log, check=True,
+                       env={**env, "JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
+    assert (vault.root.parent / "log").read_text() == "1 plan waits for you (placet plans)\n" * 2

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -954,10 +955,12 @@ def test_the_first_schemas_journal_loses_what_nothing_wrote_and_keeps_the_rest(w
     with monkeypatch.context() as old:
         old.setattr(schema, "SCHEMA", SCHEMA[:1])
         with world.open() as journal:
-            done = journal.commit([event(1), PutCase("t", "r", "new", "{}", 0), Enqueue("t", "{}"), Enqueue("t", "{}"),
+            done = journal.commit([event(1), Enqueue("t", "{}"), Enqueue("t", "{}"),
                                    AddRecord("t", 1, 1, "k", "k", b"body"), PutText("d", b"text"),
                                    PutSeen("a.md", "d", "invalid", ""), AcquireLease("t", ME, 30)])
             journal.commit([MarkDone(done.outbox[0])])
+        body = json.dumps({"request_path": "Inbox/Requests/a.md", "plan_path": "Inbox/Archive/a_plan.md", "tip": "1"})
+        edit(world.path, f"INSERT INTO cases VALUES ('t', 'r', 'completed', '{body}', 1, '2026-11-21T10:00:00.000Z')")
     before = tables_of(world.path)
     world.open().close()
     after = tables_of(world.path)
@@ -965,7 +968,34 @@ def test_the_first_schemas_journal_loses_what_nothing_wrote_and_keeps_the_rest(w
     before["outbox"] = [(*row[:5], *row[6:]) for row in before["outbox"]]
     assert before.pop("_sqlite_migrations") == after.pop("_sqlite_migrations")[:1]
     assert all(before.values())
+    before["cases"] = [(*row, "Inbox/Requests/a.md", "Inbox/Archive/a_plan.md", 1) for row in before["cases"]]
+    assert (after.pop("paid"), after.pop("spent")) == ([], [])
     assert after == before
+
+
+def test_an_older_journal_gets_the_sums_and_the_places_that_a_new_one_keeps(world, monkeypatch):
+    calls = [Activity("2026-11-21T10:59:59.000Z", "t", Actor.AGENT, Action.MODEL_CALLED, Entity.MISSION, "r", "", facts)
+             for facts in ({"purpose": "plan", "input_tokens": 10, "output_tokens": 5, "cost_usd": 0.25},
+                           {"purpose": "execute", "cache_read_tokens": 7, "cost_usd": 0.5}, {"purpose": "plan", "tokens": 3})]
+    ended = Activity("2026-11-21T11:00:00.000Z", "t", Actor.AGENT, Action.EXECUTION_COMPLETED, Entity.MISSION, "r", "",
+                     {"complexity": "standard", "cost_usd": 0.75})
+    with world.open() as journal:
+        journal.commit([*map(AddActivity, calls), AddActivity(ended)])
+    new = tables_of(world.path)
+    assert new["spent"] == [("2026-11-21T10:45", 25, 0.75, 1)]
+    assert new["paid"] == [("standard", 4, 0.75)]
+    for sql in ("DROP TABLE spent", "DROP TABLE paid",
+                *(f"DROP INDEX cases_{name}" for name in ("request", "state", "request_path", "plan_path", "watched")),
+                *(f"ALTER TABLE cases DROP COLUMN {name}" for name in ("request_path", "plan_path", "watched")),
+                "DELETE FROM _sqlite_migrations WHERE name = '0004_flat'", "PRAGMA user_version = 3"):
+        edit(world.path, sql)
+    with world.open() as journal, journal.read() as reader:
+        assert reader.used_since("2026-11-21T10:45:00.000Z") == (25, None)
+        assert reader.used_since("2026-11-21T11:00:00.000Z") == (0, Decimal("0.0"))
+        assert reader.used_planning("t") == (18, None)
+        assert reader.costs("standard") == (0.75,)
+    assert {name: rows for name, rows in tables_of(world.path).items() if name != "_sqlite_migrations"} \
+        == {name: rows for name, rows in new.items() if name != "_sqlite_migrations"}
 
 
 def tables_of(path: Path) -> dict[str, list[tuple[object, ...]]]:

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from gitkit import fingerprint
-from placet.app import daemon
+from placet.app import Daemon, daemon
 from placet.sandbox import probe
 from placet.setup import init
 
@@ -235,6 +235,14 @@ def make_vault(folder: Path, **extra: str) -> TestVault:
     init(vault.root)
     vault.configure("")
     return vault
+
+
+@contextmanager
+def started(vault: TestVault) -> Iterator[Daemon]:
+    """The daemon in this process, up; `run_once` of it works. Notes settle soon, for nobody writes meanwhile."""
+    with patch("placet.core.settle.SETTLE_S", STEP_S), patch("placet.app.probe", _probed), \
+            daemon(vault.root, vault.env, lambda _: None) as running:
+        yield running
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, load, portal_path, repositories
-from placet.core.case import CASE_JSON, WORKING, Case, State
+from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show
 from placet.core.note import UnsafeEdit, stamp
@@ -228,7 +228,7 @@ def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
     if not state.journal.exists():
         return []
     with open_reader(state.journal) as reader:
-        live = {case.trace8 for row in reader.cases() if (case := CASE_JSON.validate_json(row.body)).state in WORKING}
+        live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
     config = load(vault)
     repos, said = [], []
     for place in repositories(vault, config):

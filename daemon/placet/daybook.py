@@ -33,7 +33,7 @@ def next_day_in_s(now: datetime) -> float:
 
 def used_today(reader: Reader, now: datetime) -> Amount:
     """Return what was used on the local day of `now`, as the journal knows it."""
-    return Amount(*reader.used(reader.first_id_since(rfc3339(day_of(now)[0]))))
+    return Amount(*reader.used_since(rfc3339(day_of(now)[0])))
 
 
 @dataclass(slots=True)
@@ -42,17 +42,13 @@ class Daybook:
 
     _held: dict[str, Amount] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _day: tuple[datetime, int] | None = None  # when it began, and the id of its first event
 
     def ledger(self, journal: Journal, now: datetime, limits: Limits) -> Ledger:
         """Return the day's ledger as it stands; with no limits nothing is counted."""
         if limits == Limits():
             return Ledger(NAME, limits)
-        began, _ = day_of(now)
         with journal.read() as reader:
-            if self._day is None or self._day[0] != began:
-                self._day = began, reader.first_id_since(rfc3339(began))
-            return Ledger(NAME, limits, Amount(*reader.used(self._day[1])), held=dict(self._held))
+            return Ledger(NAME, limits, used_today(reader, now), held=dict(self._held))
 
     @contextmanager
     def room(self, journal: Journal, clock: Clock, own: Ledger, limits: Limits, key: str, call: ModelCall,

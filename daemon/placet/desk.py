@@ -25,7 +25,7 @@ from placet.config import CONFIG_PATH, load, portal_path, repositories
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
-from placet.core.case import CASE_JSON, WORKING, Case, State
+from placet.core.case import CASE_JSON, OPEN, WORKING, Case, State
 from placet.core.errors import ToolError, UserError
 from placet.core.names import QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
@@ -232,7 +232,7 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         bad = verify(state.journal)
         line("journal", "bad" if bad else "good", f"row {bad.id}: {bad.reason}" if bad else str(state.journal))
         with open_reader(state.journal) as reader:
-            live = {CASE_JSON.validate_json(row.body).trace8 for row in reader.cases() if row.state in WORKING}
+            live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
         left = [p.name for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)] \
             if state.worktrees.is_dir() else []
         if left:
@@ -303,9 +303,7 @@ def find(reader: Reader, ident: str) -> Case:
 
     Raises UserError (exit code 3) where none or several fit.
     """
-    cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
-    exact = [case for case in cases if case.request_id == ident]
-    found = exact or [case for case in cases if ident and case.trace_id.startswith(ident.lower())]
+    found = [CASE_JSON.validate_json(row.body) for row in reader.cases_named(ident)]
     if not found:
         raise UserError(f"There is no request, plan or mission {ident!r}.", "See them all: placet status", exit_code=3)
     if len(found) > 1:
@@ -362,7 +360,8 @@ def naming(vault: Path, env: Mapping[str, str], portal: str) -> list[str]:
     if not state.journal.exists():
         return []
     with open_reader(state.journal) as reader:
-        cases = [CASE_JSON.validate_json(row.body) for row in reader.cases()]
+        cases = [CASE_JSON.validate_json(row.body) for row in
+                 sorted({*reader.cases(*OPEN), *reader.watched_cases()}, key=lambda row: row.trace_id)]
     return [*(f"{case.request_id} ({case.state}) names it, and cannot be carried out without it." for case in cases
               if case.portal == portal and (case.state in WORKING or case.state is State.REVIEW)),
             *(f"{case.request_id} has the branch {branch.name} there: what becomes of it is not seen any more." for case in cases

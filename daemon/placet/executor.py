@@ -24,7 +24,7 @@ from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Limits, Room
-from placet.core.case import WORKING, Case, Complexity, State
+from placet.core.case import WORKING, Case, Complexity
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake, passing
 from placet.core.failures import detected
@@ -777,7 +777,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
 def _tidy(ports: Ports, repo: Repo, record: Record) -> None:
     """Take away what long ended missions left in the repository, and journal what it was."""
     with ports.journal.read() as reader:
-        live = {row.trace_id[:8] for row in reader.cases() if State(row.state) in WORKING}
+        live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
     now = ports.clock.wall()
     gone = tidy(repo, ports.worktrees, live, now - timedelta(days=ports.config.daemon.tidy_after_days), now)
     if gone:

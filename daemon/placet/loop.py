@@ -19,6 +19,7 @@ from placet.aftermath import Looked
 from placet.asking import count_unseen
 from placet.branchwatch import BranchWatch
 from placet.briefing import agents
+from placet.casebook import Cases, Taken
 from placet.clock import rfc3339
 from placet.config import portal_path
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -27,6 +28,7 @@ from placet.core.budget import Limits, money_problem
 from placet.core.case import (
     CASE_JSON,
     COMMAND_JSON,
+    OPEN,
     PLAN_STAMPS,
     WORKING,
     Branch,
@@ -133,7 +135,6 @@ class Loop:
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
-    cases: dict[str, Case] = field(default_factory=dict)
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)  # what the last look was certain of, of cases that it judged
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     scan_cost_s: float = 0.0
@@ -141,6 +142,7 @@ class Loop:
     archived_at: float = float("-inf")
     dirty: bool = True
     stopping: bool = False
+    cases: Cases = field(init=False)
     sight: Sight = field(init=False)
     notices: Notices = field(init=False)
     outbox: Outbox = field(init=False)
@@ -149,6 +151,7 @@ class Loop:
     crew: Crew = field(init=False)
 
     def __post_init__(self) -> None:
+        self.cases = Cases(self.ports.journal)
         self.sight = Sight(self.vault, self.ports.clock, self.say)
         self.notices = Notices(self.vault, self.ports.journal, self.ports.clock, self.say)
         self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say)
@@ -161,8 +164,7 @@ class Loop:
     def load(self) -> None:
         """Take up what the journal knows: cases, commands that were recorded and not performed, leases left behind."""
         with self.ports.journal.read() as reader:
-            for row in reader.cases():
-                self.cases[row.trace_id] = replace(CASE_JSON.validate_json(row.body), version=row.version)
+            self.cases.load(reader)
             self.outbox.pending = list(reader.pending_commands())
             self.notices.said = {row.path: row.digest for row in reader.seen()}
             self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
@@ -184,7 +186,7 @@ class Loop:
         if not scan.present:
             return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
         self._reload()
-        expected = {p for c in self.cases.values() if c.state in _EXPECTING for p in (c.request_path, c.plan_path) if p}
+        expected = {p for c in self.cases.values() if c.state in OPEN for p in (c.request_path, c.plan_path) if p}
         view = self.sight.look(scan, hinted, expected, SLICE_S)
         self.dirty |= view.changed
         if self.dirty:
@@ -214,11 +216,12 @@ class Loop:
         # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
         # it is certain where the note is and what it says.
         notes = self.sight.notes
+        self.cases.find(notes.values(), unread)
         present = {(n.trace_id, n.is_plan) for p, n in notes.items() if p not in unsure}
         astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
         written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
         busy = self.outbox.busy | astray | written
-        found = sort_notes(self.cases, [n for p, n in sorted(notes.items()) if p not in unsure])
+        found = sort_notes(self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         for trace, its in found.of_case.items():
@@ -228,10 +231,10 @@ class Loop:
             elif trace not in busy:
                 self._acknowledge_places(case, its)
         for trace, case in list(self.cases.items()):
-            if case.state in _EXPECTING and trace not in busy and trace not in found.of_case \
+            if case.state in OPEN and trace not in busy and trace not in found.of_case \
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
-        taken = {case.request_id for case in self.cases.values()}
+        taken = Taken(self.cases)
         unjudged = unread | unsure
         if unread:  # the request of a plan may be among them
             unjudged |= {note.path for note in found.orphans}
@@ -247,6 +250,7 @@ class Loop:
                 notices.setdefault(path, why)
         known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
         self.dirty |= self.notices.show(notices, side_notes, unjudged | later, notes, known, SLICE_S)
+        self.cases.let_go(notes.values(), notes.keys() | unread | unsure, self.outbox.busy | self.crew.jobs.keys())
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add what is to be said beside notes that can be used: a planning that failed, an edit in vain, what work waits for."""
@@ -308,7 +312,7 @@ class Loop:
         return "\n".join([*unknown_agent(str(meta.get("agent") or case.agent), agents(self.ports.vault)),
                           *unknown_portal(str(meta.get("portal") or ""), self.ports.config.portals)])
 
-    def _adopt(self, orphans: Sequence[NoteSeen], taken: set[str]) -> dict[str, str]:
+    def _adopt(self, orphans: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
         """Take up plans whose cases the journal does not know; return what is wrong with those that cannot be.
 
         `taken` are the request ids that are in use; the new ones are added.
@@ -321,7 +325,7 @@ class Loop:
             if note.trace_id in self.cases:
                 continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
             if is_request_id(named) and named not in taken:
-                taken.add(named)
+                taken.given.add(named)
                 self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
             else:
                 problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
@@ -356,7 +360,7 @@ class Loop:
         for problem in problems:
             self.say(problem)
 
-    def _take_up(self, new: Sequence[NoteSeen], taken: set[str]) -> tuple[dict[str, str], frozenset[str]]:
+    def _take_up(self, new: Sequence[NoteSeen], taken: Taken) -> tuple[dict[str, str], frozenset[str]]:
         """Open cases for new requests, as many as a slice of the tick lets.
 
         `taken` are the request ids that are in use; the new ones are added. Return the problems of those that have some, and the
@@ -376,7 +380,7 @@ class Loop:
             while not trace or trace in self.cases or trace in opened:
                 trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
             named = request_id(name, taken)
-            taken.add(named)
+            taken.given.add(named)
             opened[trace] = open_case(note, request, trace, named, self.ports.clock.now())
             if len(opened) == TAKE_UP_AT_ONCE:
                 self._record(*opened.values())
@@ -435,7 +439,8 @@ class Loop:
             case = decision.case
             batch += [
                 *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
-                PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
+                PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version,
+                        case.request_path, case.plan_path, bool(case.watched)),
                 *(AddActivity(row) for row in decision.rows),
             ]
         batch += [Enqueue(trace, command) for trace, command in commands]
@@ -445,7 +450,7 @@ class Loop:
         for decision in decisions:
             case = decision.case
             before = self.cases.get(case.trace_id)
-            self.cases[case.trace_id] = replace(case, version=case.version + 1)
+            self.cases.put(replace(case, version=case.version + 1))
             self.waits.over(case.trace_id)
             self.dirty = True
             if before is not None and before.state is not case.state:
@@ -656,8 +661,8 @@ class Loop:
     def _open_branches(self) -> dict[Path, list[Branch]]:
         config = self.ports.config
         found: dict[Path, list[Branch]] = {}
-        for case in self.cases.values():
-            for branch in case.watched:
+        for branches in self.cases.watched.values():
+            for branch in branches:
                 if not branch.portal or branch.portal in config.portals:
                     found.setdefault(portal_path(self.ports.vault, config, branch.portal), []).append(branch)
         return found
@@ -702,7 +707,8 @@ class Loop:
             return
         self.archived_at = now
         before = rfc3339(self.ports.clock.wall() - timedelta(days=days))
-        is_open = {c.trace_id for c in self.cases.values() if c.state in _EXPECTING or any(not b.became for b in c.watched)}
+        is_open = {c.trace_id for c in self.cases.values() if c.state in OPEN} | {
+            trace for trace, branches in self.cases.watched.items() if any(not branch.became for branch in branches)}
         path = self.ports.journal.archive(before, keep=is_open)
         if path is not None:
             self.say(f"Events before {before[:10]} were moved to {path}.")
@@ -744,7 +750,6 @@ SCAN_SHARE = 1000
 
 _PURPOSE = {State.PLANNING: Purpose.PLAN, State.REVISING: Purpose.REVISE}
 _DRAFTING = frozenset(_PURPOSE)
-_EXPECTING = frozenset({State.PLANNING, State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
 

@@ -209,7 +209,7 @@ def _earlier(ports: Ports, record: Record) -> Amount:
     known = record.outcome("earlier")
     if known is None:
         with ports.journal.read() as reader:
-            tokens, usd = reader.used(0, record.case.trace_id)
+            tokens, usd = reader.used_planning(record.case.trace_id)
         known = json.dumps([tokens, None if usd is None else str(usd)]).encode()
         record.settle("earlier", known)
     tokens, usd = json.loads(known)

@@ -139,6 +139,8 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
 
 WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
+OPEN = WORKING | {S.REVIEW}
+"""States in which it is somebody's turn: what was begun is not over, and its notes should be there."""
 
 
 def diagram() -> str:

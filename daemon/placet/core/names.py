@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Container
 from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid5
@@ -73,7 +73,7 @@ def _stem(name: str) -> str:
     return name[: -len(".md")] if is_note(name) else name
 
 
-def request_id(file_name: str, taken: Collection[str]) -> str:
+def request_id(file_name: str, taken: Container[str]) -> str:
     """The slug of a request's file name: `[a-z0-9]+(-[a-z0-9]+)*`, at most 48 characters, not in `taken`.
 
     Accents go, letters such as `ß` are spelled out. A name with no ASCII letter or digit becomes `request-`

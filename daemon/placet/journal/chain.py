@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from placet.core.activity import Activity
+from placet.journal.sums import Paid, Spent, add, sum_of
 
 
 class ReadyRow(NamedTuple):
-    """An activity made ready by its caller: its eight columns, and the same as the chain hashes them."""
+    """An activity made ready by its caller: its eight columns, the same as the chain hashes them, and what it adds to the sums."""
 
     columns: tuple[str, ...]
     chained: bytes
+    adds: Spent | Paid | None
 
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
@@ -34,13 +36,13 @@ def ready_row(activity: Activity) -> ReadyRow:
         activity.timestamp, activity.trace_id, activity.actor.value, activity.agent, activity.action.value,
         activity.entity_type.value, activity.entity_id, _COMPACT(dict(activity.metadata)))
     try:
-        return ReadyRow(columns, chained(columns))
+        return ReadyRow(columns, chained(columns), sum_of(activity))
     except UnicodeEncodeError:
         # A file name that is not UTF-8 carries lone surrogates. They become the text \udc80, in metadata too:
         # as the JSON escape \udc80 they would make `metadata->>'path'` return what no reader can decode.
         shown = _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", columns[-1])
         columns = (*(utf8(column) for column in columns[:-1]), shown)
-        return ReadyRow(columns, chained(columns))
+        return ReadyRow(columns, chained(columns), sum_of(activity))
 
 
 def utf8(text: str) -> str:
@@ -76,26 +78,30 @@ class Chain:
         self._id, self._hash = connection.execute(
             "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain").fetchone()
         self.rows: list[tuple[Any, ...]] = []
+        self._sums: list[tuple[int, Spent | Paid]] = []
 
     def append(self, row: ReadyRow) -> int:
         """Add an event; return its id."""
         self._id += 1
         self._hash = link(self._hash, self._id, row.chained)
         self.rows.append((self._id, *row.columns, self._hash))
+        if row.adds is not None:
+            self._sums.append((self._id, row.adds))
         return self._id
 
-    def mark(self) -> tuple[int, str, int]:
+    def mark(self) -> tuple[int, str, int, int]:
         """Return where the chain ends now, for `back_to`."""
-        return self._id, self._hash, len(self.rows)
+        return self._id, self._hash, len(self.rows), len(self._sums)
 
-    def back_to(self, mark: tuple[int, str, int]) -> None:
+    def back_to(self, mark: tuple[int, str, int, int]) -> None:
         """Take back what was added since the mark."""
-        self._id, self._hash, count = mark
-        del self.rows[count:]
+        self._id, self._hash, rows, sums = mark
+        del self.rows[rows:], self._sums[sums:]
 
     def write(self) -> None:
-        """Write the rows and the chain's new end, if there are any."""
+        """Write the rows, what they add to the sums and the chain's new end, if there are any."""
         if self.rows:
             self._connection.executemany(
                 "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows)
             self._connection.execute("UPDATE chain SET last_id = ?, last_hash = ?", (self._id, self._hash))
+            add(self._connection, self._sums)

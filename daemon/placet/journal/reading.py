@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,28 +18,50 @@ from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary_code
 from placet.journal.schema import ACTIVITY, schema_of
+from placet.journal.sums import quarter
 from placet.journal.values import CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
 
 
 @contextlib.contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     """Give a connection that sees one moment and can only read. Raises as `open_reader`, but not for an older schema."""
-    path = path.absolute()
-    if not path.exists():
-        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
-    try:
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    with plain_errors(path):
+        connection = connect(path)
         try:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")  # only the writer checkpoints
-            connection.execute("PRAGMA query_only = 1")
-            connection.execute("PRAGMA trusted_schema = 0")
-            if not schema_of(connection, path):
-                raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")
             connection.execute("BEGIN")
             yield connection
         finally:
             connection.close()
+
+
+def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
+    """Return a connection that can only read, for `one_thread` or for one after the other.
+
+    Raises UserError where there is no journal, and what SQLite raises.
+    """
+    path = path.absolute()
+    if not path.exists():
+        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # only the writer checkpoints
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA trusted_schema = 0")
+        if not schema_of(connection, path):
+            raise UserError(f"the journal is empty: {path}", "start the daemon with `placet run`")  # noqa: TRY301
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors on the journal as a person knows them."""
+    path = path.absolute()
+    try:
+        yield
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             raise JournalDamaged(f"the journal {path} is damaged: {error}",
@@ -71,11 +94,49 @@ class Reader:
         found = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
         return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
 
-    def cases(self) -> tuple[CaseRow, ...]:
-        """All cases, by trace_id."""
-        rows = self._connection.execute(
-            "SELECT trace_id, request_id, state, body, version, updated_at FROM cases ORDER BY trace_id")
-        return tuple(CaseRow(*row) for row in rows)
+    def cases(self, *states: str) -> tuple[CaseRow, ...]:
+        """All cases in these states, by trace_id; without states all there are, which may be very many."""
+        return self._cases(f"state IN ({', '.join('?' * len(states))})" if states else "1", states)
+
+    def latest_cases(self, state: str, limit: int) -> tuple[CaseRow, ...]:
+        """The cases in a state that something was last decided on, by trace_id."""
+        return self._cases("trace_id IN (SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
+                           (state, limit))
+
+    def count_cases(self, *states: str) -> int:
+        """How many cases are in these states."""
+        found = self._connection.execute(f"SELECT count(*) FROM cases WHERE state IN ({', '.join('?' * len(states))})",  # noqa: S608
+                                         states).fetchone()
+        return int(found[0])
+
+    def watched_cases(self) -> tuple[CaseRow, ...]:
+        """The cases with branches with which people may still do something that counts."""
+        return self._cases("watched")
+
+    def cases_of(self, trace_ids: Collection[str] = (), paths: Collection[str] = ()) -> tuple[CaseRow, ...]:
+        """The cases with these trace ids, and those whose request or plan was last seen at one of these paths."""
+        found = {row.trace_id: row for row in self._cases(
+            "trace_id IN (SELECT value FROM json_each(?))", (_json(trace_ids),))} if trace_ids else {}
+        if paths:
+            found |= {row.trace_id: row for row in self._cases(
+                "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?1))) "
+                "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?1)))", (_json(paths),))}
+        return tuple(found.values())
+
+    def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
+        """The case with this request_id, else those whose trace ids begin so."""
+        exact = self._cases("request_id = ?", (ident,))
+        return exact or (self._cases("trace_id >= ?1 AND trace_id < ?1 || '~' ORDER BY trace_id LIMIT 10", (ident.lower(),))
+                         if ident else ())
+
+    def is_taken(self, request_id: str) -> bool:
+        """Whether a case has this request_id."""
+        return self._connection.execute("SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)).fetchone() is not None
+
+    def _cases(self, where: str, values: Sequence[object] = ()) -> tuple[CaseRow, ...]:
+        order = "" if "ORDER BY" in where else "ORDER BY trace_id"
+        return tuple(CaseRow(*row) for row in self._connection.execute(
+            f"SELECT trace_id, request_id, state, body, version, updated_at FROM cases WHERE {where} {order}", values))  # noqa: S608
 
     def pending_commands(self) -> tuple[PendingCommand, ...]:
         """Everything in the outbox that is not done, oldest first."""
@@ -121,45 +182,50 @@ class Reader:
 
     def costs(self, complexity: str, limit: int = 20) -> tuple[float, ...]:
         """What the last missions of this complexity cost, in dollars, where it is known; the newest first."""
-        rows = self._connection.execute(
-            "SELECT metadata->>'cost_usd' FROM activity WHERE action_type = 'execution.completed' "
-            "AND metadata->>'complexity' = ? AND metadata->>'cost_usd' > 0 ORDER BY id DESC LIMIT ?",
-            (complexity, limit)).fetchall()
-        return tuple(float(cost) for (cost,) in rows)
+        return tuple(usd for (usd,) in self._connection.execute(
+            "SELECT usd FROM paid WHERE complexity = ? ORDER BY activity_id DESC LIMIT ?", (complexity, limit)))
 
-    def first_id_since(self, timestamp: str) -> int:
-        """The id of the first event that is not before a moment (as rows write it), or the one that the next event gets."""
-        row = self._connection.execute("SELECT min(id) FROM activity WHERE timestamp >= ?", (timestamp,)).fetchone()
-        if row[0] is None:
-            row = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM activity").fetchone()
-        return int(row[0])
+    def used_since(self, timestamp: str) -> tuple[int, Decimal | None]:
+        """Tokens and dollars of all model calls from a moment on, those without an answer at their worst.
 
-    def used(self, first_id: int, planning_of: str | None = None) -> tuple[int, Decimal | None]:
-        """Tokens and dollars of all model calls from an event on, those without an answer at their worst.
-
-        With `planning_of` only those that planned that case, revisions too. Dollars are None where one of them is unknown.
+        The moment counts by the quarter of an hour in which it lies. Dollars are None where those of one call are unknown.
         """
-        tokens, usd, unknown = self._connection.execute(
-            "SELECT coalesce(sum(tokens), 0), coalesce(sum(usd), 0.0), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+        return _amount(self._connection.execute("SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
+                                                (quarter(timestamp),)))
+
+    def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
+        """The same of the calls that planned a case, revisions too."""
+        return _amount(self._connection.execute(  # the plus keeps SQLite from walking all calls of the model
+            "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
             "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
             " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
             " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
-            "FROM activity WHERE id >= ?1 AND action_type IN ('model.called', 'model.failed') "
-            "AND (?2 IS NULL OR (trace_id = ?2 AND metadata->>'purpose' <> 'execute')))", (first_id, planning_of)).fetchone()
-        return int(tokens), None if unknown else Decimal(str(round(usd, 9)))
+            "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
+            "AND metadata->>'purpose' <> 'execute')", (trace_id,)))
 
     def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
-        """The newest event of these kinds of one trace, None if there is none."""
+        """The newest event of these kinds of one trace, None if there is none. Of no trace ("") there are very many events."""
         marks = ", ".join("?" * len(actions))
+        other = ("+", "") if trace_id else ("", "+")  # the plus keeps SQLite from walking that column's index
         row = self._connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
-            f"WHERE action_type IN ({marks}) AND trace_id = ? ORDER BY id DESC LIMIT 1", (*actions, trace_id)).fetchone()
+            f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? ORDER BY id DESC LIMIT 1",
+            (*actions, trace_id)).fetchone()
         return CommittedActivity(*row) if row else None
 
     def answered_since(self, event_id: int) -> bool:
         """Whether a model answered after an event."""
         return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
             "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1", (event_id,)).fetchone() is not None
+
+
+def _json(texts: Collection[str]) -> str:
+    return json.dumps(list(texts))
+
+
+def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:
+    tokens, usd, unknown = found.fetchone()
+    return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))
 
 
 @contextlib.contextmanager

@@ -62,6 +62,37 @@ SCHEMA: tuple[Step, ...] = (
         "ALTER TABLE outbox_3 RENAME TO outbox",
         "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
     )),
+    # What is asked again and again costs the same however many missions lie behind: cases are found by where their notes lie,
+    # and what the model used is kept as sums. By columns: a schema that calls SQLite's JSON functions is not trusted.
+    ("0004_flat", (
+        "ALTER TABLE cases ADD COLUMN request_path TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE cases ADD COLUMN plan_path TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE cases ADD COLUMN watched INTEGER NOT NULL DEFAULT 0",
+        """UPDATE cases SET request_path = ifnull(json_extract(body, '$.request_path'), ''),
+             plan_path = ifnull(json_extract(body, '$.plan_path'), ''),
+             watched = ifnull(json_array_length(body, '$.earlier'), 0) > 0 OR (state = 'completed'
+               AND ifnull(json_extract(body, '$.tip'), '') <> '' AND ifnull(json_extract(body, '$.became'), '') <> 'merged')
+           WHERE json_valid(body)""",
+        "CREATE INDEX cases_request ON cases (request_id)",
+        "CREATE INDEX cases_state ON cases (state, updated_at)",
+        "CREATE INDEX cases_request_path ON cases (request_path) WHERE request_path <> ''",
+        "CREATE INDEX cases_plan_path ON cases (plan_path) WHERE plan_path <> ''",
+        "CREATE INDEX cases_watched ON cases (trace_id) WHERE watched",
+        """CREATE TABLE paid (complexity TEXT NOT NULL, activity_id INTEGER NOT NULL, usd REAL NOT NULL,
+             PRIMARY KEY (complexity, activity_id)) WITHOUT ROWID""",
+        """INSERT INTO paid SELECT ifnull(json_extract(metadata, '$.complexity'), ''), id, json_extract(metadata, '$.cost_usd')
+           FROM activity WHERE action_type = 'execution.completed' AND json_valid(metadata)
+             AND json_extract(metadata, '$.cost_usd') > 0""",
+        """CREATE TABLE spent (quarter TEXT PRIMARY KEY, tokens INTEGER NOT NULL, usd REAL NOT NULL,
+             unknown INTEGER NOT NULL) WITHOUT ROWID""",
+        """INSERT INTO spent SELECT quarter, sum(tokens), total(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM (
+             SELECT substr(timestamp, 1, 14) || printf('%02d', substr(timestamp, 15, 2) / 15 * 15) AS quarter,
+               json_extract(metadata, '$.cost_usd') AS usd,
+               ifnull(json_extract(metadata, '$.tokens'), 0) + ifnull(json_extract(metadata, '$.input_tokens'), 0)
+                 + ifnull(json_extract(metadata, '$.output_tokens'), 0) + ifnull(json_extract(metadata, '$.cache_read_tokens'), 0)
+                 + ifnull(json_extract(metadata, '$.cache_write_tokens'), 0) AS tokens
+             FROM activity WHERE action_type IN ('model.called', 'model.failed') AND json_valid(metadata)) GROUP BY quarter""",
+    )),
 )
 """The migrations, oldest first; append, never edit a released one. `PRAGMA user_version` counts them."""
 

@@ -49,7 +49,7 @@ class PutCase:
     """Store a case; its new version is `expect_version + 1`.
 
     `expect_version` is the version that it must have now, 0 for a case that must not exist: else Conflict.
-    `body` is JSON.
+    `body` is JSON. By `request_path` and `plan_path` it is found; `watched` says that it has branches that are.
     """
 
     trace_id: str
@@ -57,6 +57,9 @@ class PutCase:
     state: str
     body: str
     expect_version: int
+    request_path: str = ""
+    plan_path: str = ""
+    watched: bool = False
 
     def __post_init__(self) -> None:
         if self.expect_version < 0:

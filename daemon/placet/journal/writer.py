@@ -7,7 +7,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.faults import BUSY_MS, LOCKED, is_damage, may_pass, plainly, primary_code, rollback
 from placet.journal.files import check, finish_rollback, identity_of, make_private_file, same_file, set_aside, use_wal
 from placet.journal.keeping import archive, backup
-from placet.journal.reading import Reader, lease_of, open_reader, path_key
+from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, schema_of
 from placet.journal.values import (
     Acquired,
@@ -103,6 +103,7 @@ class Journal:
         self._failure: BaseException | None = None
         self._still: dict[str, tuple[int, float, float]] = {}
         self._full_sync = False
+        self._asking: sqlite3.Connection | None = None
         self.set_aside: Path | None = None
         self._connection = self._open()
         try:
@@ -143,6 +144,21 @@ class Journal:
         """A reader: one snapshot, a connection of its own. Keep it short, it holds up checkpoints."""
         return open_reader(self._path)
 
+    @contextlib.contextmanager
+    def ask(self) -> Iterator[Reader]:
+        """A reader for single questions, on a connection that stays open: no snapshot, each question sees what is committed.
+
+        For one thread, the loop's, which asks often. Once the journal is closed it is as `read`.
+        """
+        if self._closed:
+            with self.read() as reader:
+                yield reader
+            return
+        with plain_errors(self._path):
+            if self._asking is None:
+                self._asking = connect(self._path, one_thread=False)
+            yield Reader(self._asking, self._blobs)
+
     def archive(self, before: str, *, keep: Collection[str] = ()) -> Path | None:
         """Move the oldest events into a database of their own beside the journal; return it, None if none go.
 
@@ -174,6 +190,8 @@ class Journal:
             self._closed = True
             if first:
                 self._queue.put(None)
+        if first and self._asking is not None:
+            self._asking.close()  # first, or it keeps the WAL from being taken away
         self._thread.join(timeout_s)
         self._give_up.set()
         self._thread.join()
@@ -318,15 +336,15 @@ class Journal:
             match write:
                 case ReadyRow():
                     activity.append(chain.append(write))
-                case PutCase(trace_id, request_id, state, body, version):
-                    values = (request_id, state, body, version + 1, self._stamp(), trace_id)
+                case PutCase(trace_id, request_id, state, body, version, request_path, plan_path, watched):
+                    values = (request_id, state, body, version + 1, self._stamp(), request_path, plan_path, watched, trace_id)
                     if version:
-                        done = execute("UPDATE cases SET request_id = ?, state = ?, body = ?, version = ?, "
-                                       "updated_at = ? WHERE trace_id = ? AND version = ?",
+                        done = execute("UPDATE cases SET request_id = ?, state = ?, body = ?, version = ?, updated_at = ?, "
+                                       "request_path = ?, plan_path = ?, watched = ? WHERE trace_id = ? AND version = ?",
                                        (*values, version))
                     else:
-                        done = execute("INSERT INTO cases (request_id, state, body, version, updated_at, "
-                                       "trace_id) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
+                        done = execute("INSERT INTO cases (request_id, state, body, version, updated_at, request_path, plan_path, "
+                                       "watched, trace_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
                     _must_change(done, f"case {trace_id} is not at version {version}")
                 case Enqueue(trace_id, command):
                     done = execute("INSERT INTO outbox (trace_id, command, created_at) VALUES (?, ?, ?)",
@@ -479,8 +497,9 @@ def _prepare(write: Write) -> _Prepared:
     match write:
         case AddActivity(activity):
             return ready_row(activity)
-        case PutCase(trace_id, request_id, state, body, version):
-            return PutCase(utf8(trace_id), utf8(request_id), utf8(state), utf8(body), version)
+        case PutCase(trace_id, request_id, state, body, version, request_path, plan_path, watched):
+            return PutCase(utf8(trace_id), utf8(request_id), utf8(state), utf8(body), version, utf8(request_path),
+                           utf8(plan_path), watched)
         case Enqueue(trace_id, command):
             return Enqueue(utf8(trace_id), utf8(command))
         case MarkFailed(outbox_id, error):

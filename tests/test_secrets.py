@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,76 @@ def test_the_quick_look_finds_every_hint_and_nothing_else(pieces: list[str], cut
     text = "".join(pieces)[cut // 4:]
     there = any(hint in text for hint in (*(hint for hint, _ in secrets._HINTS), secrets._KEY_HINT))
     assert (secrets._ANY_HINT.search(text) is not None) is there
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7])
+def test_secrets_are_found_wherever_a_window_ends(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [*TOKENS.values(), KEY, "plain words", "hunter2-pass", "x" * 90, token("secret_", "access_key = ", "q/+B" * 10)]
+    text = "y" * shift + "\n".join(pieces * 3)
+    expected = spans(text, ["hunter2-pass"])
+    assert len(expected) == 3 * (len(pieces) - 2)
+    before = find_secrets(text.encode()), secret_values("x.pem", text)
+    for size in (1, 2, 3, 5, 64, 97, 1_000):
+        monkeypatch.setattr(secrets, "_WINDOW", size)
+        monkeypatch.setattr(secrets, "_REACH", 400)
+        assert spans(text, ["hunter2-pass"]) == expected, size
+        assert find_secrets(text.encode()) == before[0], size
+        if size == 1_000:  # longer than any line
+            assert secret_values("x.pem", text) == before[1], size
+
+
+NASTY = ["a", "-", "_", "J", "k_", "eyJ", "eyJ.", "sk-", "xoxb-", "SG.", "hooks.slack.com/", "secret_access_key = ", "\n", "\xff",
+         "-----END PRIVATE " + "KEY-----\n",
+         "-----BEGIN PRIVATE " + "KEY-----\nAAAA\n", "QUtJQTEyMzQ1Njc4OTBhYmNkZWY=\n", "\U0001f600",
+         "A=b\n", token("ghp", "_", "aB3d" * 9, "\n")]
+
+
+def longest_standstill(work: Callable[[], object]) -> float:
+    """Return for how many seconds another thread, which wants to go on each 2 ms, had to wait while `work` was done."""
+    longest, over = 0.0, threading.Event()
+
+    def tick() -> None:
+        nonlocal longest
+        last = time.monotonic()
+        while not over.is_set():
+            time.sleep(0.002)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        work()
+    finally:
+        over.set()
+        thread.join()
+    return longest
+
+
+def spin(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_no_file_makes_other_threads_wait() -> None:
+    """A machine that is loaded makes any thread wait: against one that spins meanwhile. A search in one go took 0.7 s here."""
+    size = 4 * 1024 * 1024
+
+    def look(piece: str) -> None:
+        text = piece * (size // len(piece))
+        find_secrets(text.encode()[:size], path="src/x.txt")
+        text = text[:size // 8]
+        redact(text, ["hunter2-pass", piece * 20])
+        redact_values(text)
+        secret_values("key.pem", text)
+
+    for piece in NASTY:
+        for _ in range(5):  # one of them without somebody else's load
+            waited, control = longest_standstill(partial(look, piece)), longest_standstill(partial(spin, 0.1))
+            if waited < 0.15 + 2 * control:
+                break
+        else:
+            raise AssertionError(f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for {control:.3f} s")
 
 
 @pytest.mark.parametrize("text", [

@@ -13,6 +13,8 @@ CHARS_KEPT = 60_000
 """The same limit for text that has few spaces (one long line of minified code), in characters."""
 
 _WORD = re.compile(r"\S+")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_PIECE = 64 * 1024
 _JOINS = frozenset("\u200d\ufe0e\ufe0f")  # zero-width joiner, variation selectors
 
 
@@ -34,7 +36,13 @@ class Cut:
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text with their ends. Only a newline ends one, as in `grep` and in every editor's count."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
+    lines: list[str] = []
+    start = 0
+    while start < len(text):  # in pieces: two million lines in one go would keep all other threads waiting
+        end = text.find("\n", start + _PIECE) + 1 or len(text)
+        lines += _LINE.findall(text, start, end)
+        start = end
+    return lines
 
 
 def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:

@@ -2,12 +2,16 @@
 
 A net, not a wall: what is printed backwards or in another encoding goes through. What a model can reach at all is
 the business of the scope and of the sandbox.
+
+Texts are looked through in windows: one call of `re` or of `str.find` never lets go of the interpreter, and the loop has to go on
+meanwhile, whatever somebody wrote into a file.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import heapq
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +19,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from placet.core.cut import lines_of
+
 MARK = "[redacted: {}]"
 """What stands in the place of a secret; the braces hold its kind."""
 
 MIN_LITERAL = 6
 """A shorter known value is not looked for: it would be found in every other word."""
+
+MAX_SETTINGS = 1024 * 1024
+"""Characters of a file of settings; of a longer one nothing is shown, and none is committed."""
+
+_WINDOW = 64 * 1024
+"""Characters of a text that are looked at in one go: some milliseconds even of what is slowest."""
+
+_REACH = 16 * 1024
+"""How far a token may reach out of the window that it begins in; of one that goes on as far as the window's length, that much."""
+
+_MAX_VALUE = 4 * 1024
+"""Characters of a setting's value by which it is judged."""
+
+_MAX_NEW = 100
+"""Secrets that are found in one file; nobody reads more."""
 
 
 class SecretFile(StrEnum):
@@ -77,7 +98,7 @@ def _is_jwt(found: re.Match[str]) -> bool:
         return False  # the one that every tutorial shows
     try:
         said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and "alg" in said
 
@@ -142,10 +163,19 @@ def _any_hint() -> re.Pattern[str]:
     of looking for the hints one by one; few texts have any.
     """
     ways: dict[str, list[str]] = {}
+    around: dict[str, tuple[set[str], set[str]]] = {}  # what stands right before it, or after one that comes first
     for hint in (*(hint for hint, _ in _HINTS), _KEY_HINT):
         at = min(range(len(hint)), key=lambda i: _RARE.find(hint[i]) % 100)  # -1, not among them, comes last
         ways.setdefault(hint[at], []).append(f"(?<={re.escape(hint[:at + 1])}){re.escape(hint[at + 1:])}")
-    return re.compile("|".join(f"{re.escape(char)}(?:{'|'.join(rest)})" for char, rest in ways.items()))
+        around.setdefault(hint[at], (set(), set()))[not at].add(hint[at - 1 if at else 1])
+    return re.compile("|".join(f"{re.escape(char)}(?:{_beside(char, *around[char])})(?:{'|'.join(rest)})"
+                               for char, rest in ways.items()))
+
+
+def _beside(char: str, before: set[str], after: set[str]) -> str:
+    """Return a pattern for right after `char` where one of these stands before it, or after it: what is quick is asked first."""
+    ways = [f"(?<=[{re.escape(''.join(sorted(before)))}]{re.escape(char)})"] if before else []
+    return "|".join([*ways, *([f"(?=[{re.escape(''.join(sorted(after)))}])"] if after else [])])
 
 
 _ANY_HINT = _any_hint()
@@ -173,35 +203,77 @@ def spans(text: str, literals: Sequence[str] = ()) -> list[Span]:
 
     `literals` are secrets whose value is known; ones shorter than MIN_LITERAL are not looked for.
     """
-    found = [span for span in _known(text) if span.start < span.end]
-    for literal in literals:
-        if len(literal) >= MIN_LITERAL and literal in text:
-            found += [Span(m.start(), m.end(), "secret") for m in re.finditer(re.escape(literal), text)]
-    merged: list[Span] = []
-    for span in sorted(found):
-        if merged and span.start < merged[-1].end:
-            last = merged[-1]
-            merged[-1] = Span(last.start, max(last.end, span.end), last.kind)
-        else:
-            merged.append(span)
-    return merged
+    return list(_spans(text, literals))
 
 
-def _known(text: str) -> Iterator[Span]:
-    if not _ANY_HINT.search(text):
-        return
-    for form in dict.fromkeys([form for hint, form in _HINTS if hint in text]):
-        group = "secret" if "secret" in form.pattern.groupindex else 0
-        yield from (Span(*m.span(group), form.kind) for m in form.pattern.finditer(text) if form.is_one(m))
-    if _KEY_HINT in text:
-        yield from _keys(text)
+def _spans(text: str, literals: Sequence[str] = ()) -> Iterator[Span]:
+    """Give what `spans` returns one by one: a hostile file has a million, which nobody should hold."""
+    known = [(Span(at, at + len(word), "secret") for at in _places(text, word)) for word in literals if len(word) >= MIN_LITERAL]
+    last: Span | None = None
+    for span in heapq.merge(_tokens(text), _keys(text), *known):
+        if last is None or span.start >= last.end:
+            if last is not None:
+                yield last
+            last = span
+        elif span.end > last.end:
+            last = Span(last.start, span.end, last.kind)
+    if last is not None:
+        yield last
+
+
+def _places(text: str, literal: str) -> Iterator[int]:
+    """Give where a literal stands in a text."""
+    past = 0
+    for start in range(0, len(text), _WINDOW):
+        while (at := text.find(literal, max(start, past), start + _WINDOW + len(literal) - 1)) >= 0:
+            yield at
+            past = at + len(literal)
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    """Give the secrets of a known format, by where they begin."""
+    past: dict[str, int] = {}  # the end of the last find of each kind
+    for start in range(0, len(text), _WINDOW):
+        end = start + _WINDOW + _REACH
+        if not _ANY_HINT.search(text, start, end):
+            continue
+        here: list[Span] = []
+        for form in dict.fromkeys([form for hint, form in _HINTS if text.find(hint, start, end) >= 0]):
+            group = "secret" if "secret" in form.pattern.groupindex else 0
+            for found in _in_window(form.pattern, text, start, past.get(form.kind, 0)):
+                past[form.kind] = found.end()
+                if form.is_one(found):
+                    here.append(Span(*found.span(group), form.kind))
+        yield from sorted(here)
+
+
+def _in_window(pattern: re.Pattern[str], text: str, start: int, past: int) -> Iterator[re.Match[str]]:
+    """Give the matches that begin in the window at `start`, and not before `past`."""
+    end = start + _WINDOW + _REACH
+    for found in pattern.finditer(text, max(start, past), end):
+        if found.start() >= start + _WINDOW:
+            return
+        if found.end() == end < len(text):
+            yield pattern.match(text, found.start(), end + _WINDOW) or found
+            return
+        yield found
+
+
+def _edges(text: str) -> Iterator[re.Match[str]]:
+    """Give the first and the last lines of private keys."""
+    past = 0
+    for start in range(0, len(text), _WINDOW):
+        if text.find(_KEY_HINT, start, start + _WINDOW + _REACH) >= 0:
+            for edge in _in_window(_KEY_EDGE, text, start, past):
+                past = edge.end()
+                yield edge
 
 
 def _keys(text: str) -> Iterator[Span]:
     """Give the blocks of private keys; those whose beginning or end was cut off reach as far as they look like one."""
     begun = -1  # where a block began that has not ended yet
     past = 0  # the end of the edge before
-    for edge in _KEY_EDGE.finditer(text):
+    for edge in _edges(text):
         whole = edge["edge"] == "END" and begun >= 0 and edge.start() - past <= _MAX_KEY
         if begun >= 0 and not whole:
             yield Span(begun, _key_lines_below(text, past, edge.start()), "private key")
@@ -238,25 +310,23 @@ def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
 
     `literals` as for `spans`. Redacting twice changes nothing.
     """
-    found = spans(text, literals)
-    if not found:
-        return text, 0
     pieces: list[str] = []
-    at = 0
-    for span in found:
+    at = count = 0
+    for span in _spans(text, literals):
+        count += 1
         pieces += [text[at:span.start], MARK.format(span.kind), "\n" * text.count("\n", span.start, span.end)]
         at = span.end
-    return "".join([*pieces, text[at:]]), len(found)
+    return ("".join([*pieces, text[at:]]), count) if count else (text, 0)
 
 
 def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
     """Return the text in pieces, each with whether it is a secret; joined they are the text."""
     pieces: list[tuple[str, bool]] = []
     at = 0
-    for span in spans(text, literals):
-        pieces += [(text[at:span.start], False), (text[span.start:span.end], True)]
+    for span in _spans(text, literals):
+        pieces += [(text[at:span.start], False)] * (span.start > at) + [(text[span.start:span.end], True)]
         at = span.end
-    return [(piece, secret) for piece, secret in [*pieces, (text[at:], False)] if piece]
+    return [*pieces, (text[at:], False)] if at < len(text) else pieces
 
 
 # --- files of settings -----------------------------------------------------------------------------------
@@ -308,7 +378,12 @@ def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
 
 
 def redact_values(text: str) -> tuple[str, int]:
-    """Return a file of settings with its values redacted, and how many were. Names, comments and line numbers stay."""
+    """Return a file of settings with its values redacted, and how many were. Names, comments and line numbers stay.
+
+    Of one that is longer than MAX_SETTINGS nothing is shown.
+    """
+    if len(text) > MAX_SETTINGS:
+        return MARK.format("value") + "\n" * text.count("\n"), 1
     out: list[str] = []
     count = 0
     for one in _settings(text):
@@ -333,11 +408,11 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
     values: list[str] = []
     match secret_file(path):
         case SecretFile.NAMES:
-            for one in _settings(text):
+            for one in _settings(text[:MAX_SETTINGS]):
                 if isinstance(one, _Setting):
                     values += _worth_hiding(one.name, one.value)
         case SecretFile.NOTHING:
-            for line in text.splitlines():
+            for line in (whole[at:at + _WINDOW] for whole in lines_of(text) for at in range(0, len(whole), _WINDOW)):
                 if not line.startswith("-----"):
                     values += [word for word in re.split(r"[\s=:\"',]+", line) if len(word) >= 8 and not _is_plain(word)]
                     values += [line.strip()] if len(line.strip()) >= 16 else []
@@ -359,13 +434,14 @@ def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _worth_hiding(name: str, value: str) -> Iterator[str]:
-    for found in _USER_INFO.finditer(value):
+    for found in _USER_INFO.finditer(value[:_MAX_VALUE]):
         yield from (found["secret"], value)
     if _SOUNDS_SECRET.search(name) and not _is_plain(value, short=True):
         yield value
         yield f"{name}={value}"
         yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 16)
-    elif len(value) >= 16 and re.search(r"\d", value) and re.search(r"[A-Za-z]", value) and not re.search(r"[\s/]", value):
+    elif (16 <= len(value) <= _MAX_VALUE and re.search(r"\d", value) and re.search(r"[A-Za-z]", value)
+          and not re.search(r"[\s/]", value)):
         yield value
 
 
@@ -386,24 +462,34 @@ def find_secrets(data: bytes, *, path: str = "", before: bytes = b"") -> list[tu
     What stands in `before`, the file as it was, is not new. With `path` a file of settings is looked at value by
     value, and a key store is a secret as a whole.
     """
-    text = data.decode("utf-8", "replace")
-    old = before.decode("utf-8", "replace")
+    text, old = data.decode("latin-1"), before.decode("latin-1")  # what is looked for is ASCII, and nothing is quicker
     if path.casefold().endswith(_KEY_STORES) and data and data != before:
         return [(1, "key store")]
     found: list[tuple[int, str]] = []
     line, at = 1, 0
-    for span in spans(text):
+    known = {old[span.start:span.end] for span in _spans(old)}
+    looked = 0
+    for span in _spans(text):
         line, at = line + text.count("\n", at, span.start), span.start
-        if text[span.start:span.end] not in old:
+        secret = text[span.start:span.end]
+        if secret in known:
+            continue
+        looked += 1
+        if looked > _MAX_NEW or next(_places(old, secret), None) is None:
             found.append((line, span.kind))
+        if len(found) >= _MAX_NEW:
+            break
     if secret_file(path) is SecretFile.NAMES:
-        found += [(one.first, f"value of {one.name}") for one in _settings(text)
-                  if isinstance(one, _Setting) and _is_secret_setting(one) and one.value not in old]
+        if len(data) > MAX_SETTINGS:
+            found.append((1, "more settings than can be looked through"))
+        else:
+            found += [(one.first, f"value of {one.name}") for one in _settings(data.decode("utf-8", "replace"))
+                      if isinstance(one, _Setting) and _is_secret_setting(one) and one.value.encode().decode("latin-1") not in old]
     return sorted(set(found))
 
 
 def _is_secret_setting(one: _Setting) -> bool:
-    value = one.value
+    value = one.value[:_MAX_VALUE]
     if len(value) < MIN_LITERAL or _PLACEHOLDER.search(value):
         return False
     return bool(_USER_INFO.search(value)) or (bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True))

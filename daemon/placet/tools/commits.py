@@ -10,7 +10,7 @@ from placet.core.names import show
 from placet.core.secrets import SecretFile, find_secrets, redact, redact_values, secret_file
 from placet.repo import Repo, Worktree, content, not_kept_here
 
-MAX_LOOKED_AT_BYTES = 64 * 1024 * 1024
+MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
 """Largest changed file that is looked through; a larger one is not committed."""
 
 MAX_NAMED = 20
@@ -53,11 +53,11 @@ def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str]) -> None:
                 continue  # in no commit of the mission's, and so large or odd that nobody put a key there
             if data is None or not _added(repo, tree, path, data):
                 continue
-            text = data.decode("utf-8", "surrogateescape")
+            text = data.decode("latin-1")  # every byte as it is
             shown = redact_values(text)[0] if secret_file(path) is SecretFile.NAMES else redact(text)[0]
             if shown == text:  # a key store: there is nothing in it to keep
                 shown = ""
-            files.write(path, shown.encode("utf-8", "surrogateescape"))
+            files.write(path, shown.encode("latin-1"))
 
 
 def _files(tree: Worktree) -> Root:

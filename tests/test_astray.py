@@ -122,7 +122,7 @@ def planned(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
                  ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                         ("finish", {"summary": "Done."})]}]))
+                                         ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]))
     vault.drop("Say hello.\n")
     vault.once()
     return vault

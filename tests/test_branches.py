@@ -725,7 +725,8 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         if ask.purpose is not Purpose.EXECUTE:
             return says(("submit_plan", {**PLAN, "summary": f"Greeting {vault.actions().count('execution.started')}."}))
         greeting = f"hello {vault.actions().count('execution.started')}\n"
-        calls = [("write_file", {"path": "hello.txt", "content": greeting}), ("finish", {"summary": "Done."})]
+        calls = [("write_file", {"path": "hello.txt", "content": greeting}), ("complete_step", {"step": 1, "summary": "Done"}),
+                 ("finish", {"summary": "Done."})]
         return says(calls[turns_taken(ask)])
 
     vault, time = bare_vault(tmp_path), Time()
@@ -838,13 +839,13 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     plan = {**PLAN, "scope": {"write": ["*.txt"], "run": ["python3 t.py"]},
             "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
-    step = [] if last else [("complete_step", {"step": 1, "summary": "Hello"})]
+    step = [("complete_step", {"step": 1, "summary": "Hello"})]
     write(repo, {"t.py": f"with open({str(repo / '.git/config')!r}, 'a') as file: file.write('[alias] x = !true\\n')\n"})
     commit_all(repo, "A test that does more than to test")
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+        {"calls": [*(step if last else []), ("write_file", {"path": "hello.txt", "content": "hello\n"})]},
         {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
-        {"calls": [*step, ("finish", {"summary": "Done."})]}]))
+        {"calls": [*([] if last else step), ("finish", {"summary": "Done."})]}]))
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()

@@ -622,7 +622,8 @@ def test_daemon_secrets_of_another_portal_stay_there(tmp_path: Path) -> None:
                    ("search_files", {"pattern": "canary", "path": "../../../../other"}), ("list_directory", {"path": str(other)}),
                    ("write_file", {"path": f"{other}/src/x.py", "content": "x"}),
                    ("write_file", {"path": "Knowledge/x.md", "content": "x"}),
-                   ("write_file", {"path": "src/done.py", "content": "done = True\n"}), ("finish", {"summary": "Done."})]}])
+                   ("write_file", {"path": "src/done.py", "content": "done = True\n"}),
+                   ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}])
     vault.drop("---\nportal: code\n---\nLook elsewhere.\n")
     vault.once()
     vault.approve()

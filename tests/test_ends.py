@@ -48,7 +48,7 @@ class Model:
     def second(self, ask: Ask) -> Reply:
         if self.error is not None:
             raise self.error
-        return says(("finish", {"summary": "Done."}), usage=Usage(1_000, 100))
+        return says(("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."}), usage=Usage(1_000, 100))
 
 
 def approved(running: Running) -> None:
@@ -219,7 +219,8 @@ def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path
     model = Model({**PLAN, "steps": [{"title": "Say hello", "tools": ["read_file", "write_file"]}]})
     reads = [("read_file", {"path": "a.md"}), ("read_file", {"path": "b.md"})]
     model.second = lambda ask: says(  # type: ignore[method-assign]
-        *(reads if turns_taken(ask) == 1 else [("finish", {"summary": "Done."})]))
+        *(reads if turns_taken(ask) == 1 else
+          [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]))
     for name in ("a.md", "b.md"):
         (vault.root / name).write_text("A note.\n")
 

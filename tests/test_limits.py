@@ -16,7 +16,7 @@ from placet.show import case_text, harmless, why_text
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
-FINISH = {"calls": [("finish", {"summary": "Done."})]}
+FINISH = {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}
 STEPS = [{"title": "Do it", "tools": ["read_file", "write_file", "edit_file", "list_directory"]}]
 
 
@@ -89,7 +89,7 @@ def test_a_pattern_is_told_once_and_then_ends_it(tmp_path: Path, replies: list[d
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])
 def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(tmp_path: Path, stop_reason: str) -> None:
     running = carried_out(tmp_path, [{"stop_reason": stop_reason, "calls": [write(1)]}, {"calls": [write(2)]}, FINISH])
-    assert [row["metadata"]["tool"] for row in running.vault.rows("tool.called")] == ["write_file"]
+    assert [row["metadata"]["tool"] for row in running.vault.rows("tool.called")] == ["write_file", "complete_step"]
     assert len(running.vault.rows("execution.completed")) == 1
 
 

@@ -164,7 +164,8 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
 
 def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("finish", {"summary": "All done!"})]}]))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
+        {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "All done!"})]}]))
     vault.drop("Say hello.\n")
     vault.once(apart=True)
     vault.approve()
@@ -175,7 +176,8 @@ def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
 def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "x"}), ("write_file", {"path": "other.txt", "content": "x"})]},
+        {"calls": [("write_file", {"path": "hello.txt", "content": "x"}), ("write_file", {"path": "other.txt", "content": "x"}),
+                   ("complete_step", {"step": 1, "summary": "Done"})]},
         {"calls": [("finish", {"summary": "All done!"})]}]))
     vault.drop("Say hello.\n")
     vault.once(apart=True)
@@ -189,7 +191,8 @@ def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     ask = {**PLAN, "steps": [{"title": "Read", "tools": ["read_file"]}], "scope": {}}
     vault.script(("plan", [{"calls": [("submit_plan", ask)]}]), ("execute", [
-        {"calls": [("read_file", {"path": "Home.md"})]}, {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]}]))
+        {"calls": [("read_file", {"path": "Home.md"}), ("complete_step", {"step": 1, "summary": "Done"})]},
+        {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]}]))
     vault.drop("What is the answer?\n")
     vault.once(apart=True)
     vault.approve()

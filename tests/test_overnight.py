@@ -41,7 +41,7 @@ def test_the_cap_on_turns_is_kept_to(tmp_path: Path, complexity: str, turns: int
     assert failed["reason"] == "iteration_cap"
     assert failed["error_type"] == "IterationCapError"
     assert failed["iterations"] == turns
-    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["max-steps-approaching"]
+    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["max-steps-approaching", "iteration_cap"]
 
 
 def test_money_that_cannot_be_counted_is_not_promised(tmp_path: Path) -> None:

@@ -324,7 +324,9 @@ def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_p
     key = TOKENS["AWS key"]
     plan = {**PLAN, "scope": {"write": ["*.txt"]}}
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}), ("finish", {"summary": "Done."})]}]))
+        {"calls": [("complete_step", {"step": 1, "summary": "Done"}),
+                   ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"})]},
+        {"calls": [("finish", {"summary": "Done."})]}]))
     vault.drop("---\nportal: code\n---\nNote it.\n")
     vault.once()
     vault.approve()

@@ -350,7 +350,8 @@ def test_a_mission_takes_from_a_large_repository_what_it_needs(tmp_path: Path, r
 def test_a_lost_worktree_is_filled_again_where_the_daemon_was_killed_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [{"title": "Write it", "tools": ["write_file"]}]})]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "one\n"})]},
+                 ("execute", [{"calls": [("complete_step", {"step": 1, "summary": "Done"}),
+                                         ("write_file", {"path": "hello.txt", "content": "one\n"})]},
                               {"calls": [("finish", {"summary": "Done."})]}]))
     vault.drop("Say hello.\n")
     vault.once()

@@ -58,6 +58,9 @@ def end(running: Running) -> dict[str, Any]:
 # --- every end has a name -------------------------------------------------------------------------------------
 
 
+DONE = ("complete_step", {"step": 1, "summary": "Done"})
+
+
 def always(*calls: tuple[str, dict[str, Any]]) -> Callable[[Ask], Reply]:
     return lambda ask: says(*calls)
 
@@ -80,8 +83,8 @@ def refused(_ask: Ask) -> Reply:
 
 @pytest.mark.parametrize(("answer", "config", "named", "turns"), [
     (always(("give_up", {"reason": "No."})), "", "gave_up", 1),
-    (always(("finish", {"summary": "Done."})), "", "nothing_changed", 1),
-    (always(("write_file", {"path": "no.txt", "content": ""}), ("finish", {"summary": "Done."})), "", "unresolved_error", 1),
+    (always(DONE, ("finish", {"summary": "Done."})), "", "nothing_changed", 1),
+    (always(("write_file", {"path": "no.txt", "content": ""}), DONE, ("finish", {"summary": "Done."})), "", "unresolved_error", 1),
     (writes, "", "iteration_cap", 10),
     (writes, "[limits]\niterations_ceiling = 4\n", "iteration_cap", 4),
     (writes, "[limits]\ntool_calls = 3\n", "tool_call_cap", 4),
@@ -123,7 +126,6 @@ def test_rests_are_no_working_time(tmp_path: Path) -> None:
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
 MISSING = ("read_file", {"path": "nowhere.md"})
-DONE = ("complete_step", {"step": 1, "summary": "Done"})
 FINISH = ("finish", {"summary": "Done."})
 
 

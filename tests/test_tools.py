@@ -428,7 +428,7 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
         if len(body["messages"]) == 1:
             return reply(call("take_screenshot", {"path": "index.html"}))
         seen.extend(body["messages"][-1]["content"][0]["content"])
-        return reply(call("finish", {"summary": "It is blue."}))
+        return reply(call("complete_step", {"step": 1, "summary": "Seen"}), call("finish", {"summary": "It is blue."}))
 
     repo = make_repo(tmp_path / "repo", {"index.html": PAGE})
     with MessagesApi(script) as api:

@@ -392,7 +392,8 @@ def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
             clean.pop()
         else:
             return _fault(Fault.PATH_OUTSIDE, path, "leads out of the root folder")
-    return _fault(Fault.BAD_PATH, path, f"has '..' in it; write {_shown('/'.join(clean) or '.')}")
+    # Refused, not mistaken: whoever audits what an agent tried finds every `..` among the refusals.
+    return ToolError(Fault.BAD_PATH.value, f"{_shown(path)} has '..' in it; write {_shown('/'.join(clean) or '.')}", refused=True)
 
 
 def is_there(find: Callable[[str], Entry], path: str) -> bool:

@@ -174,9 +174,7 @@ def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any
                 outcome = CUT_OFF
             elif (answer := watcher.instead(use)) is not None:
                 outcome = answer
-                record.settle(f"{prefix}:{i}", OUTCOME_JSON.dump_json(outcome), record.row(
-                    Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=target(use, place.secrets),
-                    error_type=outcome.error_type, ok=False, duration_ms=0.0))
+                _settle(f"{prefix}:{i}", use, outcome, 0.0, place, record)
             else:
                 outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
                                          again=partial(watcher.bring_back, iteration, uses[:i]), hold=_reads(tools, use))
@@ -254,6 +252,13 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
             raise Interrupted(f"stopped during {use.name}")
     if outcome.error_type in MACHINE_FAULTS:
         raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
+    _settle(key, use, outcome, took_ms, place, record, hold=hold)
+    return outcome
+
+
+def _settle(key: str, use: ToolUse, outcome: Outcome, took_ms: float, place: Workplace, record: Record, *,
+            hold: bool = False) -> None:
+    """Record what a call came to, with its row: `tool.refused` for whatever a policy or a guard said no to."""
     about = target(use, place.secrets)
     if outcome.refused:
         row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,
@@ -263,7 +268,6 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
                          error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
                          duration_ms=round(took_ms, 1))
     record.settle(key, OUTCOME_JSON.dump_json(outcome), row, hold=hold)
-    return outcome
 
 
 CUT_OFF = Outcome(json.dumps({"error": "Your answer was cut off at the token limit, so this call was not carried out. Make "

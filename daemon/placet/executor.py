@@ -28,7 +28,7 @@ from placet.core.case import WORKING, Case, Complexity
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
 from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake, passing
 from placet.core.failures import detected
-from placet.core.guards import PlanFacts, iteration_cap
+from placet.core.guards import REPEATED, PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
@@ -134,11 +134,8 @@ class _Work:
         remarks = self.restraint.before(iteration)
         if (pattern := detected(self.restraint.history.steps, self.restraint.guards.basic.max_iterations)) is not None:
             remarks.append(pattern.note())
-            key = f"pattern:{iteration}"
-            if self.record.outcome(key) is None:
-                self.record.settle(key, b"", self.record.row(
-                    Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern.kind.value, description=pattern.description,
-                    suggested_action=pattern.action, affected_tool=pattern.tool, iteration=iteration))
+            self.restraint.noticed(f"pattern:{iteration}", pattern.kind.value, pattern.description,
+                                   suggested_action=pattern.action, affected_tool=pattern.tool)
         return remarks
 
     def _leave_if_told(self) -> None:
@@ -156,7 +153,7 @@ class _Work:
 
     def no_call(self, text: str, stop_reason: StopReason) -> str:
         # Not every model calls `finish`, small ones least. Who has completed all the steps and then says so has finished.
-        if len(self.steps) == len(self.mission.plan.steps) and stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
+        if self._open_step() is None and stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
             raise _Finished(redact(text, self._secrets())[0])
         return "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
 
@@ -187,8 +184,10 @@ class _Work:
                 self.trouble = None
             return
         error = {} if outcome.ok else json.loads(outcome.content)
-        if error.get("error_type") == "step_done":
-            return  # said twice: nothing failed, and nothing was done
+        if error.get("error_type") in ("step_done", STEP_OPEN, REPEATED):
+            return  # said twice or too early: nothing was done, and what failed before has failed as before
+        if outcome.refused and self._open_step() is None:
+            return  # policy said no to something that no step needed any more: what was committed stands
         self.troubled_in = turns
         if not outcome.ok:
             self.trouble = (use.name, error)
@@ -267,6 +266,8 @@ class _Work:
             raise ToolError("step_done", f"Step {step} is complete already.")
         if steps[step - 1].actions:
             raise ToolError("literal_step", f"Step {step} is carried out by placet itself, as it is written.")
+        if (first := self._open_step()) is not None and first < step:
+            raise self._still_open(f"Step {step} was not completed", first)
         sha = self._commit_step(step, summary)
         result: dict[str, Any] = {"step": step, "commit": sha}
         after = self._literals_from(step + 1)
@@ -275,7 +276,19 @@ class _Work:
         return result
 
     def finish(self, summary: str) -> NoReturn:
+        if (first := self._open_step()) is not None:
+            raise self._still_open("The mission was not finished", first)
         raise _Finished(summary)
+
+    def _open_step(self) -> int | None:
+        """Return the first step that neither ran nor was completed, None where all are done. It is always one of the agent's."""
+        return next((n for n in range(1, len(self.mission.plan.steps) + 1) if n not in self.steps), None)
+
+    def _still_open(self, what: str, first: int) -> ToolError:
+        title = self.mission.plan.steps[first - 1].title
+        return ToolError(STEP_OPEN, f"{what}: step {first} ({title}) is still open. Steps are done in their order. Do it and call "
+                         "`complete_step` for it, or call `give_up`.", step=first,
+                         open=[n for n in range(first, len(self.mission.plan.steps) + 1) if n not in self.steps])
 
     def give_up(self, reason: str) -> NoReturn:
         raise Stop(End.GAVE_UP, reason, error_type="GaveUp")
@@ -406,6 +419,9 @@ class _Work:
         if self.drift is not None:
             raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
 
+
+STEP_OPEN = "step_open"
+"""The error type of a call that would pass over a step that is not done."""
 
 _CHECKPOINT = "checkpoint:"
 
@@ -602,7 +618,7 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
         done = work.leading_literals()
         if done:
             work.keep(f"{_CHECKPOINT}0")
-        if len(work.steps) == len(plan.steps):
+        if len(work.steps) == len(plan.steps):  # all of them literal
             return None, "Every step of the plan was literal and was carried out as written."
         _converse(work, place, done)
     except _Finished as finished:

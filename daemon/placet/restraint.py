@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any
 
 from placet.asking import BLOCKED_RETRY_S
 from placet.config import GuardsTable
+from placet.core.activity import Action, Actor
 from placet.core.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
 from placet.core.budget import prompt_at_most as at_most
 from placet.core.guards import (
@@ -23,6 +25,7 @@ from placet.core.guards import (
     Instead,
     IterationGuard,
     Nudge,
+    Pattern,
     PlanFacts,
     check,
     check_call,
@@ -83,15 +86,28 @@ class Restraint:
         """
         remarks = []
         ledger = self.ledger()
+        answered = self.record.outcome(f"{REPLY}{iteration}") is not None
         match check(self.history, self.guards, self.facts, (ledger,)):
-            case Halt(stop) if self.record.outcome(f"{REPLY}{iteration}") is None:
+            case Halt(stop, pattern) if not answered:
+                self.noticed(f"guard:{iteration}", pattern, stop.detail)
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
                 remarks.append(nudge.text)
+                for pattern in nudge.patterns:
+                    # A repetition was journalled with the call that it was.
+                    if pattern is not Pattern.REPETITION and not answered:
+                        self.noticed(f"guard:{iteration}:{pattern}", pattern.value, nudge.text)
         # No clock is told: a resumed conversation says the same again.
         timeless = replace(ledger, limits=replace(ledger.limits, wall_time_s=None))
         return [*remarks, tell(timeless, self.guards.basic.max_iterations - iteration + 1)]
+
+    def noticed(self, key: str, pattern: str, description: str, **more: Any) -> None:
+        """Journal what the model is told, or its work is ended by, before it is. `key` is the record's, so it is said once."""
+        if self.record.outcome(key) is None:
+            self.record.settle(key, b"", self.record.row(
+                Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern, description=description, **more,
+                iteration=len(self.history.steps) + 1))
 
     @contextmanager
     def room(self, ask: Ask) -> Iterator[Room]:
@@ -120,11 +136,16 @@ class Restraint:
     def instead(self, use: ToolUse) -> Outcome | None:
         """Return what a call is answered with instead of being carried out, None where it may be; may raise Stop."""
         match check_call(self.history, self.guards, self._call(use), (self.ledger(),)):
-            case Halt(stop):
+            case Halt(stop, pattern):
+                self.noticed(self._at_call(), pattern, stop.detail)
                 raise stop
             case Instead(error):
+                self.noticed(self._at_call(), Pattern.REPETITION.value, error.message)
                 return Outcome(json.dumps(error.as_result()), ok=False, error_type=error.error_type, refused=True)
         return None
+
+    def _at_call(self) -> str:
+        return f"guard:{len(self.history.steps) + 1}:{len(self.history.under_way)}"
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
         """Count a call and what it came to."""

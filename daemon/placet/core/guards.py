@@ -178,9 +178,10 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The mission ends here: raise `stop`."""
+    """The mission ends here: raise `stop`. `pattern` is what it is ended by, as the journal names it."""
 
     stop: Stop
+    pattern: str
 
 
 # --- settings -------------------------------------------------------------------------------------------------
@@ -279,17 +280,17 @@ def check(history: History, settings: GuardSettings, facts: PlanFacts, ledgers: 
     try:
         settings.basic.check_iteration(history)
     except IterationCapError as stop:
-        return Halt(stop)
+        return _reached(stop)
     for ledger in ledgers:
         if (gone := exceeded(ledger)) is not None:
-            return Halt(gone.stop())
+            return _reached(gone.stop())
     new: list[_Sight] = []
     for sight in _sights(history, settings, facts):
         told = history.nudged.get(sight.pattern)
         if told is None:
             new.append(sight)
         elif told < len(history.steps) and sight.count >= sight.halt_at:
-            return Halt(_stop(sight.pattern, f"{sight.what}, after the model had been told of it"))
+            return Halt(_stop(sight.pattern, f"{sight.what}, after the model had been told of it"), sight.pattern.value)
     if not new:
         return Fine()
     text = " ".join(f"Noticed: {sight.what}. {_ADVICE[sight.pattern].format(out=settings.way_out)}" for sight in new)
@@ -305,15 +306,20 @@ def check_call(history: History, settings: GuardSettings, call: Call, ledgers: S
     if call.deed is not Deed.CONTROL:
         for ledger in ledgers:
             if (gone := no_tool_call_left(ledger)) is not None:
-                return Halt(gone.stop())
+                return _reached(gone.stop())
     try:
         settings.basic.check_call(history, call)
     except RepetitionError as stop:
         if Pattern.REPETITION in history.nudged:
-            return Halt(stop)
+            return Halt(stop, Pattern.REPETITION.value)
         return Instead(ToolError(REPEATED, f"Not carried out: {stop.detail}. The result would be the same as before.",
                                  refused=True))
     return Fine()
+
+
+def _reached(stop: Stop) -> Halt:
+    """Return how a limit ends a mission: the limit is the pattern."""
+    return Halt(stop, stop.end.value)
 
 
 # --- patterns -------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.scope import MAX_PATTERN, fixed_part, glob_matcher
+from placet.core.scope import MAX_PATTERN, fixed_part
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.texts import paths_below
+from placet.tools.texts import glob_of, paths_below
 
 MAX_HITS = 10_000
 
@@ -20,10 +20,7 @@ class Glob(Args):
 
 
 def _run(place: Workplace, args: Glob) -> list[str]:
-    try:
-        matches = glob_matcher(args.pattern)
-    except ValueError as error:
-        raise ToolError("bad_glob", f"The glob {error}.") from error
+    matches = glob_of(args.pattern)
     spot = place.readable(fixed_part(args.pattern).rstrip("/") or ".")
     if not spot.files.exists(spot.path):
         return []

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.scope import glob_matcher
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.texts import paths_below, searchable
+from placet.tools.texts import glob_of, paths_below, searchable
 
 if TYPE_CHECKING:
     import regex
@@ -74,10 +73,7 @@ def file_filter(glob: str) -> Callable[[str], bool]:
     """
     if not glob:
         return lambda _: True
-    try:
-        matches = glob_matcher(glob)
-    except ValueError as error:
-        raise ToolError("bad_glob", f"The glob {error}.") from error
+    matches = glob_of(glob)
     return matches if "/" in glob else lambda path: matches(path.rsplit("/", 1)[-1])
 
 

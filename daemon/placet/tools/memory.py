@@ -56,7 +56,8 @@ class MemoryFiles:
             raise _fault(Fault.BAD_PATH, "is empty, too long or has a NUL character in it", path)
         parts = tuple(part for part in os.fsdecode(os.fsencode(path)).split("/") if part not in ("", "."))
         if ".." in parts:
-            raise _fault(Fault.PATH_OUTSIDE if _climbs_out(path, parts) else Fault.BAD_PATH, "has '..' in it", path)
+            fault = Fault.PATH_OUTSIDE if _climbs_out(path, parts) else Fault.BAD_PATH
+            raise ToolError(fault.value, f"{path[:200]!r} has '..' in it", refused=True)
         if path.startswith("/"):
             if parts[:len(ROOT.parts) - 1] != ROOT.parts[1:]:
                 raise _fault(Fault.PATH_OUTSIDE, "is outside of the root folder; use a relative path", path)

@@ -9,11 +9,21 @@ from collections.abc import Callable, Iterator
 
 from placet.confine import Kind
 from placet.core.errors import ToolError
+from placet.core.scope import glob_matcher
 from placet.core.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Files, Spot, Workplace
 
 MAX_WALKED = 100_000
 """Most files and folders that a search goes through; a larger tree is searched by folder."""
+
+
+def glob_of(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a path matches a glob. Raises ToolError `bad_glob`, refused where it leads out of the root."""
+    try:
+        return glob_matcher(pattern)
+    except ValueError as error:
+        out = pattern.startswith(("/", "~")) or ".." in pattern.split("/")
+        raise ToolError("bad_glob", f"The glob {error}.", refused=out) from error
 
 
 def text_of(place: Workplace, path: str) -> str:

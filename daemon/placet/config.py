@@ -26,6 +26,7 @@ class VaultTable(_Table):
     host: str = ""
     frontmatter: Literal["yaml", "toml"] = "yaml"
     default_agent: str = "default"
+    own_keys: tuple[str, ...] = ()
 
 
 class DaemonTable(_Table):

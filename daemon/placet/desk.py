@@ -83,7 +83,8 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
         with _can_be_edited("The request"):
             raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
     try:  # whoever types it hears at once what the daemon would say beside the note
-        read_request(f"{name}.md", read_note(raw), agents(vault), config.portals, config.vault.default_agent)
+        read_request(f"{name}.md", read_note(raw), agents(vault), config.portals, config.vault.default_agent,
+                     config.vault.own_keys)
     except RequestProblems as found:
         raise UserError("\n  ".join(["The request cannot be used:", *found.problems]),
                         "Nothing was written. Mend it, then try again.", exit_code=2) from found

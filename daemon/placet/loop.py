@@ -42,6 +42,7 @@ from placet.core.case import (
     MissionEnded,
     NoteSeen,
     PlanningFailed,
+    Request,
     Started,
     State,
 )
@@ -56,7 +57,7 @@ from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
-from placet.core.request import Request, RequestProblems, read_request, unknown_agent, unknown_portal
+from placet.core.request import RequestProblems, read_request, unknown_agent, unknown_portal
 from placet.core.talk import Purpose, Usage
 from placet.core.waiting import Hold, Why
 from placet.crew import Crew, Job
@@ -136,6 +137,7 @@ class Loop:
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)  # what the last look was certain of, of cases that it judged
+    unplanned: dict[str, str] = field(default_factory=dict)  # why nothing is planned from notes of known cases, by their paths
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
@@ -223,6 +225,7 @@ class Loop:
         busy = self.outbox.busy | astray | written
         found = sort_notes(self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure])
         notices = {n.path: why for n, why in found.notices}
+        self.unplanned = {}
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
@@ -242,6 +245,7 @@ class Loop:
             notices |= self._adopt(found.orphans, taken)
         problems, later = self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
         notices |= problems
+        notices |= self.unplanned
         notices |= self.sight.notices()
         self._add_notices_of_cases(notices)
         busy |= self.outbox.busy
@@ -282,6 +286,8 @@ class Loop:
             # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
             known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
             return replace(gesture, level=int(self.ports.sandbox), written_text=self._body_if_known(known))
+        if gesture.kind in _PLANNED_FROM:
+            return self._with_keys(gesture)
         if gesture.kind is Kind.ACTIVE_EDITED:
             return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
         if gesture.note is None:
@@ -290,6 +296,21 @@ class Loop:
             if path not in self.sight.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
+
+    def _with_keys(self, gesture: Gesture) -> Gesture | None:
+        """Return a gesture that leads to a plan, with what the request says now; None, and why, where that cannot be used."""
+        note = gesture.request
+        if note is None:
+            # Its request may be a file that was not read yet.
+            return gesture if gesture.kind is Kind.REVISION_ASKED or self.sight.is_certain else None
+        asked = self._request_of(note)
+        if not isinstance(asked, str):
+            return replace(gesture, asked=asked)
+        self.unplanned[note.path] = f"{asked}\nNothing is planned from it until that is mended; what was decided before holds."
+        if gesture.note is not None and gesture.note.is_plan:
+            self.unplanned[gesture.note.path] = ("The changes wait for the request: beside it stands what is wrong with "
+                                                 f"`{show(note.path)}`.")
+        return None
 
     def _body_if_known(self, name: str) -> str:
         """Return the body of a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
@@ -396,7 +417,7 @@ class Loop:
         config = self.ports.config
         try:
             request = read_request(note.path, read_note(note.raw), agents(self.ports.vault), config.portals,
-                                   config.vault.default_agent)
+                                   config.vault.default_agent, config.vault.own_keys)
             stamp(note.raw, {"status": "planning", "trace_id": "0" * 8}, kind_if_none=Frontmatter(config.vault.frontmatter))
         except RequestProblems as found:
             return "\n".join(found.problems)
@@ -517,7 +538,7 @@ class Loop:
 
     def _start_planning(self, case: Case) -> None:
         request = read_note(self._text(case.request_digest)).body
-        current = read_note(self._text(case.basis_digest)).body if case.basis_digest else None
+        current = read_note(self._text(case.basis_digest)).body if case.basis_digest and not case.is_elsewhere else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
         assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case))
         self.crew.set_to(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
@@ -750,6 +771,7 @@ SCAN_SHARE = 1000
 
 _PURPOSE = {State.PLANNING: Purpose.PLAN, State.REVISING: Purpose.REVISE}
 _DRAFTING = frozenset(_PURPOSE)
+_PLANNED_FROM = frozenset({Kind.REQUEST_EDITED, Kind.REQUEST_PENDING, Kind.REQUEST_RETURNED, Kind.REVISION_ASKED})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
 

@@ -22,6 +22,7 @@ from placet.core.note import Frontmatter
 from placet.core.plan import Plan, PlanProblems, parse_plan, render_plan
 from placet.core.plan_comments import comments, comments_section, diff_callout, with_answers
 from placet.core.plan_note import PlanHead, compose, plan_digest
+from placet.core.request import changed_keys
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
@@ -53,7 +54,7 @@ WAY_OUT = "call `submit_plan` with what you know by now"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What is to be planned: the request's text, and for a revision the plan's body as it is now.
+    """What is to be planned: the request's text, and for a revision the plan's body as it is now (none if it was for elsewhere).
 
     `request_link` is the request's name for a wikilink; `earlier` is what an earlier planning of the case failed for, or the
     Failure Report of its mission.
@@ -171,7 +172,8 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     case = job.case
     repo = repository(ports, case.portal, record)
     base = _base(repo, record)
-    folders = folders_for(ports, repo, Scope(), [path for path, _ in case.based_on])
+    read_before = () if case.is_elsewhere else case.based_on
+    folders = folders_for(ports, repo, Scope(), [path for path, _ in read_before])
     tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
     desk = _Desk(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
     try:
@@ -182,7 +184,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
-    read = desk.read | {path for path, _ in case.based_on}
+    read = desk.read | {path for path, _ in read_before}
     note = _note(ports, job, accepted, base, desk.restraint.spent)
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
@@ -268,7 +270,8 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     text = compose(
         PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
         request_link=job.request_link,
-        remarks=[*_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
+        remarks=[*filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
+                 *_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
         kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
     facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
              "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd)}

@@ -39,7 +39,7 @@ class Sight:
     """What is known of the folders, from look to look.
 
     `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the paths of notes that were
-    taken away. `say` is for the daemon's own log.
+    taken away. `is_certain` says that no file may be a note that is missed. `say` is for the daemon's own log.
     """
 
     vault: Vault
@@ -48,6 +48,7 @@ class Sight:
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
+    is_certain: bool = False
     _looks: Looks = field(default_factory=Looks)
     _to_read: set[str] = field(default_factory=set)
     _read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
@@ -73,7 +74,8 @@ class Sight:
         # that cannot be listed.
         unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
         all_listed = self._all_listed(scan.problems)
-        gone = verdict.gone if all_listed and not unread else frozenset()
+        self.is_certain = all_listed and not unread
+        gone = verdict.gone if self.is_certain else frozenset()
         changed |= bool(gone - self.gone)
         self.gone = gone
         unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (found.keys() - verdict.settled) | unlisted

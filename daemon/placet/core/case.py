@@ -162,6 +162,19 @@ class Complexity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What a request says. `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself."""
+
+    title: str
+    text: str
+    agent: str
+    portal: str
+    priority: int
+    complexity: Complexity | None
+    budget_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """The branch of a completed mission; `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
 
@@ -207,6 +220,7 @@ class Case:
     priority: int = 5
     complexity: Complexity | None = None
     budget_usd: Decimal | None = None
+    planned: tuple[tuple[str, str], ...] = ()  # `keys` as the last plan was written for them
     requested_by: str = ""
     detected_at: str = ""
     revision: int = 0
@@ -235,6 +249,18 @@ class Case:
     became: str = ""  # what people did with the branch: "merged", "dropped", or nothing yet
     earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
     since: str = ""  # when the state was entered
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """What the request says in its keys."""
+        return (("agent", self.agent), ("portal", self.portal), ("priority", str(self.priority)),
+                ("complexity", self.complexity.value if self.complexity is not None else ""),
+                ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the request names another repository than its last plan was written for: then that plan is no beginning."""
+        return bool(self.planned) and dict(self.planned)["portal"] != self.portal
 
     @property
     def newest(self) -> Branch:
@@ -292,6 +318,7 @@ class Gesture:
     level: int = 0  # for an approval: how strong the box for commands is
     written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
     drift: Drifted | None = None  # for files that changed under the plan
+    asked: Request | None = None  # for what leads to a plan: the request as it is read now; None where there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from placet.core.case import (
     NoteSeen,
     PlanningFailed,
     Publish,
+    Request,
     Rewrite,
     Stamp,
     Started,
@@ -37,7 +38,6 @@ from placet.core.note import read_note, stamp, without_keys
 from placet.core.observe import reason_of
 from placet.core.plan_comments import changed_lines, comments, diff_callout
 from placet.core.plan_note import HOW_TO_REVIEW
-from placet.core.request import Request
 
 
 class _Drawer:
@@ -197,6 +197,7 @@ def _edited(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     d.set(request_path=note.path, request_digest=note.digest)
     d.text(without_keys(note.raw, REQUEST_STAMPS))
+    _take_keys(d, g.asked)
     _set_basis(d, g.plan)
     if g.kind is Kind.REQUEST_EDITED:
         d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, note.owner, digest=note.digest, size=len(note.raw))
@@ -210,6 +211,9 @@ def _pending(d: _Drawer, g: Gesture) -> None:
     if request is not None:
         d.set(request_path=request.path, request_digest=request.digest)
         d.text(without_keys(request.raw, REQUEST_STAMPS))
+    else:
+        d.set(request_path="")  # it is gone: what it said when it was read last is planned
+    _take_keys(d, g.asked)
     _set_basis(d, g.plan)
     if note.is_plan:  # the plan itself was put back: what comes is a revision of it, with what the person wrote in it
         d.set(basis_digest=note.digest)
@@ -241,6 +245,7 @@ def _approved(d: _Drawer, g: Gesture) -> None:
     d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, approved_level=g.level,
           plan_path=plan.path, stop="", reported_edit="",
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
+    d.set(planned=d.case.keys)
     d.text(without_keys(plan.raw, PLAN_STAMPS))
     edited = plan.digest != d.case.plan_digest
     changed = changed_lines(g.written_text, read_note(plan.raw).body) if edited else []
@@ -297,6 +302,7 @@ def _revision_asked(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.set(plan_path=plan.path, reviewed_by=who, reviewed_at=d.now)
+    _take_keys(d, g.asked)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
     d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, who, comment_count=len(open_comments), digest=plan.digest,
@@ -432,10 +438,12 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     name = d.text(text)
     d.text(without_keys(text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
     d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="", rejection_reason="",
-          base_branch=e.base_branch, based_on=e.based_on)
+          base_branch=e.base_branch, based_on=e.based_on, planned=case.keys)
     d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
           revision=e.revision, size=len(text), path=path, **e.facts)
-    if case.basis_digest and in_place:
+    if in_place and case.is_elsewhere:  # what was said in the plan for the other repository stays where people can find it
+        d.commands += [Move(path, f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}.md"), Publish(path, name)]
+    elif case.basis_digest and in_place:
         keep = f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}_edited.md"
         d.commands.append(Rewrite(path, case.basis_digest, name, keep))
     else:
@@ -533,12 +541,24 @@ def _learn_request(d: _Drawer, request: NoteSeen | None, plan: NoteSeen) -> None
         d.set(request_digest=d.text(plan.raw))
 
 
+def _take_keys(d: _Drawer, request: Request | None) -> None:
+    """Plan for what the request's keys say now; where there is no request, for what they said last."""
+    if d.case.revision and not d.case.planned:  # of a journal that is older than this
+        d.set(planned=d.case.keys)
+    if request is not None:
+        d.set(title=request.title, agent=request.agent, portal=request.portal, priority=request.priority,
+              complexity=request.complexity, budget_usd=request.budget_usd)
+
+
 def _set_basis(d: _Drawer, plan: NoteSeen | None) -> None:
     """Remember the plan's text that a revision starts from; none while a first plan is written."""
     revising = plan is not None and d.case.state is State.REVISING
     d.set(basis_digest=plan.digest if plan is not None and revising else "")
     if plan is not None and revising:
         d.text(without_keys(plan.raw, PLAN_STAMPS))
+        # A person may have changed these in the plan; the next one says what becomes of that.
+        own = {key: str(plan.meta.get(key) or "") for key in ("agent", "portal") if key in plan.meta}
+        d.set(planned=tuple((key, own.get(key, value)) for key, value in d.case.planned))
 
 
 def _spend_approval(d: _Drawer) -> None:

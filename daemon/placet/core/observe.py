@@ -159,6 +159,7 @@ def _candidates(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterabl
     if notes.request is None:
         if case.request_path:
             yield Gesture(Kind.REQUEST_GONE)
+        yield from _pending_plan(notes, None)
         return
     if request is None or request.folder is not Folder.REQUESTS:
         return
@@ -168,7 +169,13 @@ def _candidates(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterabl
         yield Gesture(Kind.REQUEST_EDITED, request, request=request)
     if request.status in ASKS:
         yield Gesture(Kind.REQUEST_PENDING, request, request=request)
-    if len(notes.plans) == 1 and notes.plans[0].folder is Folder.REQUESTS and notes.plans[0].status == "pending":
+    yield from _pending_plan(notes, request)
+
+
+def _pending_plan(notes: CaseNotes, request: NoteSeen | None) -> Iterable[Gesture]:
+    """A plan that came back from a failed mission was set to pending; its request may be gone."""
+    if len(notes.plans) == 1 and notes.plans[0].folder is Folder.REQUESTS and notes.plans[0].status == "pending" \
+            and not notes.plans[0].problem:
         yield Gesture(Kind.REQUEST_PENDING, notes.plans[0], request=request)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.case import Complexity
+from placet.core.case import Complexity, Request
 from placet.core.errors import PlacetError
 from placet.core.note import Note
+
+KEYS = ("status", "trace_id", "agent", "portal", "priority", "complexity", "budget_usd")
+"""The keys of a request that mean something."""
+NEAR = 0.75
+"""From what likeness on (difflib's) an unknown key is taken for a slip of the pen: `porta` (0.91) and `budget` (0.75) are."""
 
 MAX_REQUEST_BYTES = 256 * 1024
 """A request longer than this is refused with a reason: it would not fit beside the repository in a model's context."""
@@ -24,23 +29,12 @@ class RequestProblems(PlacetError):  # noqa: N818 - it carries problems, plural
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a request says. `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself."""
+def read_request(path: str, note: Note, agents: Collection[str], portals: Collection[str], default_agent: str,
+                 own_keys: Collection[str] = ()) -> Request:
+    """Return the request that a note states: the only place where its keys are read, for its first plan and for every later one.
 
-    title: str
-    text: str
-    agent: str
-    portal: str
-    priority: int
-    complexity: Complexity | None
-    budget_usd: Decimal | None
-
-
-def read_request(path: str, note: Note, agents: Collection[str], portals: Collection[str], default_agent: str) -> Request:
-    """Return the request that a note states.
-
-    `agents` and `portals` are the names that exist. Raises RequestProblems with every problem at once.
+    `agents` and `portals` are the names that exist, `own_keys` keys that mean something to the person alone. Raises RequestProblems
+    with every problem at once.
     """
     problems: list[str] = []
     meta = note.meta
@@ -52,6 +46,7 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
     text = note.body.strip()
     if not text and not note.problem:
         problems.append("It is empty. Write what you want done.")
+    problems += _near_keys(meta, own_keys)
     agent = _word(meta, "agent", problems) or default_agent
     problems += unknown_agent(agent, agents)
     portal = _word(meta, "portal", problems)
@@ -74,6 +69,25 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
     if problems:
         raise RequestProblems(tuple(problems))
     return Request(title_of(path, text), text, agent, portal, priority, complexity, budget)
+
+
+def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
+    """Ask about keys that are not placet's but near one: what they meant to say would be left out unsaid."""
+    return [f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a property of your own, give it "
+            "another name, or name it in `own_keys` under [vault] in System/placet.toml."
+            for key in map(str, meta) if key not in KEYS and key not in own_keys
+            and (near := get_close_matches(key.lower(), KEYS, 1, NEAR))]
+
+
+def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return a sentence on what changed of a request's keys since the plan before, empty where nothing did."""
+    changes = [f"`{key}` {_code(before.get(key, ''))} → {_code(value)}" for key, value in after.items()
+               if before.get(key, "") != value]
+    return f"Changed in the request's keys since the plan before: {', '.join(changes)}." if changes else ""
+
+
+def _code(value: str) -> str:
+    return f"`{value.replace('`', '')}`" if value else "none"
 
 
 def unknown_agent(name: str, agents: Collection[str]) -> tuple[str, ...]:

@@ -1,0 +1,164 @@
+"""A request's keys are read for every plan: for its first one, after an edit, after a rejection, and when changes are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gitkit import make_repo
+from looping import Fake, Time, bare_vault, greeter, looping
+from placet.core.note import read_note
+from placet.core.request import RequestProblems, changed_keys, read_request
+from placet.core.talk import Ask, Purpose
+from vaultkit import PLAN, TestVault, make_vault
+
+
+def planned(folder: Path, request: str) -> tuple[TestVault, Path]:
+    """A vault with a plan in review for this request, and a model that can revise it."""
+    vault = make_vault(folder)
+    vault.script(*[(purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")])
+    note = vault.drop(request)
+    vault.here()
+    return vault, note
+
+
+def edit(note: Path, *pairs: tuple[str, str]) -> None:
+    text = note.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    note.write_text(text)
+
+
+def side(note: Path) -> Path:
+    return note.with_name(f"{note.stem}.placet.md")
+
+
+def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_path: Path) -> None:
+    vault, note = planned(tmp_path, "---\nbudget_usd: 1\npriority: 2\n---\nSay hello\n")
+    edit(note, ("budget_usd: 1", "budget_usd: 7"), ("priority: 2", "priority: 9\ncomplexity: trivial"))
+    vault.here()
+    text = vault.plan().read_text()
+    assert "budget_usd = 7" in text
+    assert read_note(text.encode()).meta["complexity"] == "trivial"
+    assert ("> Changed in the request's keys since the plan before: `priority` `2` → `9`, `complexity` none → `trivial`, "
+            "`budget_usd` `1` → `7`.") in text
+
+
+def test_the_keys_are_read_anew_when_changes_are_asked_for(tmp_path: Path) -> None:
+    vault, note = planned(tmp_path, "---\nbudget_usd: 1\n---\nSay hello\n")
+    edit(note, ("budget_usd: 1", "budget_usd: 7"))
+    edit(vault.plan(), ("status: review", "status: needs_revision"))
+    vault.here()
+    assert "budget_usd = 7" in vault.plan().read_text()
+
+
+@pytest.mark.parametrize("state", ["review", "rejected", "failed", "taken away"])
+def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(tmp_path: Path, state: str) -> None:
+    vault, note = planned(tmp_path, "---\nbudget_usd: 1\n---\nSay hello\n")
+    if state == "rejected":
+        vault.click("reject", "say-hello", "--reason", "no")
+        vault.here()
+    elif state == "taken away":
+        kept = note.read_text()
+        note.unlink()
+        vault.here()
+        note.write_text(kept)
+    elif state == "failed":
+        vault.script(("revise", [{"text": "no"}]))
+        edit(vault.plan(), ("status: review", "status: needs_revision"))
+        vault.here()
+    before = len([a for a in vault.actions() if a in ("model.called", "model.failed")])
+    status = str(read_note(note.read_bytes()).meta["status"])
+    edit(note, ("budget_usd: 1", "budget_usd: -3\npriority: 99\nportal: nowhere"), (f"status: {status}", "status: pending"))
+    vault.here()
+    said = side(note).read_text()
+    assert "`budget_usd: -3`" in said
+    assert "`priority: 99`" in said
+    assert "`portal: nowhere`" in said
+    assert len([a for a in vault.actions() if a in ("model.called", "model.failed")]) == before
+    edit(note, ("budget_usd: -3\npriority: 99\nportal: nowhere", "budget_usd: 3"))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.here()
+    assert not side(note).exists()
+    assert "budget_usd = 3" in vault.plan().read_text()
+
+
+def test_changes_that_are_asked_for_wait_for_a_request_that_cannot_be_used(tmp_path: Path) -> None:
+    vault, note = planned(tmp_path, "Say hello\n")
+    edit(note, ("status: planned", "status: planned\npriority: 99"))
+    edit(vault.plan(), ("status: review", "status: needs_revision"))
+    vault.here()
+    assert "priority: 99" in side(note).read_text()
+    assert "The changes wait for the request" in side(vault.plan()).read_text()
+    edit(note, ("priority: 99", "priority: 9"))
+    vault.here()
+    assert vault.rows("plan.revised")
+    assert not side(vault.plan()).exists()
+
+
+def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
+    repos = {name: make_repo(tmp_path / name) for name in ("one", "two")}
+    vault = bare_vault(tmp_path, "".join(f'\n[portals.{name}]\npath = "{path}"\n' for name, path in repos.items()))
+    model = Fake(greeter)
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        note = vault.drop("---\nportal: one\n---\nSay hello\n")
+        running.settle()
+        edit(vault.plan(), ("## Risks", "## Review Comments\n\n- [ ] my remark\n\n## Risks"))
+        edit(note, ("portal: one", "portal: two"))
+        running.settle()
+    text = vault.plan().read_text()
+    assert "portal: two" in text
+    assert "`portal` `one` → `two`" in text
+    last: Ask = model.asks[-1]
+    assert last.purpose is Purpose.PLAN
+    assert "my remark" not in str(last.turns), "the plan for another repository is no beginning"
+    assert any("my remark" in path.read_text() for path in (vault.root / "Inbox/Archive").glob("*.md")), "and is kept"
+
+
+def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
+                 ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    note = vault.drop("Say hello\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    note.unlink()
+    vault.here()
+    edit(vault.root / "Inbox/Requests/say-hello_plan.md", ("status: error", "status: pending"))
+    vault.here()
+    assert vault.rows("plan.revised")
+    assert vault.plan().exists()
+
+
+@pytest.mark.parametrize(("key", "meant"), [("porta", "portal"), ("Portal", "portal"), ("budget", "budget_usd"),
+                                            ("agents", "agent"), ("budget-usd", "budget_usd"), ("prioritty", "priority")])
+def test_a_key_that_is_near_one_of_placets_is_asked_about(key: str, meant: str) -> None:
+    note = read_note(f"---\n{key}: 5\n---\nHi\n".encode())
+    with pytest.raises(RequestProblems, match=f"`{key}` is not a key of placet's; did you mean `{meant}`"):
+        read_request("x.md", note, {"default", "5"}, ("5",), "default")
+    assert read_request("x.md", note, {"default"}, (), "default", (key,)).portal == ""
+
+
+@pytest.mark.parametrize("key", ["tags", "aliases", "cssclasses", "title", "date", "created", "author", "due", "type", "state",
+                                 "project", "urgent", "parent", "target", "id", "template", "model"])
+def test_a_key_of_the_persons_own_is_left_to_them(key: str) -> None:
+    assert read_request("x.md", read_note(f"---\n{key}: 5\n---\nHi\n".encode()), {"default"}, (), "default")
+
+
+def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    note = vault.drop("---\nporta: app\n---\nSay hello\n")
+    vault.here()
+    assert not vault.plan().exists()
+    assert "did you mean `portal`?" in side(note).read_text()
+    vault.configure((vault.root / "System/placet.toml").read_text() + '\n[vault]\nown_keys = ["porta"]\n')
+    vault.here()
+    assert vault.plan().exists()
+
+
+def test_what_did_not_change_is_not_said() -> None:
+    assert changed_keys({"portal": "a"}, {"portal": "a"}) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,8 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault
         edit(refused, "Tools: `write_file`", "Tools: `rm_rf`")  # the daemon's own callout is no edit, the person's word is
         vault.approve("refused")
         comes(refused, "Not approved", "rm_rf")
+        number = int(re.search(r"> Line (\d+): .*rm_rf", refused.read_text())[1])
+        assert refused.read_text().splitlines()[number - 1].startswith("Tools: `rm_rf`"), "as an editor counts lines"
         edit(refused, "Tools: `rm_rf`", "Tools: `write_file`")
         vault.approve("refused")
         row = await_row(vault, "refused", "plan.approved")["metadata"]

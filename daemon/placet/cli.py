@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -24,7 +25,7 @@ R = TypeVar("R")
 def _say(text: str) -> None:
     from placet.show import harmless
 
-    click.echo(f"placet: {harmless(text)}", err=True)
+    _echo(f"placet: {harmless(text)}", err=True)
 
 
 def _boundary(command: Callable[P, R]) -> Callable[P, R]:
@@ -53,9 +54,9 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
 def _fail(error: UserError) -> NoReturn:
     from placet.show import harmless
 
-    click.echo(f"placet: {harmless(error.what)}", err=True)
+    _echo(f"placet: {harmless(error.what)}", err=True)
     if error.hint:
-        click.echo(f"  {harmless(error.hint)}", err=True)
+        _echo(f"  {harmless(error.hint)}", err=True)
     sys.exit(error.exit_code)
 
 
@@ -535,7 +536,10 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
         _out(table_text(columns, rows), [dict(zip(columns, row, strict=True)) for row in rows], as_json=as_json)
         return
     for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow, routine=as_json):
-        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row_text(row))
+        if as_json:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            _echo(row_text(row))
 
 
 @journal.command("verify")
@@ -637,4 +641,16 @@ def _read(file: str) -> str:
 
 
 def _out(text: str, data: Any, *, as_json: bool) -> None:
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else text)
+    if as_json:
+        click.echo(json.dumps(data, ensure_ascii=False, indent=2))
+        return
+    _echo(text)
+
+
+def _echo(text: str, *, err: bool = False) -> None:
+    """Print for people: on a terminal as wide as that is; what is piped is left whole."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        from placet.show import fitted
+
+        text = fitted(text, shutil.get_terminal_size().columns)
+    click.echo(text, err=err)

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
@@ -50,6 +51,7 @@ from placet.core.talk import ModelError
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
 from placet.events import listen, places
+from placet.glance import Glance, Undecided, glance
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
 from placet.models import ModelSettings, open_model
@@ -321,16 +323,21 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
-    if state.journal.exists():
-        with open_reader(state.journal) as reader:
-            cases = [_line(reader, CASE_JSON.validate_json(row.body)) for row in reader.cases()]
-            today = used_today(reader, Clock().wall())
-            waits = _waits(reader)
-            unusable = {row.path: row.detail for row in reader.seen()}
-            stuck = sorted({command.error for command in reader.pending_commands() if command.error})
-    known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
     with Vault(vault) as folder:
-        new = sorted(visible(path) for path in folder.scan([Folder.REQUESTS]).found)
+        if state.journal.exists():
+            with open_reader(state.journal) as reader:
+                pending = reader.pending_commands()
+                seen = _seen_now(vault, env, folder, reader, [CASE_JSON.validate_json(row.body) for row in reader.cases()])
+                cases = [_line(reader, case, seen.undecided.get(trace)) for trace, case in seen.cases.items()]
+                today = used_today(reader, Clock().wall())
+                waits = _waits(reader)
+                unusable = {row.path: row.detail for row in reader.seen()}
+                stuck = sorted({command.error for command in pending if command.error})
+            listed = seen.listed
+        else:
+            listed = frozenset(folder.scan([Folder.REQUESTS]).found)
+    known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
+    new = sorted(visible(path) for path in listed if path.startswith(f"{Folder.REQUESTS}/"))
     cases.sort(key=lambda c: c["since"])
     limits = config.limits
     return {
@@ -376,22 +383,26 @@ def daemon_runs(vault: Path, env: Mapping[str, str]) -> bool:
 
 def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the plans that await a decision, oldest first; one whose revision failed awaits it as it was."""
-    return [c for c in status(vault, env)["cases"] if c["state"] == State.REVIEW or (
-        c["state"] == State.FAILED and not c["report"] and c["plan"].startswith(f"{Folder.PLANS}/"))]
+    return [c for c in status(vault, env)["cases"] if c["undecided"] is None and (c["state"] == State.REVIEW or (
+        c["state"] == State.FAILED and not c["report"] and c["plan"].startswith(f"{Folder.PLANS}/")))]
 
 
 def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
-    with _reader(vault, env, ident) as reader:
+    with Vault(vault) as folder, _reader(vault, env, ident) as reader:
         case = find(reader, ident)
         rows = [_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
-        line = _line(reader, case)
-        text = reader.text(case.approved_digest) if case.approved_digest else None
-    with Vault(vault) as folder:
-        plan = text or (_text(folder, case.plan_path) if case.plan_path else None)
+        seen = _seen_now(vault, env, folder, reader, [case])
+        case = seen.cases[case.trace_id]
+        line = _line(reader, case, seen.undecided.get(case.trace_id))
+        approved = reader.text(case.approved_digest) if case.approved_digest else None
+        asked = reader.text(case.request_digest) if case.request_digest else None
+        plan = approved or (_text(folder, case.plan_path) if case.plan_path else None)
         report = _text(folder, case.report_path) if case.report_path else None
-    return {**line, "plan_text": None if plan is None else plan.decode(errors="replace"),
-            "report_text": None if report is None else report.decode(errors="replace"), "journal": rows}
+        request = (_text(folder, case.request_path) if case.request_path else None) or asked
+    texts = {"request": request, "plan": plan, "report": report}
+    return {**line, "daemon": daemon_runs(vault, env), "journal": rows,
+            **{f"{name}_text": None if raw is None else raw.decode(errors="replace") for name, raw in texts.items()}}
 
 
 def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
@@ -401,8 +412,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     """
     state = vault_state(vault, env)
     with _reader(vault, env, ident) as reader:
-        seen = reader.seen()
-        unusable = [row for row in seen if request_id(PurePosixPath(row.path).name, ()) == ident]
+        explained = reader.seen()
+        unusable = [row for row in explained if request_id(PurePosixPath(row.path).name, ()) == ident]
         try:
             case = find(reader, ident)
         except UserError:
@@ -411,9 +422,18 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {"request_id": ident, "state": "unusable", "why": [f"{row.path}: {row.detail}" for row in unusable],
                     "next": ["Mend the note; it is taken up as soon as it can be used."], "mission": None}
         rows = reader.activity(case.trace_id, limit=10_000, newest=True)
-        notices = [f"{row.path}: {row.detail}" for row in seen if row.path in (visible(case.request_path), visible(case.plan_path))]
+        its = (visible(case.request_path), visible(case.plan_path))
+        notices = [f"{row.path}: {row.detail}" for row in explained if row.path in its]
         notices += [f"Waits to be done: {c.error}" for c in reader.pending_commands() if c.error and c.trace_id == case.trace_id]
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
+        with Vault(vault) as folder:
+            seen = _seen_now(vault, env, folder, reader, [case])
+        case = seen.cases[case.trace_id]
+        runs = lock_holder(state.lock) is not None
+        if (undecided := seen.undecided.get(case.trace_id)) is not None:
+            return {**found, "why": [f"{_since(undecided)}. The journal still has it as: {case.state}.", *notices],
+                    "next": [f"The daemon runs and looks within seconds; then {undecided.follows}." if runs else
+                             f"No daemon runs. When one starts, {undecided.follows}. Start it: placet run"], "mission": None}
         if case.state is State.FAILED and case.report_path:
             mission = _failed_mission(reader, case, of_last_mission(rows))
             if mission is None:
@@ -423,8 +443,13 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
-        reason, helps = standing(case, rows, daemon_runs=lock_holder(state.lock) is not None, paused=load(vault).daemon.paused)
+        reason, helps = standing(case, rows, daemon_runs=runs, paused=load(vault).daemon.paused)
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
+
+
+def _since(undecided: Undecided) -> str:
+    what = undecided.what[:1].upper() + undecided.what[1:]
+    return f"{what} at {undecided.at}, which was not taken up yet" if undecided.at else f"{what}, which was not taken up yet"
 
 
 def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> dict[str, Any] | None:
@@ -506,12 +531,25 @@ def _reader(vault: Path, env: Mapping[str, str], ident: str) -> Iterator[Reader]
         yield reader
 
 
-def _line(reader: Reader, case: Case) -> dict[str, Any]:
+def _seen_now(vault: Path, env: Mapping[str, str], folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
+    """Lay the folders over the journal: today's paths of these cases, and what people did that it does not know."""
+    newest = reader.activity(limit=1, newest=True)
+    busy = {command.trace_id for command in reader.pending_commands()}
+    seen = glance(folder, {case.trace_id: case for case in cases}, busy, PLANNABLE, newest[0].timestamp if newest else "")
+    if not seen.undecided:
+        return seen
+    with open_reader(vault_state(vault, env).journal) as later:  # what the daemon did meanwhile, nobody else did
+        done = {trace for trace in seen.undecided if later.activity(trace, after_id=newest[0].id if newest else 0, limit=1)}
+    return replace(seen, undecided={trace: what for trace, what in seen.undecided.items() if trace not in done})
+
+
+def _line(reader: Reader, case: Case, undecided: Undecided | None) -> dict[str, Any]:
     line: dict[str, Any] = {
         "request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "title": case.title,
         "agent": case.agent, "portal": case.portal, "priority": case.priority, "revision": case.revision,
         "since": case.since, "request": case.request_path, "plan": case.plan_path, "branch": case.branch,
         "became": case.became, "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
+        "undecided": None if undecided is None else asdict(undecided),
     }
     if case.state is State.RUNNING:
         text = reader.text(case.approved_digest)

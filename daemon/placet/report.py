@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 
+from placet.clock import local
 from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End
 from placet.core.mission import After, Ended
@@ -125,7 +126,7 @@ def _common(at: Circumstances, ended: Ended) -> dict[str, str]:
     request_name = case.request_path and (case.request_id if ended.ok else PurePosixPath(case.request_path).stem)
     return {
         "title": at.plan.title, "agent": case.agent, "sandbox": at.sandbox, "approved_by": case.approved_by,
-        "approved_at": case.approved_at, "digest8": case.approved_digest[:8],
+        "approved_at": local(case.approved_at) if case.approved_at else "an unknown time", "digest8": case.approved_digest[:8],
         "model": f"`{at.model}`" + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
         "request": f"[[{request_name}]]" if request_name else "taken away meanwhile",
         "plan": f"[[{case.request_id}_plan]]",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from placet.clock import local, wall
 from placet.core.activity import Action
 from placet.core.names import show as visible
 from placet.core.story import facts
@@ -18,6 +20,8 @@ _ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
 _TURN = {"review": "waits for you", "planning": "a plan is being written", "revising": "the plan is being revised",
          "approved": "about to begin", "running": "at work", "completed": "done", "failed": "failed",
          "rejected": "rejected", "withdrawn": "withdrawn"}
+_TURN_LATER = {"planning": "its plan is written when a daemon runs", "revising": "its plan is revised when a daemon runs",
+               "approved": "approved, begins when a daemon runs", "running": "stands still, goes on when a daemon runs"}
 
 
 def colour(text: str, name: str, *, bold: bool = False) -> str:
@@ -35,7 +39,7 @@ def model_line(provider: str, name: str) -> str:
 def status_text(found: Mapping[str, Any]) -> str:
     """Return `placet status` for people."""
     lines = [f"vault   {found['vault']}",
-             f"daemon  {'running: ' + found['daemon'] if found['daemon'] else 'not running (placet run)'}",
+             *_local_times([f"daemon  {'running: ' + found['daemon'] if found['daemon'] else 'not running (placet run)'}"]),
              f"model   {model_line(found['provider'], found['model'])}",
              f"today   {_today(found['today'])}",
              *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []),
@@ -50,8 +54,18 @@ def status_text(found: Mapping[str, Any]) -> str:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
     for case in found["cases"]:
         state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])
-        lines.append(f"{state} {visible(case['request_id'])}  {_TURN[case['state']]}{_detail(case)}")
+        lines.append(f"{state} {visible(case['request_id'])}  {_turn(case, daemon=bool(found['daemon']))}")
     return "\n".join(lines)
+
+
+def _turn(case: Mapping[str, Any], *, daemon: bool) -> str:
+    """Return where a case stands: what a person did that the daemon does not know, else what the journal has."""
+    if undecided := case["undecided"]:
+        at = f" at {shown_time(undecided['at'])}" if undecided["at"] else ""
+        then = "is looked at within seconds" if daemon else f"when a daemon runs, {visible(undecided['follows'].splitlines()[0])}"
+        return f"{visible(undecided['what'])}{at}, not taken up yet; {then}"
+    turn = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
+    return f"{turn}{_detail(case)}"
 
 
 def _today(used: Mapping[str, Any]) -> str:
@@ -114,16 +128,16 @@ def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     """Return `placet plans` for people."""
     if not found:
         return "No plan waits for you."
-    return "\n".join(f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, since {c['since']})\n"
-                     f"  {visible(c['plan'])}" for c in found)
+    return "\n".join(f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, "
+                     f"since {shown_time(c['since'])})\n  {visible(c['plan'])}" for c in found)
 
 
 def case_text(found: Mapping[str, Any]) -> str:
     """Return `placet show` for people."""
     head = [f"{colour(visible(found['title']), 'white', bold=True)}  ({visible(found['request_id'])}, {found['trace_id']})",
-            f"{_TURN[found['state']]}{_detail(found)}"]
+            _turn(found, daemon=bool(found["daemon"]))]
     parts = ["\n".join(head)]
-    for name in ("plan", "report"):
+    for name in ("request", "plan", "report"):
         if text := found[f"{name}_text"]:
             parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + harmless(text.strip()))
     rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
@@ -134,15 +148,58 @@ def case_text(found: Mapping[str, Any]) -> str:
 def why_text(found: Mapping[str, Any]) -> str:
     """Return `placet why` for people."""
     lines = [f"{colour(visible(found['request_id']), 'white', bold=True)}  {found['state']}",
-             *(_visible_lines("\n".join(found["why"])))]
+             *(_local_times(_visible_lines("\n".join(found["why"]))))]
     if mission := found["mission"]:
         lines += [f"{mission['class']} ({mission['end']}, after {mission['iterations']} iterations)", f"cost   {mission['cost']}",
                   f"kept   {mission['kept'] or 'nothing: it had changed nothing'}",
-                  "", colour("── the journal's rows that show it ", "white", bold=True), *mission["proof"],
+                  "", colour("── the journal's rows that show it ", "white", bold=True), *_local_times(mission["proof"]),
                   "", colour("── what happened when ", "white", bold=True), *_timeline(mission["timeline"]),
                   "", colour("── what was tried ", "white", bold=True), *mission["tried"]]
-    lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in _visible_lines("\n".join(found["next"])))]
+    following = _local_times(_visible_lines("\n".join(found["next"])))
+    lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
     return "\n".join(lines)
+
+
+def shown_time(moment: str) -> str:
+    """Return a moment for people: local time, with the date where it is not today."""
+    return local(moment, now=wall())
+
+
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+def _local_times(lines: Sequence[str]) -> list[str]:
+    """Return sentences for people, in which moments stand as data has them, with local times."""
+    return [_MOMENT.sub(lambda found: shown_time(found[0]), line) for line in lines]
+
+
+def fitted(text: str, width: int) -> str:
+    """Return lines that are broken at blanks to fit a terminal; what continues a line stands below its second column.
+
+    A word that is longer than a line, a path for one, stays whole: it can still be copied.
+    """
+    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width))
+
+
+_COLUMN = re.compile(r"\s*(?:\S+ {2,}|- )")
+
+
+def _broken(line: str, width: int) -> list[str]:
+    plain = click.unstyle(line)
+    if len(plain) <= width:
+        return [line]
+    column = _COLUMN.match(plain)
+    indent = column.end() if column is not None and column.end() <= width // 3 else len(plain) - len(plain.lstrip(" ")) + 2
+    lines: list[str] = []
+    now, used = "", 0
+    for number, word in enumerate(line.split(" ")):
+        size = len(click.unstyle(word))
+        if number and used + 1 + size > width and used > indent:
+            lines.append(now.rstrip(" "))
+            now, used = " " * indent + word, indent + size
+        else:
+            now, used = (f"{now} {word}", used + 1 + size) if number else (word, size)
+    return [*lines, now]
 
 
 def harmless(text: str) -> str:
@@ -171,7 +228,7 @@ def is_routine(row: Mapping[str, Any]) -> bool:
 def row_text(row: Mapping[str, Any], width: int | None = None) -> str:
     """Return one journal row as a line, cut at `width` characters if that is given."""
     told = facts(row["action_type"], row["metadata"])
-    time = row["timestamp"][11:23].rstrip("Z")
+    time = shown_time(row["timestamp"])
     line = f"  {row['action_type']:<22} {visible(row['entity_id'])}  {visible(told)}".rstrip()
     actor = colour(f"{row['actor']:<6}", _ACTORS[row["actor"]])
     line = f"{time}  {actor}{line}"

@@ -250,14 +250,17 @@ def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Coll
             yield Gesture(Kind.STOP_ASKED, plan, f"its plan was set to `status: {plan.status}`", request)
         if plan.digest not in (case.approved_digest, case.reported_edit):
             yield Gesture(Kind.ACTIVE_EDITED, plan, request=request)
-    elif why := refusal(case, plan, tools):
+    elif why := refusal(case, plan, tools, put_back=True):
         yield Gesture(Kind.APPROVAL_REFUSED, plan, why, request)
     else:
         yield Gesture(Kind.PLAN_APPROVED, plan, request=request)
 
 
-def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
-    """Say why moving this note to System/Active approves nothing; empty if it does approve."""
+def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: bool = False) -> str:
+    """Say why moving this note to System/Active approves nothing; empty if it does approve.
+
+    `put_back` says that the reason will stand in the note itself, above its text: lines are counted with it.
+    """
     moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
@@ -279,7 +282,7 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str]) -> str:
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
-    return "\n".join(plan_problems(plan, tools))
+    return "\n".join(plan_problems(plan, tools, put_back=put_back))
 
 
 def _same_moment(value: object, spent: str) -> bool:
@@ -289,12 +292,16 @@ def _same_moment(value: object, spent: str) -> bool:
     return value == spent
 
 
-def plan_problems(plan: NoteSeen, tools: Collection[str]) -> Sequence[str]:
-    """Return every problem of a plan's text, each a sentence with its line; empty if it can be carried out."""
+def plan_problems(plan: NoteSeen, tools: Collection[str], *, put_back: bool = False) -> Sequence[str]:
+    """Return every problem of a plan's text, each a sentence with its line in the file; empty if it can be carried out."""
+    body = body_of(plan.raw)
     try:
-        parse_plan(body_of(plan.raw), tools)
+        parse_plan(body, tools)
     except PlanProblems as found:
-        return [f"Line {p.line}: {p.message}" for p in found.problems]
+        above = plan.raw[:len(plan.raw) - len(body.encode())].count(b"\n")  # an editor counts the frontmatter, too
+        if put_back:
+            above += len(found.problems) + 2  # the callout's head, a line a problem, and the blank line below it
+        return [f"Line {above + p.line}: {p.message}" for p in found.problems]
     return ()
 
 

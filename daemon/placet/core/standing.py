@@ -12,7 +12,7 @@ from placet.core.case import WORKING, Case, State
 def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, paused: bool) -> tuple[str, tuple[str, ...]]:
     """Return why a case is where it is, and what a person may do next. `rows` are its own, in order."""
     if case.state in WORKING and not daemon_runs:
-        return f"It is {case.state}, and the daemon is not running.", ("Start it: placet run",)
+        return _stands_still(case, rows), ("Start it: placet run",)
     ident = case.request_id
     match case.state:
         case State.PLANNING | State.REVISING | State.APPROVED:
@@ -58,6 +58,17 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
                     if case.tip and not case.became else ())
         case _:
             assert_never(case.state)
+
+
+def _stands_still(case: Case, rows: Sequence[CommittedRow]) -> str:
+    """Say what a case waits for while no daemon runs."""
+    if case.state is State.RUNNING:
+        step = _last(rows, {Action.STEP_COMPLETED}, since=Action.EXECUTION_STARTED)
+        done = "no step of it is done" if step is None else f"step {step.details['step']} of {step.details['of']} is done"
+        return f"Its mission began at {case.since}, and stands still, as no daemon runs: {done}. When one starts, it goes on."
+    if case.state is State.APPROVED:
+        return f"It was approved at {case.since}. No daemon runs; when one starts, its mission begins."
+    return f"It was asked for at {case.since}. No daemon runs; when one starts, its plan is written."
 
 
 def _model_trouble(rows: Sequence[CommittedRow]) -> str:

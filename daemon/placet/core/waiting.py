@@ -41,10 +41,10 @@ class Hold:
         reason = self.reason.rstrip(".")
         if self.why is Why.DAY:
             return f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in System/placet.toml is raised."
-        return f"{reason}. It is tried again every minute; once it is mended, all work goes on by itself."
+        return f"{reason}. While the daemon runs it is tried again every minute; once it is mended, all work goes on by itself."
 
 
 def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
-    return f"waiting for {who}: {reason.rstrip('.')}. It is tried again in {after_s:.0f} s."
+    return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {after_s:.0f} s."

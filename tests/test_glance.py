@@ -1,0 +1,114 @@
+"""`status`, `why` and `plans` are true while no daemon runs: the folders laid over the journal."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placet import glance as glancing
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    found = make_vault(tmp_path)
+    found.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
+                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+                              {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]}]))
+    found.drop("# Say hello\n")
+    found.once()
+    return found
+
+
+def case(vault: TestVault) -> dict[str, Any]:
+    found, = json.loads(vault.click("status", "--json").stdout)["cases"]
+    return dict(found)
+
+
+def told(vault: TestVault) -> str:
+    """What status and why say of the one request, on one line."""
+    line = vault.click("status").stdout.splitlines()[-1]
+    return line + " " + " ".join(vault.click("why", "say-hello").stdout.split())
+
+
+def test_what_was_not_moved_is_as_the_journal_has_it(vault: TestVault) -> None:
+    assert case(vault)["undecided"] is None
+    assert "waits for you: Inbox/Plans/say-hello_plan.md" in told(vault)
+    vault.plan().rename(vault.plan().with_name("another name.md"))  # a name says nothing
+    assert case(vault)["undecided"] is None
+    assert case(vault)["plan"] == "Inbox/Plans/another name.md"
+    assert "waits for you: Inbox/Plans/another name.md" in told(vault)
+
+
+@pytest.mark.parametrize(("target", "what", "follows"), [
+    ("System/Active/say-hello.md", "its plan was moved to System/Active", "when a daemon runs, it is approved, and carried out"),
+    ("Inbox/Rejected/no.md", "its plan was rejected", "when a daemon runs, that is recorded"),
+    ("elsewhere.md", "its plan was taken away", "when a daemon runs, it is withdrawn"),
+])
+def test_a_plan_that_was_moved_while_no_daemon_runs(vault: TestVault, target: str, what: str, follows: str) -> None:
+    vault.plan().rename(vault.root / target)
+    line = told(vault)
+    assert re.search(rf"{what}( at \d\d:\d\d:\d\d)?, not taken up yet; {follows}", line), line
+    assert "The journal still has it as: review." in line
+    assert "Start it: placet run" in line
+    assert "waits for you" not in line
+    assert vault.click("plans").stdout == "No plan waits for you.\n"
+    if target != "elsewhere.md":
+        assert case(vault)["plan"] == target
+
+
+def test_a_request_that_was_edited_and_a_plan_that_is_to_be_changed(vault: TestVault) -> None:
+    text = vault.plan().read_text()
+    vault.plan().write_text(text.replace("status: review", "status: needs_revision"))
+    assert "changes of its plan were asked for" in told(vault)
+    vault.plan().write_text(text)
+    vault.drop((vault.root / "Inbox/Requests/Say hello.md").read_text() + "\nIn French.\n")
+    assert "its request was edited" in told(vault)
+    (vault.root / "Inbox/Requests/Say hello.md").unlink()
+    assert "its request was taken away" in told(vault)
+
+
+def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_tense(vault: TestVault) -> None:
+    vault.approve()
+    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
+                               stderr=subprocess.DEVNULL)
+    vault.await_action("tool.called")
+    until(lambda: "at work: step 0 of 1" in told(vault))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    line = told(vault)
+    assert "stands still, goes on when a daemon runs: step 0 of 1" in line
+    assert "no step of it is done. When one starts, it goes on." in line
+    vault.active().unlink()
+    assert "its plan was taken out of System/Active" in told(vault)
+
+
+def test_only_notes_that_may_be_news_are_read(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        vault.drop(f"# Note {number}\n\nstatus: none\n", f"Note {number}.md")
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}] * 40))
+    vault.once()
+    monkeypatch.setattr(glancing, "SLACK", glancing.SLACK * 0)
+    time.sleep(0.01)
+    read: list[str] = []
+    monkeypatch.setattr(glancing, "_read", lambda _folder, path, _notes: read.append(path))
+    vault.click("status")
+    assert read == []
+
+
+def test_a_daemon_that_runs_is_said_to_look_within_seconds(vault: TestVault) -> None:
+    with running(vault) as process:
+        vault.await_action("daemon.started", 2)
+        process.send_signal(signal.SIGSTOP)
+        vault.approve()
+        assert "not taken up yet; is looked at within seconds" in told(vault)
+        process.send_signal(signal.SIGCONT)
+        vault.await_action("plan.approved")

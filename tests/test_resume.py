@@ -10,10 +10,13 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from gitkit import git
+from placet import planner
+from placet.record import Interrupted, Record
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["python3 step.py"]},
@@ -159,6 +162,32 @@ def test_no_secret_is_kept_in_a_checkpoint(tmp_path: Path) -> None:
     everything = git(vault.root, "cat-file", "--batch-all-objects", "--batch")
     assert "clean" in everything
     assert key not in everything
+
+
+@pytest.mark.parametrize(("orderly", "planned"), [(False, False), (True, True)])
+def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_do_not(tmp_path: Path, orderly: bool,
+                                                                                     planned: bool) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    real, lives = planner._talk, []
+
+    def left(*given: Any) -> Any:
+        lives.append(given)
+        if len(lives) < 5:
+            raise Interrupted("the daemon ends")
+        return real(*given)
+
+    # Who is killed does not write down that it leaves.
+    noted = Record.leave_life if orderly else lambda _record: None
+    with patch.object(planner, "_talk", left), patch.object(Record, "leave_life", noted):
+        vault.here()
+    assert vault.plan().exists() is planned
+    assert len(lives) == (5 if planned else 3)
+    if not planned:
+        failed = vault.rows("plan.failed")[0]["metadata"]
+        assert "crashed 3 times in a row at the same place" in failed["reason"]
+        assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["crash_loop"]
 
 
 def test_three_crashes_in_the_same_place_end_it_with_a_report(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,7 @@ from placet.core.talk import ToolUse
 from placet.sandbox import Level, Limits, probe
 from placet.tools import BY_NAME, PLANNABLE, TOOLS, executing, planning
 from placet.tools.base import Effect
+from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.present import FOLD, MAX_KEPT_CHARS, Results
 from vaultkit import PLAN, make_vault
 
@@ -223,6 +225,56 @@ def test_a_large_tree_is_searched_in_time(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(tools.dispatch("grep", {"pattern": r"def f7\(\): return 3$", "glob": "*.py"}).content.splitlines()) == 20
         assert len(json.loads(tools.dispatch("glob", {"pattern": "d1*/f4?.py"}).content)) == 110
     assert time.perf_counter() - began < HANGS_S
+
+
+HUGE = [
+    "(?:a?){100000000}", "(?:a?){1001}", "a{1001}", "(?:(?:(?:a?){100}){100}){100}", "(?x)(?:a?) {100000000}", "(?:a?){0,99999}",
+    "(?x)(?:a?) # x\n{100000000}", r"(?:\(a?\)){100000000}", "(?:[[]a?){100000000}", "(?:a?)*{9999}",
+    "(?:ab){999}" * 2 + "(?:c){9}", "(?:a?){,100000000}", "(?:a?){" + "9" * 400 + "}", "(?:" + "a?" * 400 + "){999}",
+    "(?#)(?:a?)(?#){100000000}",
+]
+HONEST = [
+    r"\d{4}-\d{2}-\d{2}", "[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", r"(?:\d{1,3}\.){3}\d{1,3}", r"\$\{name\}", "x{}",
+    ".{0,1000}", r"(?:\w{1,63}\.){1,8}", "a" * 1000, r"\p{Lu}{3}",
+]
+
+
+@pytest.mark.parametrize("pattern", HUGE)
+def test_a_pattern_that_would_be_written_out_to_a_huge_one_is_never_compiled(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    assert expanded(pattern) > MAX_EXPANDED
+    began = time.perf_counter()
+    with real(tmp_path) as tools, patch("regex.compile", side_effect=AssertionError("compiled")):
+        assert tools.dispatch("grep", {"pattern": pattern}).error_type == "pattern_too_large"
+    assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("pattern", HONEST)
+def test_an_honest_pattern_with_counts_is_searched_for(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "a.txt").write_text("2026-11-22 and ${name}\n")
+    with real(tmp_path) as tools:
+        assert tools.dispatch("grep", {"pattern": pattern}).ok
+
+
+def test_a_pattern_that_explodes_stops_nobody_else(tmp_path: Path) -> None:
+    """The longest stand-still of another thread, not the time that the search takes."""
+    (tmp_path / "a.txt").write_text("ab" * 1_000_000 + "d\n")
+    longest, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        last = time.perf_counter()
+        while not over.wait(0.002):
+            now = time.perf_counter()
+            longest[0], last = max(longest[0], now - last), now
+
+    with real(tmp_path) as tools:
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        for pattern in (r"(?:a?b?)*\d", r"(?:(a)|(b))*\d", r"(?R)?[x\d]"):
+            assert tools.dispatch("grep", {"pattern": pattern}).error_type == "pattern_too_slow"
+        over.set()
+        watcher.join()
+    assert longest[0] < 5, "one that is loaded, too"
 
 
 # --- commands --------------------------------------------------------------------------------------------

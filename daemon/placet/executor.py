@@ -38,7 +38,7 @@ from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
 from placet.core.waiting import Why
 from placet.dialogue import MACHINE_RETRY_S, Conversation, call_on_record, converse, may_be_half_done, target
-from placet.record import MAX_CRASHES, REPLY, Interrupted, Postponed, Record
+from placet.record import REPLY, Interrupted, Postponed, Record
 from placet.repo import (
     Author,
     GitError,
@@ -513,10 +513,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         if known is not None:
             ended = ENDED_JSON.validate_json(known)
             return _clean_up(ports, mission, record, repo, ended) if ended.branch else ended
-        if record.begin_life() >= MAX_CRASHES:
-            record.halt = Stop(End.CRASH_LOOP, f"the daemon crashed {MAX_CRASHES} times in a row at the same place",
-                               error_type="CrashLoop")
-        elif why := stop():  # what was done before is told from the record, and nothing more is done
+        record.mind_crashes()
+        if record.halt is None and (why := stop()):  # what was done before is told from the record, and nothing more is done
             record.halt = _stopped(why)
         base, branch = _place(ports, mission, repo, record)
         if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:

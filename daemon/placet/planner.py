@@ -153,11 +153,17 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
     case = job.case
     record = Record.load(ports.journal, case, case.generation, ports.clock)
     try:
+        record.mind_crashes()
+        record.fresh()  # where it crashed again and again, not even a worktree is made
         return _draft(ports, job, record, cancelled)
+    except (Interrupted, Postponed):
+        record.leave_life()
+        raise
     except Stop as stop:
         reason, error_type, end = stop.detail, stop.error_type, stop.end
     except (UserError, GitError, RepositoryChanged, OSError) as error:
         if why := passing(error):
+            record.leave_life()
             raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
         reason, error_type, end = str(error), type(error).__name__, End.REPOSITORY
     except ToolError as error:

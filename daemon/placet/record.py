@@ -45,7 +45,7 @@ _LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
 
 MAX_CRASHES = 3
-"""The third crash in the same place ends a mission: a fourth attempt would crash as well."""
+"""The third crash in the same place ends a mission or a planning: a fourth attempt would crash as well."""
 
 
 @dataclass(slots=True)
@@ -151,6 +151,13 @@ class Record:
         self._write(key, "intent", str(here).encode(), ())
         self.intents[key] = str(here).encode()
         return crashes
+
+    def mind_crashes(self) -> None:
+        """Begin a life; where the earlier ones crashed just here MAX_CRASHES times, nothing is done any more but to end it."""
+        if self.begin_life() >= MAX_CRASHES:
+            why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
+            self.note(self.row(Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=End.CRASH_LOOP.value, description=why))
+            self.halt = Stop(End.CRASH_LOOP, why, error_type="CrashLoop")
 
     def leave_life(self) -> None:
         """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached."""

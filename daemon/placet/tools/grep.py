@@ -27,6 +27,13 @@ FILE_S = 0.1
 SEARCH_S = 5.0
 """Seconds after which a search answers with what it has found."""
 
+MAX_EXPANDED = 20_000
+"""How many elements a pattern may come to: the engine writes counted repeats out when it compiles, at 500 bytes each."""
+MAX_COUNT = 1_000
+"""The highest count of one `{m,n}`, and of nested ones multiplied."""
+
+_COUNT = re.compile(r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?P<comma>,\s*(?P<high>\d*)\s*)?\}")
+
 _BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
 """What can match a line by itself and not match it as part of a text."""
 
@@ -84,11 +91,35 @@ def _listed(found: list[str], more: str = "") -> str:
 def _compiled(pattern: str) -> regex.Pattern[str]:
     import regex  # here: an idle daemon does without it
 
+    if expanded(pattern) > MAX_EXPANDED:
+        raise ToolError("pattern_too_large", f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
+                        f"they are written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.")
     try:
         return regex.compile(pattern, regex.MULTILINE)
     except (regex.error, RecursionError, OverflowError, MemoryError, IndexError, ValueError) as error:
         raise ToolError("bad_pattern", f"The pattern is no regular expression: {error}. To look for plain text, use "
                         "search_files.") from error
+
+
+def expanded(pattern: str) -> int:
+    """Return how many elements a pattern has at most, its counted repeats written out.
+
+    That is over MAX_EXPANDED for a count above MAX_COUNT, too. It is never too low: what the repeats stand for is not parsed,
+    so all counts of groups are taken for nested ones, and what looks like a count in a class or after a backslash counts too.
+    """
+    elements, nested = len(pattern), 1
+    for found in _COUNT.finditer(pattern):
+        digits = [found["low"] or "", found["high"] or ""]
+        if not any(digits):
+            continue  # `{}` and `{,}` have no count
+        count = max(int(digit) if len(digit) < 20 else MAX_EXPANDED + 1 for digit in digits if digit)
+        if count > MAX_COUNT:
+            return max(count, MAX_EXPANDED + 1)
+        if found["simple"]:
+            elements += count
+        else:
+            nested *= max(count, 1)
+    return elements * nested if nested <= MAX_COUNT else max(elements * nested, MAX_EXPANDED + 1)
 
 
 def _may_match(pattern: regex.Pattern[str], text: str) -> bool:

@@ -12,6 +12,7 @@ from placet.tools.texts import paths_below, searchable
 
 MAX_HITS = 1_000
 MAX_LINE = 300
+MAX_PATTERN = 10_000
 SEARCH_S = 10.0
 """Seconds after which a search answers with what it has found."""
 
@@ -19,7 +20,8 @@ SEARCH_S = 10.0
 class SearchFiles(Args):
     """Arguments of `search_files`."""
 
-    pattern: str = Field(min_length=1, description="Plain text to look for, in any case; not a regular expression.")
+    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description="Plain text to look for, in any case; not a "
+                         "regular expression.")
     path: str = Field(default=".", description="Folder to search, relative to the repository's root.")
 
 

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from pydantic import TypeAdapter
-
 from placet.aftermath import look_after, tidy
 from placet.asking import decode_reply, spent_in
 from placet.briefing import guidance, system_prompt
@@ -94,7 +92,7 @@ class Mission:
     if_changed: IfChanged = IfChanged.ASK
 
 
-ENDED_JSON: Stored[Ended] = Stored(TypeAdapter(Ended))
+ENDED_JSON: Stored[Ended] = Stored(Ended)
 
 
 class _Finished(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong

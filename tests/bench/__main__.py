@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.growth import figures
 from benchkit import reading_us
 from gitkit import git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -277,10 +278,21 @@ def start_full() -> None:
         told("start, 100,000 notes and 10,000 missions, no probe", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
 
 
+def growth() -> None:
+    """What finished missions in the journal cost: `PLACET_BENCH_MISSIONS=100,10000` of them, each beside the first number."""
+    sizes = [int(size) for size in os.environ.get("PLACET_BENCH_MISSIONS", "100,10000").split(",")]
+    found = []
+    for size in sizes:
+        with scratch() as folder:
+            found.append(figures(folder, size, idle_s=20))
+        for name, figure in found[-1].items():
+            told(f"{size:,} missions: {name}", f"{figure:.3f}", f"ratio {figure / max(found[0][name], 0.001):.2f}")
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
-               conversation)
+               conversation, growth)
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

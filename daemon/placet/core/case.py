@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import Any, Literal
 
 from placet.core.activity import Activity
 from placet.core.errors import End
@@ -428,10 +426,8 @@ class Move:
     do: Literal["move"] = "move"
 
 
-Command = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
-
-CASE_JSON: Stored[Case] = Stored(TypeAdapter(Case))
-COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move] = Stored(TypeAdapter(Command))
+CASE_JSON: Stored[Case] = Stored(Case)
+COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move] = Stored(Stamp | Publish | Rewrite | Move)
 
 
 @dataclass(frozen=True, slots=True)

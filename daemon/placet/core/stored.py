@@ -2,28 +2,138 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Generic, TypeVar
-
-from pydantic import TypeAdapter
+import types
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
+_Read = Callable[[Any], Any]
+_PLAIN: tuple[type, ...] = (str, bool, int, float)
+
 
 class Stored(Generic[T]):
-    """How the values of a type are written as JSON and read back.
+    """How the values of a type are written as JSON and read back: a dataclass, or one of several that a Literal tells apart.
 
-    Names of files and branches need not be UTF-8: Python has lone surrogates in them then, which JSON can hold escaped, and
-    which pydantic's own reading and writing of JSON refuse.
+    Its fields are texts, numbers, enums, `None`, tuples, mappings by text, and such dataclasses. What a field does not have takes
+    its default, and a name that is no field is left out, so that older and newer versions read each other's values. Not with
+    pydantic, which takes a quarter of a second to make ready for what `placet status` does with it. Names of files and branches
+    need not be UTF-8: Python has lone surrogates in them then, which JSON can hold escaped.
     """
 
-    def __init__(self, values: TypeAdapter[T]) -> None:
-        self._values = values
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._read: _Read | None = None
 
     def dump_json(self, value: T) -> bytes:
-        """Return it in ASCII."""
-        return json.dumps(self._values.dump_python(value, mode="json"), separators=(",", ":")).encode("ascii")
+        """Return it in ASCII; raises ValueError for what cannot be stored."""
+        return json.dumps(_plain(value), separators=(",", ":")).encode("ascii")
 
     def validate_json(self, raw: str | bytes) -> T:
         """Return what was written; raises ValueError for what is no such value."""
-        return self._values.validate_python(json.loads(raw))
+        if self._read is None:
+            self._read = _reader(self._kind)
+        found: T = self._read(json.loads(raw))
+        return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as json knows them."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Decimal):
+        return str(value)
+    raise ValueError(f"{type(value).__name__} cannot be stored")
+
+
+def _reader(kind: Any) -> _Read:
+    """Return a function that makes a value of a type from what json gives, and raises ValueError for what is none."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value: value
+    if origin in (Union, types.UnionType):
+        return _one_of([_reader(arg) for arg in args])
+    if origin is Literal:
+        return _checked(lambda value: value, lambda value: value in args)
+    if origin is tuple:
+        return _tuple(args)
+    if origin is not None and issubclass(origin, Mapping):
+        read = _reader(args[1])
+        return _checked(lambda value: {key: read(one) for key, one in value.items()}, lambda value: isinstance(value, dict))
+    if kind is None or kind is type(None):
+        return _checked(lambda _: None, lambda value: value is None)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)
+    if issubclass(kind, Enum):
+        read_enum: _Read = kind
+        return read_enum
+    if kind is Decimal:
+        return _decimal
+    if kind is float:
+        return _checked(float, lambda value: type(value) in (int, float))
+    assert kind in _PLAIN, f"no way to store {kind}"
+    return _checked(lambda value: value, lambda value: type(value) is kind)
+
+
+def _checked(read: _Read, fits: Callable[[Any], bool]) -> _Read:
+    def checked(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(f"{value!r:.80} is not what was expected")
+        return read(value)
+
+    return checked
+
+
+def _one_of(reads: list[_Read]) -> _Read:
+    def read(value: Any) -> Any:
+        for one in reads:
+            try:
+                return one(value)
+            except ValueError:
+                continue
+        raise ValueError(f"{value!r:.80} is nothing that was expected")
+
+    return read
+
+
+def _tuple(args: tuple[Any, ...]) -> _Read:
+    reads = [_reader(arg) for arg in args if arg is not ...]
+    if args[-1] is ...:
+        return _checked(lambda value: tuple([reads[0](one) for one in value]), lambda value: isinstance(value, list))
+    return _checked(lambda value: tuple([read(one) for read, one in zip(reads, value, strict=True)]),
+                    lambda value: isinstance(value, list))
+
+
+def _decimal(value: Any) -> Decimal:
+    try:
+        return Decimal(value) if isinstance(value, str) else Decimal(str(_NUMBER(value)))
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r:.80} is no number") from error
+
+
+_NUMBER = _checked(lambda value: value, lambda value: type(value) in (int, float))
+
+
+def _dataclass(kind: Any) -> _Read:
+    hints = get_type_hints(kind)
+    reads = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+
+    def read(value: Any) -> Any:
+        try:
+            return kind(**{name: reads[name](one) for name, one in value.items() if name in reads})
+        except (AttributeError, TypeError) as error:  # no object, or one in which something is missing
+            raise ValueError(f"this is no {kind.__name__}: {error}") from error
+
+    return read

@@ -45,21 +45,50 @@ def finish_rollback(path: Path) -> None:
 def check(path: Path) -> tuple[str, int]:
     """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
 
-    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found.
+    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found. A large one is read whole only
+    after somebody came upon damage in it (`suspect`): a start would take minutes. Else its end is read, and what is not over.
     """
+    suspected = _suspicion(path)
+    whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA cell_size_check = 1")
         try:
             version = schema_of(connection, path)
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if whole:
+                found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            else:
+                found = "ok"
+                for sql in _NEEDED:
+                    connection.execute(sql).fetchall()
         except sqlite3.DatabaseError as error:
             # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only come from
             # the file here ("unsupported file format"), for the statements are fixed
             if is_damage(error) or primary_code(error) == sqlite3.SQLITE_ERROR:
                 return str(error), 0
             raise
-    return ("", version) if found == "ok" else (found, 0)
+    if found != "ok":
+        return found, 0
+    if whole:
+        suspected.unlink(missing_ok=True)
+    return "", version
+
+
+WHOLE_BYTES = 32 * 1024 * 1024
+"""Up to this size a journal is read whole at each start: that takes a tenth of a second."""
+_NEEDED = ("SELECT * FROM activity ORDER BY id DESC LIMIT 1000", "SELECT * FROM chain", "SELECT * FROM leases WHERE held",
+           "SELECT * FROM cases WHERE state NOT IN ('completed', 'failed', 'rejected', 'withdrawn')",
+           "SELECT * FROM outbox WHERE done_at IS NULL")
+
+
+def _suspicion(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.suspect")
+
+
+def suspect(path: Path) -> None:
+    """Let the next start read the whole database: somebody came upon damage in it."""
+    with contextlib.suppress(OSError):
+        _suspicion(path).touch(0o600)
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
@@ -74,6 +103,7 @@ def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions so that they still belong together; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    _suspicion(path).unlink(missing_ok=True)
     for tail in ("-wal", "-shm", "-journal", ""):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{tail}").rename(f"{kept}{tail}")

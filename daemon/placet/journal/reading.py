@@ -17,6 +17,7 @@ from placet.journal import schema
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary_code
+from placet.journal.files import suspect
 from placet.journal.schema import ACTIVITY, schema_of
 from placet.journal.sums import quarter
 from placet.journal.values import CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
@@ -64,6 +65,7 @@ def plain_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if is_damage(error):
+            suspect(path)
             raise JournalDamaged(f"the journal {path} is damaged: {error}",
                                  "restart the daemon: it sets the file aside and begins a new one") from error
         if may_pass(error):

@@ -21,7 +21,7 @@ from placet.journal import schema
 from placet.journal.blobs import keep_body, remove_temporaries
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
 from placet.journal.faults import BUSY_MS, LOCKED, is_damage, may_pass, plainly, primary_code, rollback
-from placet.journal.files import check, finish_rollback, identity_of, make_private_file, same_file, set_aside, use_wal
+from placet.journal.files import check, finish_rollback, identity_of, make_private_file, same_file, set_aside, suspect, use_wal
 from placet.journal.keeping import archive, backup
 from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, schema_of
@@ -269,6 +269,7 @@ class Journal:
             except (sqlite3.Error, OSError) as error:
                 rollback(self._connection)
                 if is_damage(error):
+                    suspect(self._path)
                     raise JournalDamaged(f"the journal {self._path} is damaged: {error}",
                                          "restart the daemon: it sets the file aside and begins a new one",
                                          ) from error

@@ -1,0 +1,227 @@
+"""A large journal, and what a daemon costs on it: `python -m tests.bench growth`, `latency`, `memory`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from messages_api import MessagesApi, call, reply
+from placet.clock import Clock
+from placet.core.case import CASE_JSON, Case, State
+from placet.daybook import used_today
+from placet.journal import open_reader
+from placet.journal.chain import chained, link
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+ROWS, RECORDS = 98, 143
+TICK = os.sysconf("SC_CLK_TCK")
+KINDS = ["git.ran"] * 26 + ["tool.called"] * 30 + ["model.called"] * 12 + ["step.completed"] * 10 + ["lease.acquired"] * 18
+USED = {"input_tokens": 1000, "output_tokens": 300, "cache_read_tokens": 5000, "cache_write_tokens": 20, "cost_usd": 0.0123,
+        "model": "claude-opus-5-5", "provider": "anthropic", "stop_reason": "tool_use", "duration_ms": 1234.5, "iteration": 3}
+
+
+def grow(journal: Path, missions: int) -> None:
+    """Put so many finished missions into a journal on which no daemon works: rows that fit the chain, records, texts, cases."""
+    moment = datetime.now(UTC) - timedelta(days=700)
+    ended = {"complexity": "standard", "cost_usd": 0.15, "branch": "feat/x", "commit": "1" * 40, "iterations": 5}
+    metas = {"model.called": json.dumps({"purpose": "execute", **USED}), "execution.completed": json.dumps(ended)}
+    body = random.randbytes(150).hex()
+    with closing(sqlite3.connect(journal, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA cache_size = -400000")
+        (_, _, _, row_id, last) = db.execute("SELECT * FROM chain").fetchone()
+
+        def rows(numbers: range) -> Iterator[tuple[object, ...]]:
+            nonlocal row_id, last
+            for number in numbers:
+                trace = f"{number:08x}-0000-4000-8000-000000000000"
+                at = (moment + timedelta(days=690 * number / missions)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                for kind in ("request.detected", *KINDS, "execution.completed"):
+                    row_id += 1
+                    meta = metas.get(kind, '{"operation":"status","exit":0,"duration_ms":3.1}')
+                    columns = (at, "" if kind == "git.ran" and row_id % 2 else trace, "agent", "default", kind, "mission",
+                               f"request-{number}", meta)
+                    last = link(last, row_id, chained(columns))
+                    yield (row_id, *columns, last)
+
+        def records(numbers: range) -> Iterator[tuple[object, ...]]:
+            for number in numbers:
+                for seq in range(RECORDS):
+                    yield (f"{number:08x}-0000-4000-8000-000000000000", 1, seq, "outcome", f"c:{seq}", f"{seq:064}", 300, body)
+
+        def cases(numbers: range) -> Iterator[tuple[object, ...]]:
+            for number in numbers:
+                trace = f"{number:08x}-0000-4000-8000-000000000000"
+                case = Case(trace, f"request-{number}", State.COMPLETED, request_digest="0" * 64, plan_digest="1" * 64,
+                            title="Done", agent="a", plan_path=f"Inbox/Archive/request-{number}_plan.md", branch=f"feat/r{number}",
+                            report_path=f"Knowledge/Reports/{number}.md", base="0" * 40, tip="1" * 40, became="merged", revision=1,
+                            since="2026-01-01T00:00:00.000Z")
+                yield (trace, case.request_id, "completed", CASE_JSON.dump_json(case).decode(), 9, "2026-01-01T00:00:00.000Z", "",
+                       case.plan_path, 0)
+
+        for start in range(0, missions, 1000):
+            numbers = range(start, min(start + 1000, missions))
+            db.execute("BEGIN")
+            db.executemany("INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows(numbers))
+            db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", records(numbers))
+            db.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cases(numbers))
+            db.executemany("INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
+                           [(f"{number:08x}", ) for number in numbers for _ in range(9)])
+            db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", [
+                (f"{number:060}{n:04}", f"{number:060}{n:04}", 1500, random.randbytes(1500))
+                for number in numbers for n in range(4)])
+            db.execute("UPDATE chain SET last_id = ?, last_hash = ?", (row_id, last))
+            db.execute("COMMIT")
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone():
+            db.execute("INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, 0.15, 0 FROM activity "
+                       "WHERE action_type = 'execution.completed'")
+            db.execute("INSERT OR REPLACE INTO paid SELECT 'standard', id, 0.15 FROM activity "
+                       "WHERE action_type = 'execution.completed'")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def own_cpu_s(pid: int) -> float:
+    """Return the processor time of a process itself, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def rss_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+FILES = [{"path": "hello.txt", "content": f"hello {n}\n"} for n in range(4)]
+
+
+def five_turns(body: Mapping[str, Any]) -> Any:
+    """Plan PLAN, and carry it out in five turns, whatever the mission."""
+    if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+        return reply(call("submit_plan", PLAN))
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    if turn < 4:
+        return reply(call("write_file", FILES[turn]))
+    return reply(call("complete_step", {"step": 1, "summary": "Hello"}), call("finish", {"summary": "done"}))
+
+
+def settled(pid: int) -> None:
+    """Wait until a process has nothing to do any more."""
+    before = own_cpu_s(pid)
+    while True:
+        time.sleep(1.0)
+        now = own_cpu_s(pid)
+        if now - before < 0.03:
+            return
+        before = now
+
+
+def mission(vault: TestVault, name: str) -> None:
+    done = len(vault_actions(vault, "execution.completed"))
+    vault.drop("Say hello.\n", f"{name}.md")
+    until(lambda: vault.plan(name).exists(), name)
+    vault.approve(name)
+    until(lambda: len(vault_actions(vault, "execution.completed")) > done and not vault.active(name).exists(), name)
+
+
+def vault_actions(vault: TestVault, action: str) -> list[str]:
+    """The ids of a kind of events that are new: those of the missions that lie behind are not counted."""
+    with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
+        return [row for (row,) in db.execute("SELECT trace_id FROM activity WHERE id > (SELECT max(id) FROM activity) - 2000 "
+                                             "AND +action_type = ? AND timestamp > ?", (action, BEGAN))]
+
+
+BEGAN = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def median_of(work: Callable[[], float], times: int) -> float:
+    return statistics.median(work() for _ in range(times))
+
+
+@contextmanager
+def grown(folder: Path, missions: int, api: MessagesApi) -> Iterator[TestVault]:
+    vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+    vault.configure('[commands]\nsandbox = "none"\n')
+    vault.cli("run", "--once")
+    grow(vault.db, missions)
+    yield vault
+
+
+def up_ms(vault: TestVault) -> float:
+    """Return how long a start takes until the daemon is ready (daemon.started is written)."""
+    before = last_id(vault)
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "placet", "run"], cwd=vault.root, env=vault.env, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while last_id(vault) == before:
+        time.sleep(0.005)
+    took = (time.perf_counter() - began) * 1000
+    process.terminate()
+    process.wait()
+    return took
+
+
+def last_id(vault: TestVault) -> int:
+    with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
+        return int(db.execute("SELECT last_id FROM chain").fetchone()[0])
+
+
+def command_cpu_s(vault: TestVault, *argv: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    vault.cli(*argv)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def questions_ms(vault: TestVault) -> dict[str, float]:
+    found = {}
+    with open_reader(vault.db) as reader:
+        ways: dict[str, Callable[[], object]] = {
+            "the day's use": lambda: used_today(reader, Clock().wall()),
+            "a planning's use": lambda: reader.used_planning("00000007-0000-4000-8000-000000000000"),
+            "costs of a size": lambda: reader.costs("standard"),
+        }
+        for name, way in ways.items():
+            began = time.perf_counter()
+            for _ in range(20):
+                way()
+            found[f"{name}, ms"] = (time.perf_counter() - began) * 1000 / 20
+    return found
+
+
+def figures(folder: Path, missions: int, idle_s: float) -> dict[str, float]:
+    """Return what a daemon and the commands cost on a journal of so many finished missions."""
+    found: dict[str, float] = {}
+    with MessagesApi(five_turns) as api, grown(folder, missions, api) as vault:
+        up_ms(vault)
+        found["start, ms"] = median_of(lambda: up_ms(vault), 3)
+        with running(vault) as process:
+            settled(process.pid)
+            before, began = own_cpu_s(process.pid), time.monotonic()
+            time.sleep(idle_s)
+            found["idle processor, %"] = (own_cpu_s(process.pid) - before) / (time.monotonic() - began) * 100
+            found["idle memory, MB"] = rss_mb(process.pid)
+            mission(vault, "first")
+            costs = []
+            for name in ("second", "third", "fourth"):
+                settled(process.pid)
+                before = own_cpu_s(process.pid)
+                mission(vault, name)
+                settled(process.pid)
+                costs.append(own_cpu_s(process.pid) - before)
+            found["own processor of a mission, s"] = statistics.median(costs)
+        for argv in (("status",), ("plans",), ("why", "request-7"), ("show", "request-7")):
+            found[f"{argv[0]}, s of processor"] = median_of(lambda argv=argv: command_cpu_s(vault, *argv), 3)  # type: ignore[misc]
+        found |= questions_ms(vault)
+    return found

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from placet.app import _model_opener, _reloader, own_secrets, prices
+from placet.accepted import holding
+from placet.app import _model_opener, _Settings, _stamps, own_secrets, prices
 from placet.clock import Clock
 from placet.config import load
 from placet.core.case import Case
@@ -139,8 +140,10 @@ def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time:
         opener = model or _model_opener(config, vault.root, environ)
         ports = Ports(vault.root, state.worktrees, config, journal, clock, opener, prices(config), retry or RetryPolicy(),
                       Level.NONE, own_secrets(environ))
+        settings = _Settings(vault.root, environ, state, _stamps(vault.root, state), holding(config, state), journal, clock,
+                             said.append)
         loop = Loop(ports, folder, Owner("here", "boot", 1, "1"), lambda: None, said.append, told.append,
-                    _reloader(vault.root, environ, said.append), draft, carry_out)
+                    settings.reload, draft, carry_out)
         loop.load()
         try:
             yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)

@@ -12,7 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,9 +22,13 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from gitkit import fingerprint
+from placet.accepted import accept
 from placet.app import Daemon, daemon
+from placet.config import load
+from placet.core.errors import UserError
 from placet.sandbox import probe
 from placet.setup import init
+from placet.state import vault_state
 
 PATIENCE_S = 180.0
 STEP_S = 0.02
@@ -156,8 +160,13 @@ class TestVault:
             running.run_once()
         return said
 
-    def configure(self, text: str) -> None:
+    def configure(self, text: str, *, accepted: bool = True) -> None:
+        """Write the configuration as the person at this machine does, who accepts it; without `accepted` as anybody else."""
         (self.root / "System" / "placet.toml").write_text(text)
+        state = vault_state(self.root, self.env)
+        if accepted and state.accepted.exists():
+            with suppress(UserError):  # one that cannot be used
+                accept(state, load(self.root))
 
     def script(self, *conversations: tuple[str, Sequence[Mapping[str, Any]]], request: str = "*", more: bool = False) -> None:
         """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)], …}`."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from placet import __version__
+from placet.accepted import InForce, accept, differing, holding, in_force
 from placet.clock import Clock
 from placet.config import CONFIG_PATH, Config, load, portal_path, write_setting
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
-from placet.core.names import QUEUES, Folder
+from placet.core.names import MARKER, QUEUES, Folder, show
 from placet.core.note import read_note
 from placet.core.plan import parse_plan
 from placet.core.price import DEFAULT_PRICES, Price
@@ -31,7 +32,7 @@ from placet.events import Broadcast, places
 from placet.executor import carry_out
 from placet.explain import MODEL, side_of
 from placet.journal import AddActivity, CommittedActivity, Conflict, Journal, JournalPaused, open_reader
-from placet.lease import VaultLock, boot_id, boottime_s, this_process
+from placet.lease import MarkerLock, Owner, VaultLock, boot_id, boottime_s, this_process
 from placet.loop import Loop, Tick
 from placet.models import ModelSettings, open_model
 from placet.planner import draft
@@ -39,7 +40,7 @@ from placet.rebuild import look_back
 from placet.replay import as_json, replay
 from placet.sandbox import Level, end_left_behind, make_undumpable, probe
 from placet.state import State as VaultState
-from placet.state import vault_state
+from placet.state import known_id, original_of, remember, vault_state, write_private
 from placet.tools import PLANNABLE
 from placet.vault import Vault
 from placet.watch import Bell, Mode
@@ -146,11 +147,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
     if not (vault / CONFIG_PATH).is_file():
         raise UserError(f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
                         f"Mount it, or make it one: placet init {vault}", exit_code=2)
-    config = load(vault)
     clock = Clock()
-    state = vault_state(vault, env)
-    for warning in state.ensure():
-        say(warning)
     owner = this_process()
     notify = _systemd_notifier(env)
 
@@ -159,20 +156,23 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
 
     with ExitStack() as stack:
-        stack.enter_context(VaultLock(state.lock, owner, clock.now()))
-        _claim(vault, config, socket.gethostname(), say, take_over=take_over)
         folder = stack.enter_context(Vault(vault))
+        state = _take(folder, env, owner, clock, say, stack)
+        seen = _stamps(vault, state)  # before it is read: what is edited while we start up is taken up too
+        held = holding(load(vault), state)
+        config = held.config
+        _claim(vault, config, socket.gethostname(), say, take_over=take_over)
+        remember(state)
         folder.ensure_folders()
         folder.sweep_temporaries()
         if left := end_left_behind(state.worktrees):
             say(f"{left} processes that a killed daemon had left in its worktrees were ended.")
-        if not folder.has_marker():
-            folder.create_marker(os.urandom(16).hex())
         events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
                                               on_trouble=say, on_rows=on_rows, on_wait=waits))
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
+        settings = _Settings(vault, env, state, seen, held, journal, clock, say)
         level = sandbox_level(config, say)
         bell = stack.enter_context(Bell(vault, [f for f in QUEUES if f is not Folder.REQUESTS], [Folder.REQUESTS],
                                         Mode(config.daemon.watch)))
@@ -186,7 +186,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         if config.daemon.paused:
             say("Paused: no new work is taken up until `placet resume`.")
         teller = stack.enter_context(_teller(config, vault, say))
-        loop = Loop(ports, folder, owner, bell.ring, say, teller, _reloader(vault, env, say), draft, carry_out)
+        loop = Loop(ports, folder, owner, bell.ring, say, teller, settings.reload, draft, carry_out)
         loop.load()
         known = journal.set_aside is None and _knows_its_mark(journal, state.mark)
         if not known:
@@ -196,6 +196,9 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
                 loop.reconcile(outcomes, problems)
         _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
               sandbox=level.title, provider=config.model.provider, model=config.model.name, **_left_over(loop, journal))
+        if not held.settled:
+            _accept_all(journal, clock, state, held, say)
+        settings.tell()
         _mark(journal, state.mark)
         try:
             yield Daemon(vault, state, config, journal, bell, loop, say, notify)
@@ -250,9 +253,7 @@ def _mark(journal: Journal, mark: Path) -> None:
     with journal.read() as reader:
         row_id, row_hash = reader.last()
     with suppress(OSError):
-        partial = mark.with_suffix(".tmp")
-        partial.write_text(f"{row_id} {row_hash}\n", "ascii")
-        partial.replace(mark)
+        write_private(mark, f"{row_id} {row_hash}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ def replay_mission(vault: Path, env: Mapping[str, str], case: Case, say: Callabl
     Raises UserError where the case has no mission, or it cannot be replayed.
     """
     state = vault_state(vault, env)
-    config = load(vault)
+    config = in_force(vault, env).config
     with open_reader(state.journal) as reader:
         # An approval is used up by what it allowed; the journal still names the text that was carried out.
         ran = [row.details["digest"] for row in reader.activity(case.trace_id, limit=10_000)
@@ -297,31 +298,96 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
     return found.level
 
 
-def _reloader(vault: Path, env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[Ports], Ports]:
-    """Return a function that takes a changed configuration up; one that cannot be used is said once and not taken."""
-    path = vault / CONFIG_PATH
-    seen = [_stat(path)]
+@dataclass(slots=True)
+class _Settings:
+    """The configuration as a daemon heeds it: what changes is taken up if it can be used and, where it has to be, is accepted.
 
-    def reload(ports: Ports) -> Ports:
-        now = _stat(path)
-        if now == seen[0] or now is None:
+    `seen` is what the files were when they were read last.
+    """
+
+    vault: Path
+    env: Mapping[str, str]
+    state: VaultState
+    seen: tuple[_Stamp, _Stamp]
+    held: InForce
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+
+    def reload(self, ports: Ports) -> Ports:
+        """Return the ports with the configuration as it is now; one that cannot be used is said once and not taken."""
+        now = _stamps(self.vault, self.state)
+        if now == self.seen or now[0] is None:
             return ports
-        seen[0] = now
+        self.seen = now
+        before = self.held
         try:
-            config = load(vault)
+            self.held = holding(load(self.vault), self.state)
         except UserError as error:
-            say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
+            self.say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
             return ports
+        if new := differing(before.accepted, self.held.accepted):
+            _note(self.journal, self.clock, Action.CONFIG_ACCEPTED, keys=[".".join(key) for key in new])
+        if self.held.digest != before.digest:
+            self.tell()
+        config = self.held.config
         if (config.daemon.watch, config.commands, config.notify) != (
                 ports.config.daemon.watch, ports.config.commands, ports.config.notify):
-            say("The configuration changed; `watch`, [commands] and [notify] are taken up by the next start.")
-        opener = ports.open_model if config.model == ports.config.model else _model_opener(config, vault, env)
+            self.say("The configuration changed; `watch`, [commands] and [notify] are taken up by the next start.")
+        opener = ports.open_model if config.model == ports.config.model else _model_opener(config, self.vault, self.env)
         return replace(ports, config=config, open_model=opener, prices=prices(config))
 
-    return reload
+    def tell(self) -> None:
+        """Say and journal that settings were changed which nobody accepted; the same difference is journalled once."""
+        if not self.held.refused:
+            return
+        self.say(self.held.problem)
+        with self.journal.read() as reader:
+            last = reader.last_of(Action.CONFIG_CHANGED, Action.CONFIG_ACCEPTED, trace_id="")
+        if last is None or last.details.get("digest") != self.held.digest:
+            _note(self.journal, self.clock, Action.CONFIG_CHANGED, keys=self.held.names, digest=self.held.digest)
 
 
-def _stat(path: Path) -> tuple[int, int, int] | None:
+def _accept_all(journal: Journal, clock: Clock, state: VaultState, held: InForce, say: Callable[[str], None]) -> None:
+    """Accept what is there, because nothing was accepted on this machine yet: the first start, or one after the state was lost."""
+    accept(state, held.config)
+    if names := [".".join(key) for key in held.written]:
+        _note(journal, clock, Action.CONFIG_ACCEPTED, keys=names)
+        say(f"The first start on this vault with this state folder, so these settings of {CONFIG_PATH} are accepted as they are: "
+            f"{', '.join(map(show, names))}. From now on a change of them has to be accepted: placet config accept")
+
+
+def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say: Callable[[str], None],
+          stack: ExitStack) -> VaultState:
+    """Make this process the only daemon of a vault, and return the vault's state.
+
+    Both are locked, the state folder and the vault: one vault can be reached by several paths, users and state folders.
+    Raises UserError where another daemon works on it.
+    """
+    vault, marker = folder.root, folder.root / MARKER
+    if not folder.has_marker():
+        folder.create_marker(known_id(vault, env) or os.urandom(16).hex())
+    if original_of(vault, env) is not None:
+        with MarkerLock(marker, say):
+            if (original := original_of(vault, env)) is not None:
+                folder.renew_marker(os.urandom(16).hex())
+                say(f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own.")
+    state = vault_state(vault, env)
+    for warning in state.ensure():
+        say(warning)
+    stack.enter_context(VaultLock(state.lock, owner, clock.now()))
+    stack.enter_context(MarkerLock(marker, say))
+    return state
+
+
+_Stamp = tuple[int, int, int] | None
+
+
+def _stamps(vault: Path, state: VaultState) -> tuple[_Stamp, _Stamp]:
+    return _stat(vault / CONFIG_PATH), _stat(state.accepted)
+
+
+def _stat(path: Path) -> _Stamp:
     try:
         info = path.stat()
     except OSError:
@@ -337,7 +403,7 @@ def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *
         raise UserError(
             f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
             "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over")
-    write_setting(vault, "vault", "host", host)
+    write_setting(vault, ("vault", "host"), host)
     say(f"Taken over from {config.vault.host}.")
 
 

@@ -5,7 +5,6 @@ This is a person's own hand, by name: the only code of placet that writes to a p
 
 from __future__ import annotations
 
-import getpass
 import itertools
 import shlex
 from collections.abc import Callable, Mapping
@@ -13,15 +12,16 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+from placet.accepted import in_force
 from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, load, portal_path, repositories
+from placet.config import CONFIG_PATH, portal_path, repositories
 from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show
 from placet.core.note import UnsafeEdit, stamp
-from placet.desk import case_of
+from placet.desk import case_of, user
 from placet.journal import open_reader
 from placet.lease import lock_holder
 from placet.repo import (
@@ -131,7 +131,7 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
             try:
                 keep_aside(repo, tip, kept)
                 # The reason first: a daemon that looks in between must find it once the branch is gone.
-                before, after = _stamp_report(folder, repo, case, {"dropped_reason": reason, "dropped_by": getpass.getuser()})
+                before, after = _stamp_report(folder, repo, case, {"dropped_reason": reason, "dropped_by": user()})
                 try:
                     drop_branch(repo, case.branch, tip)
                 except GitError:
@@ -204,7 +204,7 @@ def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Rep
     if case.state is not State.COMPLETED or not case.tip:
         raise UserError(f"{case.request_id} is {case.state}" + (" without changes" if case.state is State.COMPLETED else "")
                         + ", so there is no branch of it.", f"Look at it: placet show {case.request_id}", exit_code=3)
-    config = load(vault)
+    config = in_force(vault, env).config
     if case.portal and case.portal not in config.portals:
         raise UserError(f"The portal {case.portal} is no longer configured.", f"placet portal add {case.portal} PATH", exit_code=2)
     place = portal_path(vault, config, case.portal)
@@ -229,7 +229,7 @@ def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
         return []
     with open_reader(state.journal) as reader:
         live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
-    config = load(vault)
+    config = in_force(vault, env).config
     repos, said = [], []
     for place in repositories(vault, config):
         if is_repository(place):

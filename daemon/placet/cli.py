@@ -300,7 +300,7 @@ def pause(vault: str | None) -> None:
     """Take up no new work; missions under way come to their end. Nothing is forgotten."""
     from placet.config import write_setting
 
-    write_setting(_vault(vault), "daemon", "paused", value=True)
+    write_setting(_vault(vault), ("daemon", "paused"), value=True)
     _say("paused; go on with: placet resume")
 
 
@@ -311,7 +311,7 @@ def resume(vault: str | None) -> None:
     """Take work up again after `placet pause`."""
     from placet.config import write_setting
 
-    write_setting(_vault(vault), "daemon", "paused", value=False)
+    write_setting(_vault(vault), ("daemon", "paused"), value=False)
     _say("resumed")
 
 
@@ -413,6 +413,68 @@ def drop(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
     _say("dropped; its commits are kept at that ref")
 
 
+@main.group(invoke_without_command=True)
+@vault_option
+@json_option
+@click.pass_context
+@_boundary
+def config(context: click.Context, vault: str | None, as_json: bool) -> None:
+    """Show the settings that hold, and those of System/placet.toml that were not accepted on this machine."""
+    context.obj = vault
+    if context.invoked_subcommand is not None:
+        return
+    from placet.desk import settings
+    from placet.show import settings_text
+
+    found = settings(_vault(vault), os.environ)
+    _out(settings_text(found), found, as_json=as_json)
+
+
+@config.command("get")
+@click.argument("key", metavar="KEY")
+@vault_option
+@_boundary
+def config_get(key: str, vault: str | None) -> None:
+    """Print the setting KEY as it holds, as JSON: model.name, or a whole table: portals."""
+    from placet.desk import setting
+
+    click.echo(json.dumps(setting(_vault(vault), os.environ, key), ensure_ascii=False))
+
+
+@config.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with `-`
+@click.argument("key", metavar="KEY")
+@click.argument("value", metavar="VALUE")
+@vault_option
+@_boundary
+def config_set(key: str, value: str, vault: str | None) -> None:
+    """Write the setting KEY into System/placet.toml; that accepts it on this machine. VALUE is TOML, or else a text."""
+    from placet.desk import change_setting
+
+    click.echo(json.dumps(change_setting(_vault(vault), os.environ, key, value), ensure_ascii=False, default=str))
+
+
+@config.command("accept")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@vault_option
+@_boundary
+def config_accept(yes: bool, vault: str | None) -> None:
+    """Let settings of System/placet.toml that are code or reach out hold on this machine; shows them, and asks."""
+    from placet.desk import accept_settings, unaccepted
+    from placet.show import unaccepted_text
+
+    folder = _vault(vault)
+    found = unaccepted(folder, os.environ)
+    if not found:
+        _say("every setting holds as it is written")
+        return
+    click.echo(unaccepted_text(found))
+    if not (yes or click.confirm("Accept them on this machine?", err=True)):
+        _say("nothing was accepted")
+        sys.exit(1)
+    accept_settings(folder, os.environ, found)
+    _say("accepted; a daemon that runs takes them up, [notify] and [commands] at its next start")
+
+
 @main.group()
 def portal() -> None:
     """Repositories that requests may name in `portal:`."""
@@ -427,7 +489,7 @@ def portal_add(name: str, path: str, vault: str | None) -> None:
     """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
     from placet.portals import add_portal
 
-    click.echo(add_portal(_vault(vault), name, path, _here(), _say))
+    click.echo(add_portal(_vault(vault), os.environ, name, path, _here(), _say))
     _say(f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md")
 
 
@@ -440,7 +502,7 @@ def portal_list(vault: str | None, as_json: bool) -> None:
     from placet.portals import portals
     from placet.show import portals_text
 
-    found = portals(_vault(vault))
+    found = portals(_vault(vault), os.environ)
     _out(portals_text(found), found, as_json=as_json)
 
 
@@ -454,7 +516,7 @@ def portal_check(name: str | None, vault: str | None, as_json: bool) -> None:
     from placet.portals import check_portals
     from placet.show import portals_text
 
-    found = check_portals(_vault(vault), name)
+    found = check_portals(_vault(vault), os.environ, name)
     _out(portals_text(found), found, as_json=as_json)
     if any(line["problem"] for line in found):
         sys.exit(1)
@@ -470,7 +532,7 @@ def portal_remove(name: str, vault: str | None) -> None:
     from placet.portals import remove_portal
 
     folder = _vault(vault)
-    remove_portal(folder, name)
+    remove_portal(folder, os.environ, name)
     for line in naming(folder, os.environ, name):
         _say(line)
     _say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
@@ -506,7 +568,7 @@ def notify_test(vault: str | None) -> None:
     """Send a notice every way that is on in System/placet.toml."""
     from placet.desk import notify_test as run
 
-    problems = run(_vault(vault))
+    problems = run(_vault(vault), os.environ)
     if problems:
         raise UserError("\n  ".join(problems), "Mend [notify] in System/placet.toml, then try again.")
     _say("sent")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -158,22 +160,43 @@ def load(vault: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}", "Mend the file; `placet init` writes a new one where there is none.",
                         exit_code=2) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str) -> Config:
+    """Return the configuration that a text states; `where` names it. Raises UserError (exit code 2) as `load` does."""
     try:
-        return Config.model_validate(tomllib.loads(text))
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
+        raise UserError(f"{where} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
                         exit_code=2) from error
+    return made_of(tables, where)
+
+
+def made_of(tables: Mapping[str, Any], where: str) -> Config:
+    """Return the configuration of tables that were read from `where`. Raises UserError (exit code 2) with every wrong setting."""
+    try:
+        return Config.model_validate(tables)
     except ValidationError as error:
         lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}" for e in error.errors()]
-        raise UserError(f"{path} has settings that cannot be used:\n" + "\n".join(lines),
+        raise UserError(f"{where} has settings that cannot be used:\n" + "\n".join(lines),
                         "Mend or remove these lines; `placet init` writes a file with every setting explained beside "
                         "an existing one.", exit_code=2) from error
 
 
-def write_setting(vault: Path, table: str, key: str, value: str | bool) -> None:
-    """Set one setting in a vault's configuration; every other byte of the file stays as it is.
+def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
+    """Set one setting in a vault's configuration that needs nobody's acceptance. Raises UserError as `with_setting` does."""
+    text = with_setting(vault, key, value)
+    try:
+        put_in_place(vault / CONFIG_PATH, text)
+    except OSError as error:
+        raise UserError(f"{vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable.") from error
 
-    Raises UserError where the file cannot be read or written, or is no TOML.
+
+def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
+    """Return the text of a vault's configuration with one setting changed, `key` table by table; every other byte as it is.
+
+    Raises UserError where the file cannot be read, or could not be used then.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -181,17 +204,32 @@ def write_setting(vault: Path, table: str, key: str, value: str | bool) -> None:
     path = vault / CONFIG_PATH
     try:
         document = tomlkit.parse(path.read_bytes().decode())
-        document.setdefault(table, tomlkit.table())[key] = value
-        put_in_place(path, tomlkit.dumps(document))
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise UserError(f"{path} cannot be changed: {error}", f"Write `{key}` under [{table}] by hand.") from error
+        table: Any = document
+        for name in key[:-1]:
+            if name not in table:
+                table[name] = tomlkit.table()
+            table = table[name]
+        table[key[-1]] = value
+        text = tomlkit.dumps(document)
+    except (OSError, UnicodeDecodeError, TOMLKitError, TypeError) as error:
+        raise UserError(f"{path} cannot be changed: {error}", f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.") from error
+    parse(text, f"{path}, changed so,")
+    return text
 
 
 def put_in_place(path: Path, text: str) -> None:
-    """Write a configuration so that whoever reads it meanwhile finds the old one or this one, whole. Raises OSError."""
-    aside = path.with_name(f".placet-{os.getpid()}.tmp")
-    aside.write_bytes(text.encode())
-    aside.replace(path)
+    """Write a configuration so that whoever reads it meanwhile finds the old one or this one, whole.
+
+    A link stays one: the file that it names is written. The mode is kept. Raises OSError.
+    """
+    real = path.resolve()
+    aside = real.with_name(f".placet-{os.getpid()}.tmp")
+    try:
+        aside.write_bytes(text.encode())
+        aside.chmod(stat.S_IMODE(real.stat().st_mode))
+        aside.replace(real)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _said(kind: str, message: str) -> str:

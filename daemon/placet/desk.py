@@ -10,6 +10,7 @@ import getpass
 import os
 import shutil
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -20,9 +21,10 @@ from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Any
 
+from placet.accepted import InForce, accept, change, holding, in_force
 from placet.briefing import agents
 from placet.clock import Clock, rfc3339
-from placet.config import CONFIG_PATH, load, portal_path, repositories
+from placet.config import CONFIG_PATH, load, portal_path, repositories, with_setting
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
@@ -115,7 +117,7 @@ def approve(vault: Path, env: Mapping[str, str], ident: str) -> str:
         note = look_at(case.plan_path, raw, "")
         if why := note.problem or lost_keys(case, note) or refusal(case, note, PLANNABLE):
             raise UserError(f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}")
-        return stamp(raw, {"approved_by": _user()})
+        return stamp(raw, {"approved_by": user()})
 
     return _change(vault, case, approved, f"{Folder.ACTIVE}/{active_name(case.request_id)}")
 
@@ -127,7 +129,7 @@ def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "rejected")
-    changes = {"rejected_by": _user(), "rejection_reason": reason}
+    changes = {"rejected_by": user(), "rejection_reason": reason}
     return _change(vault, case, lambda raw: stamp(raw, changes), f"{Folder.REJECTED}/{rejected_name(case.request_id)}")
 
 
@@ -140,7 +142,7 @@ def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[st
     if case.state not in (State.REVIEW, State.REVISING):
         raise UserError(f"{case.request_id} is {case.state}, so there is no plan to comment on.",
                         f"Look at it: placet show {case.request_id}", exit_code=3)
-    who = _user()
+    who = user()
     at = Clock().now()
 
     def commented(raw: bytes) -> bytes:
@@ -186,10 +188,13 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     def line(what: str, state: str, found: str, helps: str = "") -> None:
         lines.append({"what": what, "state": state, "found": found, "helps": helps})
 
-    config = load(vault)
+    held = in_force(vault, env)
+    config = held.config
     state = vault_state(vault, env)
     line("vault", "good", str(vault))
     line("configuration", "good", "every setting can be used")
+    if held.refused:
+        line("settings", "warn", held.problem)
     with Vault(vault) as folder:
         for problem in folder.scan(QUEUES).problems:
             line("folder", "bad", f"{problem.path}: {problem.why}",
@@ -246,14 +251,74 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     return lines
 
 
-def notify_test(vault: Path) -> tuple[str, ...]:
-    """Send a notice every way that is on; return what went wrong."""
-    table = load(vault).notify
+def notify_test(vault: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Send a notice every way that is on, as accepted on this machine; return what went wrong."""
+    held = in_force(vault, env)
+    if any(key[0] == "notify" for key in held.refused):
+        raise UserError(held.problem)
+    table = held.config.notify
     settings = NotifySettings(table.desktop, table.command, table.webhook)
     if not settings.is_on:
         raise UserError("No way of notifying is on.", "Set desktop, command or webhook under [notify] in System/placet.toml.",
                         exit_code=2)
     return send(Notice(Event.TEST, "", "", vault.name, "Home.md"), settings)
+
+
+def settings(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that hold, and those of the file that do not because nobody accepted them on this machine."""
+    held = in_force(vault, env)
+    return {"settings": held.config.model_dump(mode="json"), "unaccepted": _unaccepted(held)}
+
+
+def setting(vault: Path, env: Mapping[str, str], name: str) -> Any:
+    """Return one setting that holds, or a table of them. Raises UserError (exit code 2) where there is none of that name."""
+    found: Any = in_force(vault, env).config.model_dump(mode="json")
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            raise UserError(f"There is no setting {visible(name)}.", "See them all: placet config", exit_code=2)
+        found = found[part]
+    return found
+
+
+def change_setting(vault: Path, env: Mapping[str, str], name: str, given: str) -> Any:
+    """Write one setting, which accepts it on this machine; return its value. `given` is TOML, or else a text.
+
+    Raises UserError (exit code 2) for a name or a value that cannot be used; nothing is changed then.
+    """
+    key = tuple(name.split("."))
+    if len(key) < 2:
+        raise UserError(f"{visible(name)} is no setting.", "Name one with its table, as in daemon.paused.", exit_code=2)
+    try:
+        value = tomllib.loads(f"value = {given}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = given
+    change(vault, env, with_setting(vault, key, value), [key])
+    return value
+
+
+def unaccepted(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the settings that do not hold because nobody accepted them on this machine, as they are written and as they hold.
+
+    Raises UserError where the daemon did not run on this vault yet: its first start accepts what is there.
+    """
+    held = in_force(vault, env)
+    if not held.settled:
+        raise UserError("The daemon has not run on this vault yet: its first start accepts what is there.", "placet run")
+    return _unaccepted(held)
+
+
+def _unaccepted(held: InForce) -> list[dict[str, Any]]:
+    return [{"key": name, "written": held.written.get(key), "holds": held.accepted.get(key)}
+            for key, name in zip(held.refused, held.names, strict=True)]
+
+
+def accept_settings(vault: Path, env: Mapping[str, str], shown: Sequence[Mapping[str, Any]]) -> None:
+    """Accept the settings that a person was shown. Raises UserError where they say something else by now."""
+    config = load(vault)
+    held = holding(config, vault_state(vault, env))
+    if _unaccepted(held) != list(shown):
+        raise UserError(f"{CONFIG_PATH} was changed meanwhile.", "Look again: placet config accept")
+    accept(vault_state(vault, env), config, held.refused)
 
 
 def _must_await(case: Case, done: str) -> None:
@@ -318,7 +383,8 @@ def find(reader: Reader, ident: str) -> Case:
 def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last."""
     state = vault_state(vault, env)
-    config = load(vault)
+    held = in_force(vault, env)
+    config = held.config
     cases: list[dict[str, Any]] = []
     unusable: dict[str, str] = {}
     stuck: list[str] = []
@@ -343,7 +409,7 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     return {
         "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
         "model": config.model.name, "paused": config.daemon.paused, "waits": waits, "stuck": stuck, "cases": cases,
-        "explained": unusable, "not_taken_up": [path for path in new if path not in known],
+        "unaccepted": held.names, "explained": unusable, "not_taken_up": [path for path in new if path not in known],
         "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": limits.day_tokens or None,
                   "day_usd": _float(limits.day_usd) or None},
     }
@@ -443,7 +509,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
-        reason, helps = standing(case, rows, daemon_runs=runs, paused=load(vault).daemon.paused)
+        reason, helps = standing(case, rows, daemon_runs=runs, paused=in_force(vault, env).config.daemon.paused)
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
 
 
@@ -590,8 +656,12 @@ def _text(folder: Vault, path: str) -> bytes | None:
         return None
 
 
-def _user() -> str:
-    return getpass.getuser()
+def user() -> str:
+    """Return who works here, as notes and the journal name a person."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # neither a name in the environment nor an entry of the uid (OSError from Python 3.13 on)
+        return f"uid:{os.getuid()}"
 
 
 def _file_name(title: str) -> str:

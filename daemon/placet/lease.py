@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,13 +11,14 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from placet.core.errors import UserError
 from placet.core.lease import Lease, Owner, may_take
 
-__all__ = ["Lease", "Owner", "VaultLock", "boot_id", "boottime_s", "is_alive", "lock_holder", "may_take",
+__all__ = ["Lease", "MarkerLock", "Owner", "VaultLock", "boot_id", "boottime_s", "is_alive", "lock_holder", "may_take",
            "this_process"]
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
@@ -72,17 +74,16 @@ def is_alive(owner: Owner) -> bool | None:
     return start == owner.pid_start
 
 
-class VaultLock:
-    """One daemon to a vault: an exclusive flock on a file of the state folder, held while entered.
+class _Flock:
+    """An exclusive flock on a file.
 
     The kernel frees it when the process ends, however it ends, so there is no stale state. The file is never
-    unlinked: a second daemon could lock the new one while the first still holds the old. Neither exec'd nor
-    forked children keep it. Entering raises UserError that names the holder.
+    unlinked: a second process could lock the new one while the first still holds the old. Neither exec'd nor
+    forked children keep it.
     """
 
-    def __init__(self, path: Path, owner: Owner, since: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._text = json.dumps({"pid": owner.pid, "host": owner.host, "since": since})
         self._fd = -1
         this = weakref.ref(self)
 
@@ -93,30 +94,19 @@ class VaultLock:
 
         os.register_at_fork(after_in_child=forget)
 
-    def __enter__(self) -> VaultLock:
+    def _lock(self) -> bool:
+        """Lock the file that the path names; False if another holds it and goes on holding it."""
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while not self._try():
             if time.monotonic() >= deadline:
-                raise UserError(
-                    f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
-                    "stop it first, or use `placet status` to see what it does",
-                )
+                return False
             time.sleep(_LOCK_STEP_S)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, self._text.encode(), 0)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
-            os.ftruncate(self._fd, 0)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # now, even if a child was forked and has not run yet
-        self._close()
+        return True
 
     def _try(self) -> bool:
         """Lock the file that the path names now; False if another holds it or it was replaced meanwhile."""
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = self._open()
         except OSError as error:
             raise UserError(f"cannot use the lock file {self._path}: {error.strerror}",
                             "it must be a plain file that you may write to") from error
@@ -125,16 +115,91 @@ class VaultLock:
             mine = os.path.samestat(os.fstat(fd), os.lstat(self._path))
         except (BlockingIOError, FileNotFoundError):
             mine = False
+        except OSError:
+            os.close(fd)
+            raise
         if mine:
             self._fd = fd
         else:
             os.close(fd)
         return mine
 
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def _unlock(self) -> None:
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # now, even if a child was forked and has not run yet
+        self._close()
+
     def _close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class VaultLock(_Flock):
+    """One daemon to a state folder: a lock on a file of its own that says who holds it.
+
+    Entering raises UserError (exit code 2) that names the holder.
+    """
+
+    def __init__(self, path: Path, owner: Owner, since: str) -> None:
+        super().__init__(path)
+        self._text = json.dumps({"pid": owner.pid, "host": owner.host, "since": since})
+
+    def __enter__(self) -> VaultLock:
+        if not self._lock():
+            raise UserError(f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
+                            "stop it first, or use `placet status` to see what it does", exit_code=2)
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, self._text.encode(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
+            os.ftruncate(self._fd, 0)
+        self._unlock()
+
+
+class MarkerLock(_Flock):
+    """One daemon to a vault, by whatever path, user or state folder: a lock on the vault's marker, which stays as it is.
+
+    `say` is told where the vault's file system has no locks; the state folder's lock is then the only one. Entering raises
+    UserError (exit code 2) where another daemon works on the vault.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        super().__init__(path)
+        self._say = say
+
+    def __enter__(self) -> MarkerLock:
+        try:
+            free = self._lock()
+        except OSError as error:  # no server for locks, or none on this file system
+            self._say(f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another user or machine "
+                      "works on this vault.")
+            return self
+        if not free:
+            raise UserError(f"another placet daemon works on this vault: it holds {self._path}",
+                            "It may have been started by another user, or with another state folder. Stop it first.", exit_code=2)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._unlock()
+
+    def _open(self) -> int:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self._path, os.O_RDWR | flags)  # NFS locks exclusively only what may be written
+        except PermissionError:
+            return os.open(self._path, os.O_RDONLY | flags)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return os.open(self._path, os.O_RDONLY | flags)
 
 
 def lock_holder(path: Path) -> str | None:

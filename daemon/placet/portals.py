@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from placet.config import CONFIG_PATH, from_home, load, portal_path, put_in_place
+from placet.accepted import change, holding
+from placet.config import CONFIG_PATH, from_home, load, portal_path
 from placet.core.errors import UserError
 from placet.core.names import Folder, show
 from placet.core.portal import Card, how_to_test, languages, render_card, unfit
 from placet.repo import content, default_branch, is_repository, notes, open_repo, paths_at, resolve
+from placet.state import vault_state
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, TooLarge, Vault
 
 MAX_READ_BYTES = 256 * 1024
 """How much of a build file is read to find out how a repository is tested."""
 
 
-def add_portal(vault: Path, name: str, given: str, here: Path, say: Callable[[str], None]) -> str:
-    """Name a repository in System/placet.toml and write its card; return the path as it is written there.
+def add_portal(vault: Path, env: Mapping[str, str], name: str, given: str, here: Path, say: Callable[[str], None]) -> str:
+    """Name a repository in System/placet.toml, which accepts it on this machine, and write its card; return the path written.
 
     `~` and absolute paths stay as they are given; a path relative to `here` is written relative to the vault where it is
     inside of it, else absolute. Raises UserError for a name that is taken, or a folder that cannot be a repository.
@@ -63,7 +65,7 @@ def add_portal(vault: Path, name: str, given: str, here: Path, say: Callable[[st
         table["path"] = written
         everyone[name] = table
 
-    _edit_portals(vault, with_it, {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}})
+    _edit_portals(vault, env, name, with_it, {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}})
     try:
         refresh_card(vault, name)
     except UserError as error:
@@ -92,7 +94,7 @@ def _is_inside_one(place: Path) -> bool:
     return any(os.path.lexists(parent / ".git") for parent in place.resolve().parents)
 
 
-def remove_portal(vault: Path, name: str) -> None:
+def remove_portal(vault: Path, env: Mapping[str, str], name: str) -> None:
     """Take a portal out of System/placet.toml; the repository and the card stay. Raises UserError where there is none."""
     config = load(vault)
     _must_be_portal(vault, name)
@@ -103,11 +105,14 @@ def remove_portal(vault: Path, name: str) -> None:
         if not document["portals"]:
             del document["portals"]
 
-    _edit_portals(vault, without_it, left)
+    _edit_portals(vault, env, name, without_it, left)
 
 
-def _edit_portals(vault: Path, edit: Callable[[Any], None], wanted: dict[str, Any]) -> None:
-    """Edit the configuration by tomlkit, so that every other byte stays, and make sure that it then says what it should."""
+def _edit_portals(vault: Path, env: Mapping[str, str], name: str, edit: Callable[[Any], None], wanted: dict[str, Any]) -> None:
+    """Edit the configuration by tomlkit, so that every other byte stays, and make sure that it then says what it should.
+
+    What was changed, the portal `name`, is accepted on this machine by it.
+    """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -124,7 +129,7 @@ def _edit_portals(vault: Path, edit: Callable[[Any], None], wanted: dict[str, An
         after = tomllib.loads(text)
         if after.pop("portals", {}) != wanted or after != {k: v for k, v in before.items() if k != "portals"}:
             raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
-        put_in_place(path, text)
+        change(vault, env, text, [("portals", name, "path")])
     except (OSError, UnicodeDecodeError, TOMLKitError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
 
@@ -135,14 +140,19 @@ def _must_be_portal(vault: Path, name: str) -> None:
         raise UserError(f"There is no portal {name!r}.", f"There are: {', '.join(names) or 'none'}.", exit_code=2)
 
 
-def portals(vault: Path) -> list[dict[str, Any]]:
-    """Return the portals as they are configured: name, path as written, the folder it means, whether it is there."""
+def portals(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the portals as they are configured: name, path as written, the folder it means, whether it is there.
+
+    `accepted` says whether that is what holds on this machine.
+    """
     config = load(vault)
+    refused = holding(config, vault_state(vault, env)).refused
     return [{"name": name, "path": portal.path, "folder": str(portal_path(vault, config, name)),
-             "there": portal_path(vault, config, name).is_dir()} for name, portal in config.portals.items()]
+             "there": portal_path(vault, config, name).is_dir(), "accepted": ("portals", name, "path") not in refused}
+            for name, portal in config.portals.items()]
 
 
-def check_portals(vault: Path, name: str | None) -> list[dict[str, Any]]:
+def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list[dict[str, Any]]:
     """Look at one portal, or all: what git says of it, and what a mission will feel; refresh the cards of those that are good.
 
     `problem` is empty where a request can name the portal.
@@ -150,11 +160,12 @@ def check_portals(vault: Path, name: str | None) -> list[dict[str, Any]]:
     if name is not None:
         _must_be_portal(vault, name)
     found = []
-    for line in portals(vault):
+    for line in portals(vault, env):
         if name not in (None, line["name"]):
             continue
         place = Path(line["folder"])
-        line |= {"problem": problem_of(vault, place), "notes": [], "branch": ""}
+        wrong = problem_of(vault, place) if line["accepted"] else "Its path was not accepted on this machine: placet config accept"
+        line |= {"problem": wrong, "notes": [], "branch": ""}
         found.append(line)
         if line["problem"]:
             continue

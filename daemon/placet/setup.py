@@ -44,7 +44,7 @@ def init(folder: Path) -> tuple[list[str], list[str]]:
                 kept.append(name)
         if CONFIG_PATH in made:
             # The vault is this machine's; a daemon elsewhere that shares it by sync refuses until it is told to take over.
-            write_setting(folder, "vault", "host", socket.gethostname())
+            write_setting(folder, ("vault", "host"), socket.gethostname())
         if not vault.has_marker():
             vault.create_marker(os.urandom(16).hex())
     return made, kept

@@ -43,6 +43,8 @@ def status_text(found: Mapping[str, Any]) -> str:
              f"model   {model_line(found['provider'], found['model'])}",
              f"today   {_today(found['today'])}",
              *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []),
+             *([f"config  {colour('not accepted on this machine', 'yellow')}: {', '.join(map(visible, found['unaccepted']))} "
+                "(placet config accept)"] if found["unaccepted"] else []),
              *([f"work    {colour('waits', 'yellow')}: {visible(found['waits']['notice'])}"] if found["waits"] else []),
              *(f"work    {colour('waits', 'yellow')}: {visible(' '.join(error.split()))}" for error in found["stuck"]),
              ""]
@@ -106,11 +108,37 @@ def portals_text(found: Sequence[Mapping[str, Any]]) -> str:
         return "There are no portals. Name a repository: placet portal add NAME PATH"
     lines = []
     for line in found:
-        bad = line.get("problem", "" if line["there"] else "that folder is not there")
+        bad = line.get("problem", "not accepted on this machine: placet config accept" if not line["accepted"] else
+                       "" if line["there"] else "that folder is not there")
         said = f"  {colour('BAD', 'red')}: {visible(bad)}" if bad else ""
         lines.append(f"{visible(line['name']):<16} {visible(line['folder'])}{said}")
         lines += [f"{'':<16} {visible(note)}" for note in line.get("notes", ())]
     return "\n".join(lines)
+
+
+def settings_text(found: Mapping[str, Any]) -> str:
+    """Return `placet config` for people: every setting that holds, as TOML has it, and what does not hold."""
+    lines = [f"{'.'.join(key)} = {visible(_setting(value))}" for key, value in _flat(found["settings"])]
+    if found["unaccepted"]:
+        lines += ["", "Not accepted on this machine (placet config accept):", unaccepted_text(found["unaccepted"])]
+    return "\n".join(lines)
+
+
+def unaccepted_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the settings that a person may accept: each as it holds now, and as it is written."""
+    return "\n".join(f"{visible(line['key'])}: {visible(_setting(line['holds']))} -> {visible(_setting(line['written']))}"
+                     for line in found)
+
+
+def _setting(value: Any) -> str:
+    return "(default)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _flat(tables: Mapping[str, Any], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for name, value in tables.items():
+        found += _flat(value, (*above, name)) if isinstance(value, Mapping) and value else [((*above, name), value)]
+    return found
 
 
 def replay_text(found: Mapping[str, Any]) -> str:

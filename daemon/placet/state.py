@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import re
 import stat
@@ -12,8 +13,10 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from placet.core.errors import UserError
+from placet.core.names import MARKER
 
 # f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
 # network.
@@ -68,6 +71,16 @@ class State:
         return self.folder / "journal.mark"
 
     @property
+    def accepted(self) -> Path:
+        """The settings that are code or reach out, as last accepted on this machine."""
+        return self.folder / "accepted.json"
+
+    @property
+    def whose(self) -> Path:
+        """Which vault this is the state of: its id, and where it lay when it was last taken up."""
+        return self.folder / "vault.json"
+
+    @property
     def blobs(self) -> Path:
         """The journal's content-addressed files."""
         return self.folder / "blobs"
@@ -105,10 +118,105 @@ class State:
 
 
 def vault_state(vault: Path, env: Mapping[str, str]) -> State:
-    """Where this vault's state is; the same vault by any path has the same folder. Makes nothing."""
+    """Where this vault's state is; the same vault by any path has the same folder, also after it was moved. Makes nothing.
+
+    The vault's id decides (`MARKER`), and where it has none, or a placet kept no ids yet, its path. A copy of a vault that is
+    still where it was has a folder of its own.
+    """
+    return _find(vault, env)[0]
+
+
+def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the vault that this one is a copy of: same id, and still at its place; None for one that is no copy."""
+    return _find(vault, env)[1]
+
+
+def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
+    """Return the id that the vault at this path had when it was last taken up, None where none was."""
+    whose = _Whose.read(vault_state(vault, env).whose)
+    return whose.id if whose is not None and whose.path == str(vault.resolve()) else None
+
+
+def remember(state: State) -> None:
+    """Write down which vault the state belongs to, and where that is now. Raises UserError where it cannot be written."""
+    vault_id = _id_at(state.vault)
+    if vault_id is None:
+        return
+    text = json.dumps(_Whose(vault_id, str(state.vault), *_identity(state.vault))._asdict())
+    try:
+        write_private(state.whose, text.encode())
+    except OSError as error:
+        raise UserError(f"{state.whose} cannot be written: {error.strerror}", "Make the state folder writable.") from error
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file of the state folder, whole or not at all, readable by its owner alone. Raises OSError."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        os.fchmod(handle, 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
+    partial.replace(path)
+
+
+class _Whose(NamedTuple):
+    """What a state folder remembers of its vault. `path` is as the system names it; bytes that are no UTF-8 are surrogates."""
+
+    id: str
+    path: str
+    dev: int
+    ino: int
+
+    @classmethod
+    def read(cls, path: Path) -> _Whose | None:
+        try:
+            found = json.loads(path.read_bytes())
+            return cls(str(found["id"]), str(found["path"]), int(found["dev"]), int(found["ino"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _find(vault: Path, env: Mapping[str, str]) -> tuple[State, Path | None]:
+    """Return the vault's state, and the vault that it is a copy of."""
     real = vault.resolve()
-    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
-    return State(real, state_home(env) / f"{_slug(real.name)}-{digest}")
+    home = state_home(env)
+    slug = _slug(real.name)
+    by_path = home / f"{slug}-{hashlib.sha256(os.fsencode(real)).hexdigest()[:8]}"
+    vault_id = _id_at(real)
+    first = _Whose.read(by_path / "vault.json")
+    if first is not None and first.path == str(real) and vault_id in (None, first.id):
+        return State(real, by_path), None
+    # Named by its path: free, or of a placet that kept no ids.
+    both = hashlib.sha256(os.fsencode(real) + (vault_id or "").encode()).hexdigest()[:8]
+    own = by_path if first is None else home / f"{slug}-{both}"
+    for path in sorted(home.glob("*/vault.json")):
+        whose = _Whose.read(path)
+        if whose is None or (whose.id != vault_id if vault_id is not None else whose.path != str(real)):
+            continue
+        there = Path(whose.path)
+        if there == real or _identity(real) == (whose.dev, whose.ino) or _id_at(there) != whose.id:
+            return State(real, path.parent), None
+        return State(real, own), there
+    return State(real, own), None
+
+
+def _id_at(vault: Path) -> str | None:
+    """The id of the vault in this folder; None where there is none that can be read."""
+    try:
+        with (vault / MARKER).open("rb") as file:
+            return file.read(256).decode("ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        info = folder.stat()
+    except OSError:
+        return 0, 0
+    return info.st_dev, info.st_ino
 
 
 def network_file_system(path: Path) -> str:

@@ -31,11 +31,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from placet.core.errors import PlacetError, UserError
-from placet.core.names import Folder, is_note, is_side_note, is_temporary, show
+from placet.core.names import MARKER, Folder, is_note, is_side_note, is_temporary, show
 from placet.core.settle import Fingerprint
 
 __all__ = [
-    "NOTE_LIMIT", "AlreadyThere", "Changed", "Folder", "Found", "Gone", "Kind", "NotAFile", "NotSettled",
+    "MARKER", "NOTE_LIMIT", "AlreadyThere", "Changed", "Folder", "Found", "Gone", "Kind", "NotAFile", "NotSettled",
     "Problem", "Scan", "Stale", "TooLarge", "Vault", "VaultTrouble",
 ]
 
@@ -45,9 +45,6 @@ EDIT_TRIES = 5
 """How often an edit is begun anew where somebody else saves the file at the same time."""
 NOTE_LIMIT = 2 * 1024 * 1024
 """Bytes of the largest note that is read; a sparse file can claim a terabyte."""
-
-MARKER = "System/.placet-vault"
-"""Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for deleted."""
 
 TEMP_PREFIX = ".placet-tmp-"
 """Begins the name of every file that is being written. A dot file: no editor shows it, no scan lists it."""
@@ -398,13 +395,20 @@ class Vault:
             try:
                 self.publish(MARKER, f"{vault_id}\n".encode())
             except AlreadyThere:
-                raise UserError(
-                    f"{self.root / MARKER} holds no id.", "Delete it, then run `placet init`.", exit_code=2
-                ) from None
+                if not self.has_marker():  # it may have been given one in this moment
+                    raise UserError(
+                        f"{self.root / MARKER} holds no id.", "Delete it, then run `placet init`.", exit_code=2
+                    ) from None
         self._id = self._marker()
         if self._id is None:
             raise Gone(MARKER)
         return self._id
+
+    def renew_marker(self, vault_id: str) -> None:
+        """Give the vault another id, because it is a copy of one that keeps its own. Raises Gone, Changed."""
+        old, _ = self.read(MARKER)
+        self.replace(MARKER, _digest(old), f"{vault_id}\n".encode())
+        self._id = self._marker()
 
     def has_marker(self) -> bool:
         """Whether the vault that is open has its marker, so that a missing file means a deleted file."""

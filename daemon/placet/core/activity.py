@@ -77,6 +77,8 @@ class Action(StrEnum):
     PR_REOPENED = "pr.reopened"
     JOURNAL_RECONCILED = "journal.reconciled"
     JOURNAL_ARCHIVED = "journal.archived"
+    CONFIG_ACCEPTED = "config.accepted"
+    CONFIG_CHANGED = "config.changed"
     DAEMON_STARTED = "daemon.started"
     DAEMON_STOPPED = "daemon.stopped"
 

@@ -31,6 +31,9 @@ class Folder(StrEnum):
 QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
 """The folders where a person's move or save means something; these are listed and watched."""
 
+MARKER = "System/.placet-vault"
+"""Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for deleted."""
+
 MAX_ID = 48
 """Longest `request_id`, in characters."""
 

@@ -101,7 +101,8 @@ def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
     """Return what to say of a portal that there is not; empty for one of `portals` and for no name."""
     if not name or name in portals:
         return ()
-    return (f"`portal: {name}`: System/placet.toml has no [portals.{name}]. There {_listed(portals)}.",)
+    return (f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this machine (see: placet config). "
+            f"There {_listed(portals)}.",)
 
 
 def title_of(path: str, text: str) -> str:

@@ -1,0 +1,185 @@
+"""Settings that are code or reach out hold as accepted on this machine, whatever a synced vault says."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from gitkit import make_repo
+from messages_api import MessagesApi, call, reply
+from placet.accepted import accept, guarded, holding, in_force
+from placet.config import load, parse
+from placet.core.errors import UserError
+from placet.state import vault_state
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+KEY = "sk-ant-test-0123456789"
+
+
+def planner(_body: object) -> object:
+    return reply(call("submit_plan", PLAN))
+
+
+def names(vault: TestVault, action: str) -> list[list[str]]:
+    return [row["metadata"]["keys"] for row in vault.rows(action)]
+
+
+def test_the_key_does_not_follow_an_address_that_was_written_into_a_synced_vault(tmp_path: Path) -> None:
+    with MessagesApi(planner) as ours, MessagesApi(planner) as theirs:
+        vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY)
+        vault.configure(f'[model]\nbase_url = "{ours.url}"\n')
+        with running(vault):
+            vault.drop("Say hello\n")
+            until(vault.plan().exists, "a plan")
+            vault.configure(f'[model]\nbase_url = "{theirs.url}"\n[notify]\ncommand = ["touch", "{tmp_path}/pwned"]\n',
+                            accepted=False)
+            vault.await_action("config.changed")
+            vault.drop("Say more\n", "More.md")
+            until(vault.plan("more").exists, "a plan")
+        with running(vault):  # nor does a start take it up
+            vault.drop("Say yet more\n", "Yet more.md")
+            until(vault.plan("yet-more").exists, "a plan")
+            assert json.loads(vault.click("status", "--json").stdout)["unaccepted"] == ["model.base_url", "notify.command"]
+            assert "not accepted on this machine: model.base_url, notify.command" in vault.click("status").stdout
+            assert "placet config accept" in vault.click("doctor", check=False).stdout
+        assert not theirs.requests
+        assert not (tmp_path / "pwned").exists()
+        assert names(vault, "config.accepted") == [["model.base_url"]]
+        assert names(vault, "config.changed") == [["model.base_url", "notify.command"]]  # journalled once
+        assert theirs.url not in str(vault.rows("config.changed"))
+
+        shown = vault.click("config", "accept", stdin="n\n", check=False)
+        assert shown.returncode == 1
+        assert theirs.url in shown.stdout
+        vault.click("config", "accept", "--yes")
+        vault.drop("And more\n", "And more.md")
+        vault.here()
+        assert theirs.requests
+
+
+def test_a_running_daemon_takes_up_what_was_accepted(tmp_path: Path) -> None:
+    with MessagesApi(planner) as first, MessagesApi(planner) as second:
+        vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY)
+        vault.configure(f'[model]\nbase_url = "{first.url}"\n')
+        with running(vault):
+            vault.click("config", "set", "model.base_url", second.url)
+            vault.await_action("config.accepted", 2)
+            vault.drop("Say hello\n")
+            until(vault.plan().exists, "a plan")
+    assert second.requests
+    assert not first.requests
+    assert not vault.rows("config.changed")
+
+
+def test_a_command_accepts_what_it_changes_and_nothing_else_that_lies_there(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    one, two = (make_repo(tmp_path / name, {"a.txt": "a\n"}) for name in ("one", "two"))
+    vault.configure(f'[portals.one]\npath = "{one}"\n')
+    vault.here()
+    vault.configure(f'[portals.one]\npath = "{one}"\n[notify]\nwebhook = "https://evil.example/x"\n', accepted=False)
+    vault.click("portal", "add", "two", str(two))
+    held = in_force(vault.root, vault.env)
+    assert held.names == ["notify.webhook"]
+    assert set(held.config.portals) == {"one", "two"}
+    vault.click("portal", "remove", "one")
+    vault.click("config", "set", "daemon.plans_at_once", "3")
+    held = in_force(vault.root, vault.env)
+    assert held.names == ["notify.webhook"]
+    assert set(held.config.portals) == {"two"}
+    assert held.config.notify.webhook == ""
+    refused = vault.click("notify", "test", check=False)
+    assert refused.returncode == 1
+    assert "notify.webhook" in refused.stderr
+
+
+def test_portals_hold_with_the_path_that_was_accepted(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    ours, theirs = (make_repo(tmp_path / name, {"a.txt": "a\n"}) for name in ("ours", "theirs"))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}] * 2))
+    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{ours}"\n')
+    vault.here()
+    written = (vault.root / "System/placet.toml").read_text()
+    vault.configure(written.replace(str(ours), str(theirs)) + f'[portals.more]\npath = "{theirs}"\n', accepted=False)
+    vault.drop("---\nportal: more\n---\nSay hello\n", "More.md")
+    vault.drop("---\nportal: code\n---\nSay hello\n")
+    vault.here()
+    assert vault.plan().exists()
+    assert not vault.plan("more").exists()
+    assert "accepted on this machine" in (vault.root / "Inbox/Requests/More.placet.md").read_text()
+    listed = json.loads(vault.click("portal", "list", "--json").stdout)
+    assert [line["accepted"] for line in listed] == [False, False]
+    assert "not accepted" in vault.click("portal", "check", check=False).stdout
+    assert not (vault.root / "Knowledge/Portals/more.md").exists()
+
+
+def test_a_lost_state_folder_is_a_first_start_and_says_so(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.configure('[notify]\ncommand = ["true"]\n')
+    assert any("notify.command" in said for said in vault.here())
+    assert not any("notify.command" in said for said in vault.here())
+    vault_state(vault.root, vault.env).accepted.unlink()
+    assert any("notify.command" in said for said in vault.here())
+    assert names(vault, "config.accepted") == [["notify.command"]] * 2
+
+
+def test_what_was_accepted_is_the_owners_alone_and_a_damaged_file_opens_nothing(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.here()
+    state = vault_state(vault.root, vault.env)
+    assert stat.S_IMODE(state.accepted.stat().st_mode) == 0o600
+    for broken in (b"{", b"[]", b"\xff"):
+        state.accepted.write_bytes(broken)
+        with pytest.raises(UserError) as caught:
+            in_force(vault.root, vault.env)
+        assert caught.value.exit_code == 2
+        assert str(state.accepted) in caught.value.what
+
+
+def test_settings_that_are_at_their_default_need_nobody(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.here()
+    vault.configure('[model]\nbase_url = ""\nname = "x"\n[notify]\ndesktop = false\n[commands]\nsandbox = "auto"\n', accepted=False)
+    held = in_force(vault.root, vault.env)
+    assert held.refused == ()
+    assert held.config.model.name == "x"
+    vault.configure('[commands]\nsandbox = "none"\n', accepted=False)
+    held = in_force(vault.root, vault.env)
+    assert held.names == ["commands.sandbox"]
+    assert held.config.commands.sandbox == "auto"
+
+
+def test_what_holds_is_what_was_accepted_and_for_the_rest_what_is_written(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    state = vault_state(vault.root, vault.env)
+    state.ensure()
+    accept(state, parse('[model]\nbase_url = "http://a"\n[portals.a]\npath = "/a"\n[portals."b.c"]\npath = "/b"\n', "here"))
+    held = holding(parse('[model]\nname = "n"\n[portals.a]\npath = "/x"\n[portals.d]\npath = "/d"\n[[model.price]]\nmodel = "n"\n'
+                         "since = 2026-01-01\ninput = 1\noutput = 1\ncache_read = 1\ncache_write = 1\n", "here"), state)
+    assert held.config.model.base_url == "http://a"
+    assert held.config.model.name == "n"
+    assert held.config.model.price[0].input == 1
+    assert {name: portal.path for name, portal in held.config.portals.items()} == {"a": "/a", "b.c": "/b"}
+    assert set(held.names) == {"model.base_url", "portals.a.path", "portals.b.c.path", "portals.d.path"}
+    assert accept(state, load(vault.root)) == (("model", "base_url"), ("portals", "a", "path"), ("portals", "b.c", "path"))
+    assert guarded(holding(load(vault.root), state).config) == {}
+
+
+def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.click("config", "set", "model.name", "my-model")
+    vault.click("config", "set", "notify.command", '["sh", "-c", "true"]')
+    vault.click("config", "set", "daemon.scan_interval_s", "0.5")
+    assert vault.click("config", "get", "model.name").stdout == '"my-model"\n'
+    assert json.loads(vault.click("config", "get", "notify").stdout)["command"] == ["sh", "-c", "true"]
+    assert 'model.name = "my-model"' in vault.click("config").stdout
+    assert json.loads(vault.click("config", "--json").stdout)["settings"]["daemon"]["scan_interval_s"] == 0.5
+    before = (vault.root / "System/placet.toml").read_bytes()
+    for key, value in (("model.nope", "1"), ("nope", "1"), ("daemon.scan_interval_s", "soon"), ("model", "x"),
+                       ("daemon.paused.x", "1")):
+        assert vault.click("config", "set", key, value, check=False).returncode in (1, 2), key
+    assert vault.click("config", "get", "model.nope", check=False).returncode == 2
+    assert vault.click("config", "accept", check=False).returncode == 1  # the first start accepts what is there
+    assert (vault.root / "System/placet.toml").read_bytes() == before

@@ -1,0 +1,169 @@
+"""One daemon to a vault, by whatever path it is reached; and a vault keeps its journal wherever it is moved."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placet.core.names import MARKER
+from placet.lease import MarkerLock
+from placet.state import State, known_id, original_of, vault_state
+from vaultkit import PLAN, TestVault, copy_of, make_vault, running
+
+BIND = """
+import subprocess, sys
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "--bind", sys.argv[1], sys.argv[2]], check=True)
+sys.exit(subprocess.run([sys.executable, "-m", "placet", "run", "--once", "--vault", sys.argv[2]]).returncode)
+"""
+
+
+def planned(folder: Path) -> TestVault:
+    vault = make_vault(folder)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello\n")
+    vault.here()
+    return vault
+
+
+def state_of(vault: TestVault) -> State:
+    return vault_state(vault.root, vault.env)
+
+
+def may_mount() -> bool:
+    return sys.platform == "linux" and subprocess.run(
+        ["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="may not mount")
+def test_a_second_daemon_by_another_path_is_refused(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    with running(vault):
+        done = subprocess.run(["unshare", "-m", sys.executable, "-c", BIND, str(vault.root), str(other)], env=vault.env,
+                              capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "another placet daemon works on this vault: pid" in done.stderr
+    assert len(list(vault.state.iterdir())) == 1
+
+
+def test_a_second_daemon_with_another_state_folder_is_refused(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    stranger = replace(vault, state=tmp_path / "elsewhere")
+    with running(vault):
+        done = stranger.click("run", "--once", check=False)
+    assert done.returncode == 2
+    assert "another placet daemon works on this vault" in done.stderr
+    stranger.once()
+
+
+def test_a_vault_that_is_moved_keeps_its_journal(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    folder = state_of(vault).folder
+    (tmp_path / "sub").mkdir()
+    moved = replace(vault, root=vault.root.rename(tmp_path / "sub" / "My notes"))
+    assert state_of(moved).folder == folder  # already for who only looks
+    assert "say-hello" in moved.click("plans").stdout
+    assert not any("copy" in said for said in moved.here())
+    assert len(moved.rows("plan.created")) == 1
+    back = replace(vault, root=moved.root.rename(vault.root))
+    back.here()
+    assert state_of(back).folder == folder
+    assert [path.name for path in vault.state.iterdir()] == [folder.name]
+
+
+def test_a_copy_gets_a_journal_of_its_own(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    copy = replace(vault, root=tmp_path / "copy")
+    copy_of(vault, copy.root)
+    assert original_of(copy.root, vault.env) == vault.root
+    assert state_of(copy).folder != state_of(vault).folder
+    with running(vault):  # both at once
+        said = copy.here()
+    assert any(str(vault.root) in line and "copy" in line for line in said), said
+    assert (copy.root / MARKER).read_text() != (vault.root / MARKER).read_text()
+    assert original_of(copy.root, vault.env) is None
+    assert len(list(vault.state.glob("*/journal.db"))) == 2
+    assert not any("copy" in line for line in vault.here())
+
+
+def test_of_a_moved_vault_and_a_copy_in_its_place_the_journal_goes_with_the_moved_one(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    folder = state_of(vault).folder
+    moved = replace(vault, root=vault.root.rename(tmp_path / "moved"))
+    copy_of(moved, vault.root)
+    moved.here()
+    assert state_of(moved).folder == folder
+    assert original_of(vault.root, vault.env) == moved.root
+    vault.here()
+    assert state_of(vault).folder != folder
+
+
+def test_another_vault_in_the_place_of_one_that_was_moved_begins_anew(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    folder = state_of(vault).folder
+    moved = replace(vault, root=vault.root.rename(tmp_path / "moved"))
+    fresh = make_vault(tmp_path)
+    fresh.here()
+    assert state_of(fresh).folder != folder
+    assert state_of(moved).folder == folder
+    assert "say-hello" in moved.click("plans").stdout
+    assert "say-hello" not in fresh.click("plans").stdout
+
+
+def test_a_vault_without_its_marker_gets_its_id_back(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    folder, marker = state_of(vault).folder, (vault.root / MARKER).read_text()
+    (vault.root / MARKER).unlink()
+    assert known_id(vault.root, vault.env) == marker.strip()
+    vault.here()
+    assert (vault.root / MARKER).read_text() == marker
+    assert state_of(vault).folder == folder
+    assert len(vault.rows("plan.created")) == 1
+
+
+def test_a_state_folder_of_a_placet_that_kept_no_ids_stays_the_vaults(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    state = state_of(vault)
+    state.whose.unlink()
+    (vault.root / MARKER).unlink()
+    vault.here()
+    assert state_of(vault).folder == state.folder
+    assert state.whose.exists()
+    assert len(vault.rows("plan.created")) == 1
+
+
+def test_where_the_vault_cannot_be_locked_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = make_vault(tmp_path)
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        def none(_fd: int, _how: int) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        patch.setattr(fcntl, "flock", none)
+        with MarkerLock(vault.root / MARKER, said.append):
+            assert "cannot be locked: No locks available" in said[0]
+    with MarkerLock(vault.root / MARKER, said.append):
+        assert len(said) == 1
+
+
+def test_files_of_the_state_folder_are_the_owners_alone_under_any_umask(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    before = os.umask(0)
+    try:
+        vault.here()
+    finally:
+        os.umask(before)
+    found = [path for path in state_of(vault).folder.rglob("*") if path.is_file()]
+    assert {path.name for path in found} >= {"journal.db", "journal.mark", "accepted.json", "vault.json"}
+    assert [path.name for path in found if path.stat().st_mode & 0o077] == []
+    shutil.rmtree(vault.root)

@@ -326,8 +326,9 @@ class _Settings:
         except UserError as error:
             self.say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
             return ports
-        if new := differing(before.accepted, self.held.accepted):
-            _note(self.journal, self.clock, Action.CONFIG_ACCEPTED, keys=[".".join(key) for key in new])
+        if new := [".".join(key) for key in differing(before.accepted, self.held.accepted)]:
+            _note(self.journal, self.clock, Action.CONFIG_ACCEPTED, keys=new)
+            self.say(f"Accepted on this machine: {', '.join(map(show, new))}.")
         if self.held.digest != before.digest:
             self.tell()
         config = self.held.config

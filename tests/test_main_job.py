@@ -293,7 +293,7 @@ def test_a_second_daemon_says_who_holds_the_vault(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     with running(vault) as process:
         done = vault.cli("run", "--once", check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"pid {process.pid}" in done.stderr
 
 

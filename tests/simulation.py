@@ -273,7 +273,7 @@ class Play:
         cases = {w.trace_id: CASE_JSON.validate_json(w.body) for w in writes if isinstance(w, PutCase)}
         for row in (w.activity for w in writes if isinstance(w, AddActivity)):
             self.kinds.add(row.action.value)
-            case = cases.get(row.trace_id)
+            case = cases.get(row.trace_id) or self.loop.cases.get(row.trace_id)
             if row.action in ONCE:
                 event = "end" if row.action in ENDS else row.action.value
                 key = (row.trace_id, case.generation, event)

@@ -7,6 +7,7 @@ Workers run beside it in threads of their own and come back with values; only th
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -156,7 +157,7 @@ class Loop:
         self.cases = Cases(self.ports.journal)
         self.sight = Sight(self.vault, self.ports.clock, self.say)
         self.notices = Notices(self.vault, self.ports.journal, self.ports.clock, self.say)
-        self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say)
+        self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say, self._reported)
         self.waits = Waits(self.ports.journal, self.ports.clock, self.say, self.tell)
         self.branches = BranchWatch(self.ports.clock, self.say, self.ring)
         self.crew = Crew(self.ports.clock, self.ring, self.start)
@@ -484,6 +485,17 @@ class Loop:
         desk = Desk(self.vault, self._text, Frontmatter(self.ports.config.vault.frontmatter))
         self.dirty |= self.outbox.perform(self.cases, desk, SLICE_S)
 
+    def _reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
+        """Return what is written down of a report that was published at `place`: where it lies, also if `wanted` was taken."""
+        row = Activity(self.ports.clock.now(), case.trace_id, Actor.SYSTEM, Action.REPORT_WRITTEN, Entity.MISSION, case.request_id,
+                       case.agent, {"path": place, "size": size})
+        if place == wanted:
+            return [AddActivity(row)]
+        case = replace(case, report_path=place, failure=case.failure.replace(wanted, place))
+        self.cases.put(replace(case, version=case.version + 1))
+        return [PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
+                AddActivity(row)]
+
     def _text(self, name: str) -> bytes:
         with self.ports.journal.read() as reader:
             text = reader.text(name)
@@ -621,7 +633,8 @@ class Loop:
         return outcome_of(ended, Circumstances(
             mission.case, mission.plan, mission.complexity, ports.config.model.name, ports.config.model.provider,
             ports.sandbox.title, moment,
-            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs)))
+            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs),
+            lambda path: os.path.lexists(ports.vault / path)))
 
     def _take_back(self) -> None:
         """Take in what workers came back with."""

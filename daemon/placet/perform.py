@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -10,7 +10,7 @@ from typing import assert_never
 
 from placet.clock import Clock
 from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Stamp, State
-from placet.core.names import Folder
+from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
 from placet.journal import Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
@@ -31,11 +31,16 @@ class Desk:
 
 @dataclass(slots=True)
 class Outbox:
-    """The commands that the journal has and that were not performed yet, in order. `say` is for the daemon's own log."""
+    """The commands that the journal has and that were not performed yet, in order. `say` is for the daemon's own log.
+
+    `reported` gives what is written down of a report that was published: of its case, where it was to go, where it lies, and its
+    size in bytes.
+    """
 
     journal: Journal
     clock: Clock
     say: Callable[[str], None]
+    reported: Callable[[Case, str, str, int], Sequence[Write]]
     pending: list[PendingCommand] = field(default_factory=list)
     _retry_at: dict[int, float] = field(default_factory=dict)
 
@@ -64,15 +69,19 @@ class Outbox:
                 held.add(pending.trace_id)
                 left.append(pending)
                 continue
+            command, case = COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id]
             try:
-                perform(COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id], desk)
+                place = perform(command, case, desk)
             except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
                 held.add(pending.trace_id)
                 left.append(self._put_off(pending, str(error)))
                 continue
             done.append(MarkDone(pending.id))
             self._retry_at.pop(pending.id, None)
-            if self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
+            if isinstance(command, Publish) and command.path.startswith(f"{Folder.REPORTS}/"):
+                self.journal.commit([*done, *self.reported(case, command.path, place, len(desk.text(command.text)))])
+                done, marked_at = [], self.clock.monotonic()
+            elif self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
                 self.journal.commit(done)
                 done, marked_at = [], self.clock.monotonic()
         if done:
@@ -96,19 +105,23 @@ class Outbox:
         return replace(pending, attempts=pending.attempts + 1, error=error)
 
 
-def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -> None:
-    """Perform one command of a case. Raises what the vault raises where it cannot be done now: it is to be tried again."""
+def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -> str:
+    """Perform one command of a case; return where a note was published that is new, empty for all else.
+
+    Raises what the vault raises where it cannot be done now: it is to be tried again.
+    """
     match command:
         case Stamp():
             _stamp(command, desk)
         case Publish():
-            _publish(command.path, desk.text(command.text), case, desk.vault)
+            return _publish(command.path, desk.text(command.text), case, desk.vault)
         case Rewrite():
             _rewrite(command, case, desk)
         case Move():
             _move(command, case, desk.vault)
         case _:
             assert_never(command)
+    return ""
 
 
 def _stamp(command: Stamp, desk: Desk) -> None:
@@ -117,16 +130,16 @@ def _stamp(command: Stamp, desk: Desk) -> None:
         desk.vault.edit(command.path, lambda raw: stamp(raw, command.changes, kind_if_none=desk.frontmatter))
 
 
-def _publish(path: str, text: bytes, case: Case, vault: Vault) -> None:
+def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
     folder, _, name = path.rpartition("/")
     if folder == Folder.PLANS and any(_has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)):
-        return  # it was published before a crash, and a person has decided on it meanwhile
+        return ""  # it was published before a crash, and a person has decided on it meanwhile
     for place in _places(path, case):
         try:
             vault.publish(place, text)
         except AlreadyThere:
             continue
-        return
+        return place
     raise Changed(path)
 
 
@@ -175,6 +188,9 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
 
 def _places(path: str, case: Case) -> Iterable[str]:
     """Give the place for a note, and others where that one is taken by something else."""
+    if path.startswith(f"{Folder.REPORTS}/"):
+        yield from (numbered(path, number) for number in range(1, 1000))
+        return
     stem, suffix = path.removesuffix(".md"), ".md"
     yield path
     yield f"{stem}-{case.trace8}{suffix}"

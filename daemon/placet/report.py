@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
+from itertools import count
 from pathlib import PurePosixPath
 from string import Template
 from typing import Any
@@ -16,7 +17,7 @@ from placet.clock import local
 from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End
 from placet.core.mission import After, Ended
-from placet.core.names import Folder, report_name, show
+from placet.core.names import Folder, numbered, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
 from placet.core.plan_text import clean, escaped, escaped_text, one_line
@@ -41,7 +42,8 @@ MAX_NAMED = 10
 class Circumstances:
     """What a report says besides what the mission came to.
 
-    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too few are known).
+    `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too few are known), `is_there` says
+    whether the vault has something at a path.
     """
 
     case: Case
@@ -55,12 +57,13 @@ class Circumstances:
     kind: Frontmatter
     rows: Rows = ()
     typical_usd: float | None = None
+    is_there: Callable[[str], bool] = lambda _path: False
 
 
 def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     """Return a mission's outcome as the loop takes it: the report's text and path, and the facts for the journal."""
     case = at.case
-    path = f"{Folder.REPORTS}/{report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok)}"
+    path = _path(case, report_name(at.now.date(), case.trace8, case.request_id, failed=not ended.ok), at.is_there)
     spent = ended.spent
     facts: dict[str, Any] = {
         "reason": ended.end.value, "branch": ended.branch, "base": ended.base, "commit": ended.commit,
@@ -77,6 +80,13 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
     return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch,
                         ended.drift)
+
+
+def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
+    """Return where the report goes: where no other lies, nor lay that the case knows of."""
+    known = {case.report_path, *(branch.report_path for branch in case.earlier)}
+    paths = (numbered(f"{Folder.REPORTS}/{name}", number) for number in count(1))
+    return next(path for path in paths if path not in known and not is_there(path))
 
 
 def _mission(ended: Ended, at: Circumstances) -> bytes:

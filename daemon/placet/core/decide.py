@@ -470,7 +470,6 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     if case.reported_edit:
         report += (b"" if report.endswith(b"\n") else b"\n") + b"\n" + EDITED_MEANWHILE.encode()
     d.row(Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED, Entity.MISSION, Actor.AGENT, **e.facts)
-    d.row(Action.REPORT_WRITTEN, Entity.MISSION, Actor.SYSTEM, path=e.report_path, size=len(report))
     d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
         else ("error", _returned_path(case))

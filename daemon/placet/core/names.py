@@ -204,6 +204,11 @@ def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> st
     return f"{date:%Y-%m-%d}_{trace8}_{request}{'_failure' if failed else ''}.md"
 
 
+def numbered(path: str, number: int) -> str:
+    """A note's path where the name is taken: with `-2`, `-3`, … before the `.md`; for 1 as it is."""
+    return path if number == 1 else f"{path.removesuffix('.md')}-{number}.md"
+
+
 def side_note_name(name: str) -> str:
     """File name of the note that explains what is wrong with the note of this name, to stand beside it.
 

@@ -234,16 +234,43 @@ def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> Non
 
 @main.command()
 @click.argument("ident", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--digest", metavar="D", default="", help="Only if the plan is what has this digest (`placet show` has it), or the "
+              "beginning of one.")
 @vault_option
 @json_option
 @_boundary
-def approve(ident: str, vault: str | None, as_json: bool) -> None:
-    """Approve a plan: move it to System/Active, as you would by hand."""
+def approve(ident: str, yes: bool, digest: str, vault: str | None, as_json: bool) -> None:
+    """Approve a plan: move it to System/Active, as you would by hand. On a terminal it shows what that allows, and asks."""
     from placet.desk import approve as run
+    from placet.desk import proposal
+    from placet.show import proposal_text
 
-    path = run(_vault(vault), os.environ, ident)
+    if not yes and sys.stdin.isatty():
+        found = proposal(_vault(vault), os.environ, ident)
+        _echo(proposal_text(found), err=True)
+        if not click.confirm("Approve it?", err=True):
+            raise UserError("Not approved; nothing was changed.", f"Read all of it: placet show {ident}")
+        digest = digest or found["digest"]  # what was shown is what is approved
+    path = run(_vault(vault), os.environ, ident, digest)
     _out(path, {"path": path}, as_json=as_json)
     _say("approved; the daemon carries it out")
+    _say_if_down(vault)
+
+
+@main.command()
+@click.argument("ident", metavar="ID")
+@click.option("--comment", "comments", multiple=True, metavar="C", help="What to do differently; repeatable.")
+@vault_option
+@json_option
+@_boundary
+def retry(ident: str, comments: tuple[str, ...], vault: str | None, as_json: bool) -> None:
+    """Ask for a new plan of a request that failed or was rejected; who writes it is told what went wrong, and your comments."""
+    from placet.desk import retry as run
+
+    path = run(_vault(vault), os.environ, ident, comments)
+    _out(path, {"path": path}, as_json=as_json)
+    _say("asked for; a new plan is written, and waits for you then")
     _say_if_down(vault)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import time
 import tomllib
@@ -16,9 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 from placet.accepted import InForce, accept, change, holding, in_force
@@ -28,7 +30,7 @@ from placet.config import CONFIG_PATH, load, portal_path, repositories, with_set
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
-from placet.core.case import CASE_JSON, OPEN, WORKING, Case, State
+from placet.core.case import CASE_JSON, OPEN, WORKING, Case, NoteSeen, State
 from placet.core.errors import ToolError, UserError
 from placet.core.names import QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
@@ -48,6 +50,7 @@ from placet.core.postmortem import (
     verdict,
 )
 from placet.core.request import RequestProblems, read_request, title_of
+from placet.core.scope import dangers
 from placet.core.standing import standing
 from placet.core.talk import ModelError
 from placet.core.waiting import Hold, Why
@@ -104,22 +107,93 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
     raise UserError(f"There are a thousand requests named {name!r} already.", "Give another --title.")
 
 
-def approve(vault: Path, env: Mapping[str, str], ident: str) -> str:
-    """Move a plan to System/Active, naming who approves; return where it is now.
+def proposal(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
+    """Return what `approve` would approve: the plan's title, where it works, what it may do, what stands out, and its digest.
 
     Raises UserError for a plan that the daemon would refuse, with the same words.
     """
     with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "approved")
+    with Vault(vault) as folder:
+        raw = _text(folder, case.plan_path)
+    if raw is None:
+        raise _not_there_any_more(case)
+    note = _approvable(case, raw)
+    config = in_force(vault, env).config
+    plan = parse_plan(read_note(raw).body, PLANNABLE)
+    portal = str(note.meta.get("portal") or "")
+    place = str(portal_path(vault, config, portal)) if not portal or portal in config.portals else ""
+    scope = plan.scope
+    return {
+        "request_id": case.request_id, "title": plan.title, "digest": note.digest, "edited": note.digest != case.plan_digest,
+        "portal": portal, "repository": place, "branch": f"feat/{case.request_id}-{case.trace8}",
+        "base": case.base_branch or str(note.meta.get("base_commit") or "")[:12],
+        "steps": [step.title for step in plan.steps], "write": list(scope.write), "run": [join(argv) for argv in scope.run],
+        "network": scope.network, "shell": scope.shell, "budget_usd": _float(scope.budget_usd),
+        "dangers": dangers(scope), "risks": list(plan.risks),
+    }
+
+
+def approve(vault: Path, env: Mapping[str, str], ident: str, bound: str = "") -> str:
+    """Move a plan to System/Active, naming who approves; return where it is now.
+
+    `bound` is the digest of what was read, or its beginning: a plan that says something else by now is not approved. Raises
+    UserError for a plan that the daemon would refuse, with the same words.
+    """
+    with _reader(vault, env, ident) as reader:
+        case = find(reader, ident)
+    _must_await(case, "approved")
+    if bound and not re.fullmatch("[0-9a-f]{8,64}", bound):
+        raise UserError(f"{bound!r} is no digest.", "Give at least eight of its digits; they are in: "
+                        f"placet show {case.request_id}", exit_code=2)
 
     def approved(raw: bytes) -> bytes:
-        note = look_at(case.plan_path, raw, "")
-        if why := note.problem or lost_keys(case, note) or refusal(case, note, PLANNABLE):
-            raise UserError(f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}")
+        note = _approvable(case, raw)
+        if not note.digest.startswith(bound):
+            raise UserError(f"{case.plan_path} is not what you read: its digest is {note.digest[:12]}, not {bound[:12]}.",
+                            f"Somebody changed it. Read it as it is now: placet show {case.request_id}")
         return stamp(raw, {"approved_by": user()})
 
     return _change(vault, case, approved, f"{Folder.ACTIVE}/{active_name(case.request_id)}")
+
+
+def _approvable(case: Case, raw: bytes) -> NoteSeen:
+    note = look_at(case.plan_path, raw, "")
+    if why := note.problem or lost_keys(case, note) or refusal(case, note, PLANNABLE):
+        raise UserError(f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}")
+    return note
+
+
+def retry(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str]) -> str:
+    """Ask for a new plan of a request that failed or was rejected; return the request's path.
+
+    The remarks are written into the request, where the next planning reads them with it.
+    """
+    if not all(remark.strip() for remark in remarks):
+        raise UserError("The comment is empty.", "Say what to do differently: --comment 'leave the tests alone'", exit_code=2)
+    with Vault(vault) as folder, _reader(vault, env, ident) as reader:
+        case = _seen_now(vault, env, folder, reader, [found := find(reader, ident)]).cases[found.trace_id]
+    if case.state not in (State.FAILED, State.REJECTED):
+        helps = (f"Ask for changes: placet revise {case.request_id} --comment C" if case.state is State.REVIEW else
+                 "Drop a new request: placet submit" if case.state in (State.COMPLETED, State.WITHDRAWN) else
+                 f"See why it is where it is: placet why {case.request_id}")
+        raise UserError(f"{case.request_id} is {case.state}, so there is nothing to try again.", helps, exit_code=3)
+    if not case.request_path:
+        raise UserError(f"The request of {case.request_id} was taken away.",
+                        f"Drop it again, or go on from where it broke: placet why {case.request_id} --request", exit_code=3)
+    who, at = user(), Clock().now()
+
+    def asking(raw: bytes) -> bytes:
+        body = text = read_note(raw).body
+        for remark in remarks:
+            text = with_comment(text, remark, who, at)
+        return stamp(raw[:len(raw) - len(body.encode())] + text.encode(), {"status": "pending"})
+
+    target = case.request_path
+    if not target.startswith(f"{Folder.REQUESTS}/"):
+        target = f"{Folder.REQUESTS}/{PurePosixPath(target).name}"
+    return _change(vault, case, asking, target, of=case.request_path)
 
 
 def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
@@ -329,27 +403,31 @@ def _must_await(case: Case, done: str) -> None:
     raise UserError(f"{case.request_id} is {case.state}, so there is no plan that could be {done}.", helps, exit_code=3)
 
 
-def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str) -> str:
-    """Change the case's plan and move it to `target`, believing in what was read; return `target`."""
+def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str, *, of: str = "") -> str:
+    """Change the case's plan, or its note `of`, and move it to `target`, believing in what was read; return `target`."""
+    path = of or case.plan_path
     with Vault(vault) as folder:
         for _ in range(5):
             try:
-                raw, _fingerprint = folder.read(case.plan_path)
-                with _can_be_edited(case.plan_path):
+                raw, _fingerprint = folder.read(path)
+                with _can_be_edited(path):
                     text = change(raw)
-                folder.replace(case.plan_path, sha256(raw).hexdigest(), text)
-                if target != case.plan_path:
-                    folder.move(case.plan_path, target, sha256(text).hexdigest())
+                folder.replace(path, sha256(raw).hexdigest(), text)
+                if target != path:
+                    folder.move(path, target, sha256(text).hexdigest())
             except (Changed, NotSettled):
                 continue
             except Gone as error:
-                raise UserError(f"{case.plan_path} is not there any more: somebody has moved it.",
-                                "The daemon sees where it lies now, if it runs; then look again: "
-                                f"placet show {case.request_id}") from error
+                raise _not_there_any_more(case, path) from error
             except AlreadyThere as error:
                 raise UserError(f"{target} is there already.", "Move that note away first.") from error
             return target
-    raise UserError(f"{case.plan_path} keeps changing.", "Close the editor that has it open, then try again.")
+    raise UserError(f"{path} keeps changing.", "Close the editor that has it open, then try again.")
+
+
+def _not_there_any_more(case: Case, path: str = "") -> UserError:
+    return UserError(f"{path or case.plan_path} is not there any more: somebody has moved it.",
+                     f"See where it lies, and what follows: placet why {case.request_id}")
 
 
 @contextmanager
@@ -367,17 +445,23 @@ def case_of(vault: Path, env: Mapping[str, str], ident: str) -> Case:
 
 
 def find(reader: Reader, ident: str) -> Case:
-    """Return the case that an ID names: a request_id, or any unique beginning of a trace_id.
+    """Return the case that an ID names: a request_id, or any unique beginning of one or of a trace_id.
 
     Raises UserError (exit code 3) where none or several fit.
     """
     found = [CASE_JSON.validate_json(row.body) for row in reader.cases_named(ident)]
     if not found:
-        raise UserError(f"There is no request, plan or mission {ident!r}.", "See them all: placet status", exit_code=3)
+        near = get_close_matches(ident, reader.request_ids(NEAR_AMONG), n=3)
+        raise UserError(f"There is no request, plan or mission {ident!r}.",
+                        f"Did you mean {' or '.join(near)}?" if near else "See them all: placet status", exit_code=3)
     if len(found) > 1:
         raise UserError(f"{ident!r} fits several: {', '.join(case.request_id for case in found)}.",
-                        "Give more of the trace_id, or the request_id.", exit_code=3)
+                        "Give more of the request_id, or of the trace_id.", exit_code=3)
     return found[0]
+
+
+NEAR_AMONG = 1_000
+"""Among how many requests, the last ones, a similar name is looked for."""
 
 
 def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
@@ -467,8 +551,13 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         report = _text(folder, case.report_path) if case.report_path else None
         request = (_text(folder, case.request_path) if case.request_path else None) or asked
     texts = {"request": request, "plan": plan, "report": report}
-    return {**line, "daemon": daemon_runs(vault, env), "journal": rows,
+    digest = case.approved_digest or (look_at(case.plan_path, plan, "").digest if plan and _is_in_queue(case.plan_path) else "")
+    return {**line, "daemon": daemon_runs(vault, env), "journal": rows, "plan_digest": digest,
             **{f"{name}_text": None if raw is None else raw.decode(errors="replace") for name, raw in texts.items()}}
+
+
+def _is_in_queue(path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in QUEUES)
 
 
 def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:

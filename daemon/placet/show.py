@@ -168,10 +168,31 @@ def case_text(found: Mapping[str, Any]) -> str:
     parts = ["\n".join(head)]
     for name in ("request", "plan", "report"):
         if text := found[f"{name}_text"]:
-            parts.append(colour(f"── {name} ", "white", bold=True) + "\n" + harmless(text.strip()))
+            digest = f"(digest {found['plan_digest'][:16]}) " if name == "plan" and found["plan_digest"] else ""
+            parts.append(colour(f"── {name} {digest}", "white", bold=True) + "\n" + harmless(text.strip()))
     rows = [row_text(row) for row in found["journal"] if not is_routine(row)]
     parts.append("\n".join([colour("── journal ", "white", bold=True), *rows]))
     return "\n\n".join(parts)
+
+
+def proposal_text(found: Mapping[str, Any]) -> str:
+    """Return what an approval would allow, for who is asked."""
+    def listed(name: str, items: Sequence[str]) -> list[str]:
+        return [f"{name if not number else '':<10}{visible(item)}" for number, item in enumerate(items or ["nothing"])]
+
+    budget = "no limit of its own" if found["budget_usd"] is None else f"at most ${found['budget_usd']:.2f}"
+    base = f", from {visible(found['base'])}" if found["base"] else ""
+    lines = [colour(visible(found["title"]), "white", bold=True) + f"  ({visible(found['request_id'])})",
+             f"where     {visible(found['repository']) or 'a portal that there is not: ' + visible(found['portal'])}",
+             f"branch    {visible(found['branch'])}{base}",
+             *(f"{'step' if n == 1 else '':<10}{n}. {visible(title)}" for n, title in enumerate(found["steps"], 1)),
+             *listed("write", found["write"]), *listed("run", found["run"]),
+             f"network   {'yes' if found['network'] else 'no'}", f"shell     {'yes' if found['shell'] else 'no'}",
+             f"cost      {budget}",
+             *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found["edited"] else []),
+             *(f"{colour('danger', 'red', bold=True)}    {visible(sentence)}" for sentence in found["dangers"]),
+             f"digest    {found['digest'][:16]}"]
+    return "\n".join(lines)
 
 
 def why_text(found: Mapping[str, Any]) -> str:

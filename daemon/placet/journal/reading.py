@@ -126,10 +126,15 @@ class Reader:
         return tuple(found.values())
 
     def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
-        """The case with this request_id, else those whose trace ids begin so."""
+        """The case with this request_id, else the first ten whose request_id or trace_id begins so."""
         exact = self._cases("request_id = ?", (ident,))
-        return exact or (self._cases("trace_id >= ?1 AND trace_id < ?1 || '~' ORDER BY trace_id LIMIT 10", (ident.lower(),))
-                         if ident else ())
+        return exact or (self._cases("(trace_id >= ?1 AND trace_id < ?1 || '~') OR (request_id >= ?1 AND request_id < ?1 || '~') "
+                                     "ORDER BY trace_id LIMIT 10", (ident.lower(),)) if ident else ())
+
+    def request_ids(self, limit: int) -> tuple[str, ...]:
+        """The request ids of the cases that something was last decided on."""
+        rows = self._connection.execute("SELECT request_id FROM cases ORDER BY updated_at DESC LIMIT ?", (limit,))
+        return tuple(name for (name,) in rows)
 
     def is_taken(self, request_id: str) -> bool:
         """Whether a case has this request_id."""

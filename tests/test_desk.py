@@ -1,0 +1,161 @@
+"""Deciding on the command line: what an approval shows and binds, trying again, and naming a request."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messages_api import MessagesApi, call, reply
+from vaultkit import PLAN, TestVault, make_vault
+
+RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    found = make_vault(tmp_path)
+    found.script(("plan", [{"calls": [("submit_plan", RISKY)]}]))
+    found.drop("# Say hello\n")
+    found.once()
+    return found
+
+
+def on_a_terminal(vault: TestVault, answer: str, *args: str) -> tuple[int, str]:
+    """Run a command on a terminal of 80 columns, answer what it asks; return its exit code and what was shown."""
+    main, end = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "placet", *args], cwd=vault.root, stdin=end, stdout=end, stderr=end,
+                               env={**vault.env, "COLUMNS": "80", "TERM": "xterm"}, close_fds=True)
+    os.close(end)
+    said = b""
+    until = time.monotonic() + 60
+    answered = False
+    while time.monotonic() < until:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # EIO: the other end is closed
+            break
+        if not piece:
+            break
+        said += piece
+        if b"[y/N]" in said and not answered:
+            answered = True
+            os.write(main, answer.encode() + b"\n")
+    os.close(main)
+    return process.wait(60), said.decode()
+
+
+def test_on_a_terminal_an_approval_shows_what_it_allows_and_asks(vault: TestVault) -> None:
+    code, said = on_a_terminal(vault, "n", "approve", "say-hello")
+    assert code == 1
+    assert "Not approved; nothing was changed." in said
+    for piece in ("Say hello", f"where     {vault.root}", "branch    feat/say-hello-", "write     **",
+                  "run       python -c 'print(1)'", "network   no", "danger", "digest"):
+        assert piece in said, piece
+    assert all(len(line) <= 80 for line in said.splitlines() if str(vault.root) not in line), said
+    assert vault.plan().exists()
+    code, _ = on_a_terminal(vault, "y", "approve", "say-hello")
+    assert code == 0
+    assert vault.active().exists()
+
+
+def test_yes_and_a_pipe_are_not_asked(vault: TestVault) -> None:
+    code, said = on_a_terminal(vault, "", "approve", "say-hello", "--yes")
+    assert code == 0
+    assert "[y/N]" not in said
+    vault.active().rename(vault.plan())
+    assert vault.cli("approve", "say-hello").stdout == "System/Active/say-hello.md\n"
+
+
+def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
+    digest = json.loads(vault.click("show", "say-hello", "--json").stdout)["plan_digest"]
+    assert digest == vault.rows("plan.created")[0]["metadata"]["digest"]
+    assert f"(digest {digest[:16]})" in vault.click("show", "say-hello").stdout
+    text = vault.plan().read_text()
+    vault.plan().write_text(text.replace("print(1)", "print(2)"))
+    done = vault.click("approve", "say-hello", "--digest", digest[:12], check=False)
+    assert done.returncode == 1
+    assert "is not what you read" in done.stderr
+    assert vault.plan().exists()
+    assert vault.click("approve", "say-hello", "--digest", "xyz", check=False).returncode == 2
+    vault.plan().write_text(text)
+    vault.click("approve", "say-hello", "--digest", digest[:12])
+    assert vault.active().exists()
+
+
+def planner(asked: list[Any]) -> Any:
+    def answer(body: Any) -> Any:
+        asked.append(body)
+        return reply(call("submit_plan", PLAN))
+    return answer
+
+
+def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) -> None:
+    asked: list[Any] = []
+    with MessagesApi(planner(asked)) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url)
+        vault.drop("# Say hello\n")
+        vault.once()
+        done = vault.click("retry", "say-hello", check=False)
+        assert done.returncode == 3
+        assert "placet revise say-hello" in done.stderr
+        vault.click("reject", "say-hello", "--reason", "too loud")
+        vault.once()
+        assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
+        vault.click("retry", "say", "--comment", "Whisper it.")
+        assert "a new plan was asked for" in vault.click("status").stdout
+        vault.once()
+    spoken = json.dumps(asked[-1]["messages"])
+    assert "Whisper it." in spoken
+    assert "too loud" in spoken
+    assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
+    assert json.loads(vault.click("status", "--json").stdout)["cases"][0]["state"] == "review"
+
+
+def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "title": ""})]}] * 3))
+    vault.drop("# Say hello\n")
+    vault.once()
+    assert vault.rows("plan.failed")
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.click("retry", "say-hello")
+    vault.once()
+    assert vault.plan().exists()
+
+
+def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met_with_a_suggestion(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    for name in ("Say hello.md", "Say hello twice.md", "Mend the door.md"):
+        vault.drop(f"# {name}\n", name)
+    vault.once()
+
+    def named(ident: str) -> str:
+        return str(json.loads(vault.click("show", ident, "--json").stdout)["request_id"])
+
+    assert named("say-hello") == "say-hello"
+    assert named("say-hello-t") == "say-hello-twice"
+    assert named("mend") == "mend-the-door"
+    assert named(vault.rows("request.detected")[0]["trace_id"][:8]) in ("say-hello", "say-hello-twice", "mend-the-door")
+    several = vault.click("show", "say", check=False)
+    assert several.returncode == 3
+    assert "say-hello, say-hello-twice" in several.stderr or "say-hello-twice, say-hello" in several.stderr
+    slip = vault.click("show", "mend-teh-door", check=False)
+    assert slip.returncode == 3
+    assert "Did you mean mend-the-door?" in slip.stderr
+    assert vault.click("show", "", check=False).returncode == 3
+
+
+def test_show_has_the_request_as_it_stands_and_once_it_is_gone(vault: TestVault) -> None:
+    found = json.loads(vault.click("show", "say-hello", "--json").stdout)
+    assert "# Say hello" in found["request_text"]
+    (vault.root / "Inbox/Requests/Say hello.md").unlink()
+    assert "# Say hello" in json.loads(vault.click("show", "say-hello", "--json").stdout)["request_text"]

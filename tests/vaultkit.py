@@ -21,8 +21,12 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
+<<<<<<< HEAD
 from gitkit import fingerprint
 from placet.accepted import accept
+=======
+from gitkit import fingerprint, git
+>>>>>>> dfef5c4 (Ask before a vault gets a history, keep attachments and large files out of it, and commit what people change in it before it is worked on)
 from placet.app import Daemon, daemon
 from placet.config import load
 from placet.core.errors import UserError
@@ -81,6 +85,9 @@ def _of_persons(root: Path, *, files: bool) -> dict[Path, dict[str, object]]:
             found[place] = fingerprint(place, DAEMONS if place == root else ())
             if place == root and not files:
                 del found[place]["files"]
+            if git(place, "config", "--get", "placet.history", check=False) == "true":  # placet began it, and keeps it
+                for key in ("refs", "index", "logs/HEAD", "info"):
+                    del found[place][key]
     return found
 
 

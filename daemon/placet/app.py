@@ -182,7 +182,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
         ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level,
-                      own_secrets(env))
+                      own_secrets(env), say)
         if config.daemon.paused:
             say("Paused: no new work is taken up until `placet resume`.")
         teller = stack.enter_context(_teller(config, vault, say))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -32,11 +32,15 @@ from placet.repo import (
     all_refs,
     brought_in,
     commit_message,
+    content,
     diff_text,
     drop_branch,
+    head,
     is_ancestor,
+    is_kept,
     is_repository,
     keep_aside,
+    keep_notes,
     merge_base,
     merge_into_checkout,
     must_be_ready,
@@ -51,6 +55,9 @@ from placet.repo import (
 )
 from placet.state import vault_state
 from placet.vault import Changed, Gone, NotAFile, Stale, TooLarge, Vault
+from placet.workshop import kept_index
+
+MAX_NOTE_BYTES = 1_000_000
 
 # --- a mission's branch ---------------------------------------------------------------------------------------
 
@@ -77,6 +84,7 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
     changed, where the checkout has uncommitted changes, something is in progress in it, or the merge would conflict.
     """
     case, repo = _mission(vault, env, ident)
+    _keep_notes(vault, env, repo)
     with one_at_a_time(repo):
         tip = resolve(repo, case.newest.ref)
         if tip is None:
@@ -96,11 +104,46 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
         try:
             return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
         except Conflicts as found:
+            if is_kept(repo):
+                raise _both_changed(repo, case, tip, found.paths) from found
             raise UserError(f"Merging {case.branch} into {onto} conflicts in: {', '.join(map(show, found.paths))}. "
                             "The checkout is as it was.",
                             f"Merge by hand: {repo.by_hand} merge --no-ff {case.branch}") from found
         except GitError as error:
             raise UserError(f"git does not merge: {error.stderr}", "The checkout is as it was.") from error
+
+
+def _keep_notes(vault: Path, env: Mapping[str, str], repo: Repo) -> None:
+    """Commit what was changed in a vault whose history placet keeps: its people need not know of commits."""
+    if repo.path == vault.resolve() and load(vault).vault.history is not False:
+        keep_notes(repo, kept_index(vault_state(vault, env).folder), Clock().wall())
+
+
+MAX_SHOWN_LINES = 8
+
+
+def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> UserError:
+    """Return what somebody is told who does not use git, of notes that they and a mission changed in the same places."""
+    since = merge_base(repo, head(repo), tip) or case.base
+    said = []
+    for path in paths:
+        was, yours, its = (content(repo, commit, path, max_bytes=MAX_NOTE_BYTES).decode("utf-8", "replace").splitlines()
+                           for commit in (since, head(repo), tip))
+        said += [f"{show(path)} was changed by you and by the mission, in the same lines.",
+                 "  You wrote:", *_new_lines(was, yours), "  The mission wrote:", *_new_lines(was, its)]
+    return UserError(
+        "\n".join([*said, "Nothing was changed: your notes are as they were, and the mission's are kept."]),
+        "Write what you want of both into your note, then let the mission's go: "
+        f"placet drop {case.request_id} --reason 'taken over by hand'\n"
+        f"  Or have it planned anew for the notes of today: `status: pending` in {case.request_path or 'the request'}.\n"
+        f"  All that it changed: placet diff {case.request_id}")
+
+
+def _new_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
+    known = frozenset(was)
+    new = [line for line in now if line not in known]
+    more = [f"    … and {len(new) - MAX_SHOWN_LINES} more lines"] if len(new) > MAX_SHOWN_LINES else []
+    return [*(f"    {show(line)[:200]}" for line in new[:MAX_SHOWN_LINES]), *more] or ["    (took it away)"]
 
 
 def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
@@ -176,6 +219,7 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     sha = fate.commit_sha
     if not sha:
         raise UserError(f"{case.branch} was dropped already, so there is nothing to undo.")
+    _keep_notes(vault, env, repo)
     onto = must_be_ready(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(f"{onto} does not have {sha[:12]}, which brought the work in.",

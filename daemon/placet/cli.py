@@ -98,14 +98,20 @@ def main(context: click.Context, vault: str | None) -> None:
 
 @main.command()
 @click.argument("folder", required=False, metavar="[DIR]")
+@click.option("--history/--no-history", "history", default=None,
+              help="Whether placet may keep a history (git) of the vault; else it asks.")
+@click.option("--yes", is_flag=True, help="Ask nothing: a new vault gets a history, one that has notes does not.")
 @click.pass_obj
 @_boundary
-def init(vault: str | None, folder: str | None) -> None:
+def init(vault: str | None, folder: str | None, history: bool | None, yes: bool) -> None:
     """Make DIR a vault: folders, templates, agents, configuration. Nothing of yours is overwritten."""
     from placet.setup import init as run
 
     folder = folder or vault or "."
-    made, kept = run(Path(folder).expanduser().absolute())
+    place = Path(folder).expanduser().absolute()
+    if history is None:
+        history = _ask_for_history(place, yes=yes)
+    made, kept = run(place, history=history)
     for path in made:
         click.echo(path)
     where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
@@ -114,6 +120,27 @@ def init(vault: str | None, folder: str | None) -> None:
     _say("  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml")
     _say(f"  placet run{where}                 # the daemon, in the foreground")
     _say(f"  placet submit{where} 'Add a changelog'   # or drop a note into Inbox/Requests")
+
+
+def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
+    """Return whether placet may keep a history of a vault, as the person says; None where nobody need be asked."""
+    from placet.setup import history_of
+
+    size = history_of(place)
+    if size is None:
+        return None
+    default = not size.files
+    if size.files or size.left_out:
+        _say(f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
+             f"{size.left_out:,} attachments and large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
+             "and .trash.")
+    _say("placet needs one to change notes of the vault itself: each change is then made aside, shown, and can be taken back. "
+         "Work in other repositories (`portal: NAME`) needs none.")
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        return click.confirm("placet: May placet keep a history of this vault?", default=default, err=True)
+    _say("It may keep one. To forbid it: placet init --no-history" if default else
+         "It may not keep one, as the vault has notes already. To allow it: placet init --history")
+    return default
 
 
 @main.command()

@@ -59,6 +59,7 @@ from placet.repo import (
     head,
     identity,
     is_ancestor,
+    is_kept,
     keep_aside,
     moving,
     open_worktree,
@@ -77,7 +78,7 @@ from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.vault import Vault, VaultTrouble
-from placet.workshop import Ports, folders_for, repository, workplace
+from placet.workshop import Ports, folders_for, keep_vault, repository, workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,8 +597,11 @@ def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[
     if known is not None:
         base, branch, *_ = json.loads(known)
         return base, branch
+    keep_vault(ports, repo, record)
     base = resolve(repo, mission.base_commit) if mission.base_commit else None
     case = mission.case
+    if base and is_kept(repo) and mission.if_changed is IfChanged.ASK and changed_under(mission, repo, base, record) is None:
+        base = tip_now(repo, case.base_branch)  # the notes of today: what the plan rests on and may write is the same in them
     now = ports.clock.wall()
     name = _name(case, record)
     if (ports.worktrees / name).exists() or any(ref_now(repo, ref) for ref in (*_refs(case, name), f"refs/placet/left/{name}")):
@@ -726,12 +730,16 @@ def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Dr
     files = None if lost else changes(repo, base, tip)
     now = digests_at(repo, tip, sorted(based_on))
     drift = judge(Facts(mission.base_commit or base, tip, None if files is None else [f.path for f in files], now), based_on,
-                  mission.plan.scope.allows_write)
+                  lambda path: mission.plan.scope.allows_write(path) and (bool(case.portal) or not path.startswith(_REPORTS)))
     if drift.verdict is Verdict.UNDER and mission.if_changed is IfChanged.ASK:
         return Drifted(_what_changed(drift, repo, base, tip, lost=lost), drift.paths, tip, tuple(sorted(now.items())))
     record.settle(f"drift:{tip}", b"", record.row(Action.PLAN_DRIFTED, Actor.SYSTEM, Entity.PLAN, verdict=drift.verdict.value,
                                                   base=mission.base_commit, tip=tip, files=[show(p) for p in drift.paths[:20]]))
     return None
+
+
+_REPORTS = (f"{Folder.REPORTS}/", "Knowledge/Portals/")
+"""Where the daemon writes notes in a vault: one that is new there is no change under a plan that may write `**`."""
 
 
 def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:

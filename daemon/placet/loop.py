@@ -658,6 +658,8 @@ class Loop:
         now = self.ports.config
         if (now.model, now.limits) != (before.model, before.limits):
             self.waits.try_now()
+        if now.vault != before.vault:
+            self.waits.try_again(Why.HISTORY)
 
     def _finish(self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None) -> None:
         if token is None:

@@ -44,7 +44,7 @@ from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
 from placet.tools.submit_plan import SubmitPlan
-from placet.workshop import Ports, folders_for, repository, workplace
+from placet.workshop import Ports, folders_for, keep_vault, repository, workplace
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
@@ -177,7 +177,7 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
 def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:
     case = job.case
     repo = repository(ports, case.portal, record)
-    base = _base(repo, record)
+    base = _base(ports, repo, record)
     read_before = () if case.is_elsewhere else case.based_on
     folders = folders_for(ports, repo, Scope(), [path for path, _ in read_before])
     tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
@@ -195,11 +195,12 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
 
-def _base(repo: Repo, record: Record) -> str:
+def _base(ports: Ports, repo: Repo, record: Record) -> str:
     """Return the commit that the plan is written from: what it read in an earlier life was read there too."""
     known = record.outcome("base")
     if known is not None:
         return resolve(repo, known.decode()) or head(repo)
+    keep_vault(ports, repo, record)
     base = head(repo)
     record.settle("base", base.encode())
     return base

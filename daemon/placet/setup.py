@@ -6,9 +6,11 @@ import os
 import socket
 from pathlib import Path
 
-from placet.config import CONFIG_PATH, write_setting
+from placet.config import CONFIG_PATH, load, write_setting
 from placet.core.errors import UserError
+from placet.repo import Size, is_repository, survey
 from placet.vault import AlreadyThere, Vault
+from placet.workshop import VAULT_EXCLUDES
 
 
 def template() -> Path:
@@ -17,10 +19,21 @@ def template() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[2] / "vault_template"
 
 
-def init(folder: Path) -> tuple[list[str], list[str]]:
+def history_of(folder: Path) -> Size | None:
+    """Return what a history of this vault, or folder that becomes one, would hold; None where nobody need be asked.
+
+    That is a repository, and a vault whose configuration says already.
+    """
+    if is_repository(folder) or ((folder / CONFIG_PATH).is_file() and load(folder).vault.history != "ask"):
+        return None
+    return survey(folder, VAULT_EXCLUDES) if folder.is_dir() else Size(0, 0)
+
+
+def init(folder: Path, *, history: bool | None = None) -> tuple[list[str], list[str]]:
     """Make a folder a vault; return the files made and those that were there already, which stay as they are.
 
-    Raises UserError where something stands in the way.
+    `history` says whether placet may keep a history (git) of it; None where nobody was asked. Raises UserError where something
+    stands in the way.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,6 +58,8 @@ def init(folder: Path) -> tuple[list[str], list[str]]:
         if CONFIG_PATH in made:
             # The vault is this machine's; a daemon elsewhere that shares it by sync refuses until it is told to take over.
             write_setting(folder, ("vault", "host"), socket.gethostname())
+        if history is not None:
+            write_setting(folder, ("vault", "history"), history)
         if not vault.has_marker():
             vault.create_marker(os.urandom(16).hex())
     return made, kept

@@ -69,6 +69,11 @@ class Waits:
         if self.hold is not None:
             self.hold = replace(self.hold, until_s=self.clock.monotonic())
 
+    def try_again(self, why: Why) -> None:
+        """Let the work that waits for this try at once."""
+        now = self.clock.monotonic()
+        self.postponed = {trace: (now, one) if one.why is why else (until, one) for trace, (until, one) in self.postponed.items()}
+
     def may_start(self, due: Sequence[Case], needs_no_model: Callable[[Case], bool]) -> list[Case]:
         """Return what of `due` (the first is the first to be started) need not wait.
 

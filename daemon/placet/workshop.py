@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from placet.asking import Line
 from placet.clock import Clock
-from placet.config import Config, portal_path
+from placet.config import Config, VaultTable, portal_path
 from placet.confine import ALWAYS, VAULT, Denied, Root
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import UserError
@@ -23,19 +23,25 @@ from placet.core.retry import RetryPolicy
 from placet.core.scope import Scope
 from placet.core.secrets import git_config_secrets, redact
 from placet.core.talk import Model
+from placet.core.waiting import Why
 from placet.daybook import Daybook
 from placet.journal import Journal
-from placet.record import Record
+from placet.record import Postponed, Record
 from placet.repo import (
+    Allowance,
     GitCall,
     OnCall,
     Repo,
+    Size,
+    TooMuch,
     Worktree,
+    attachment_patterns,
     common_dir_at,
     files_about,
     init_repo,
     is_repository,
     is_sparse,
+    keep_notes,
     open_repo,
 )
 from placet.sandbox import Box, Level, Limits
@@ -44,8 +50,11 @@ from placet.tools.commits import refuse_not_kept
 from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 
-VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/")
-"""What a vault's initial commit leaves out, and `.git/info/exclude` keeps out."""
+VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
+"""What a vault's initial commit leaves out, and `.git/info/exclude` keeps out: its own folders, and attachments."""
+FEW_FILES = 50
+"""A vault with so many notes at most is a new one: where nobody was asked it may have a history all the same."""
+HISTORY_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class Ports:
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
     which worktrees are made. `daybook` keeps the day's budget. `secrets` are the daemon's own, which no model is ever
-    shown. `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
+    shown. `say` is for the daemon's own log. `leaving` is set when the daemon stops: a worker ends the round in flight and
+    begins no other.
     """
 
     vault: Path
@@ -67,6 +77,7 @@ class Ports:
     retry: RetryPolicy
     sandbox: Level
     secrets: tuple[str, ...] = ()
+    say: Callable[[str], None] = lambda _: None
     making: threading.Lock = field(default_factory=threading.Lock)
     leaving: threading.Event = field(default_factory=threading.Event)
     daybook: Daybook = field(default_factory=Daybook)
@@ -104,7 +115,8 @@ class Bounds(Protocol):
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
     """Return the repository that a portal names; one that is none yet is made one, with an initial commit.
 
-    Raises UserError for a portal that is not configured, or a folder that cannot be one.
+    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed for a vault that may have no
+    history.
     """
     if portal and portal not in ports.config.portals:
         raise UserError(f"There is no portal `{portal}` in System/placet.toml.",
@@ -118,11 +130,58 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
             return open_repo(path, on_call=ran)
-        is_vault = path.samefile(ports.vault)
-        repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if is_vault else (), when=ports.clock.wall(), on_call=ran,
-                                 message="Initial commit\n\nWhat was there when placet made this folder a repository.\n")
+        allowed = _allowance(ports) if path.samefile(ports.vault) else None
+        try:
+            repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if allowed else (), when=ports.clock.wall(), on_call=ran,
+                                     allowance=allowed, message="Initial commit\n\nWhat was there when placet made this folder a "
+                                                            "repository.\n")
+        except TooMuch as found:
+            raise Postponed(_too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY) from found
     record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
     return repo
+
+
+def _allowance(ports: Ports) -> Allowance:
+    """Return what the vault's history may hold when it begins. Raises Postponed where a person has to allow it first."""
+    table = ports.config.vault
+    if table.history is False:
+        raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
+    return Allowance(int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say)
+
+
+NO_HISTORY = """This request names no portal, so it is about the vault itself, and the vault may have no history (git) yet. placet \
+changes notes only where each change can be looked at and taken back.
+To allow a history: `placet init --history`, or `history = true` under `[vault]` in System/placet.toml.
+To work in a repository instead: write `portal: NAME` into this request's properties (`placet portal list` names them, \
+`placet portal add NAME PATH` adds one).
+This request goes on by itself when either is done."""
+
+
+def _too_much(size: Size, table: VaultTable) -> str:
+    """Return what people are told of a vault whose history would hold too much, or that nobody was asked about."""
+    if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
+        return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB; {size.left_out:,} are left out."
+    kinds = ", ".join(f"{show(kind)} {some / 1e6:.1f} MB" for kind, some in list(size.kinds.items())[:3])
+    return (f"The history (git) of the vault would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB: more than the "
+            f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
+            "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
+            "file named `.gitignore` in the vault.\n"
+            "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
+            "This request goes on by itself when that is done.")
+
+
+def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
+    """Commit what people changed in the vault, where placet keeps its history: what is planned and done next sees it."""
+    if ports.config.vault.history is False or repo.path != ports.vault.resolve():
+        return
+    commit, files = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+    if commit:
+        record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files))
+
+
+def kept_index(state: Path) -> Path:
+    """Return where placet's own index of the vault is, below the vault's state folder."""
+    return state / "vault.index"
 
 
 def journalled(record: Record) -> OnCall:

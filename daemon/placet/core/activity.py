@@ -65,6 +65,7 @@ class Action(StrEnum):
     CONVERSATION_COMPACTED = "conversation.compacted"
     FAILURE_DETECTED = "failure.detected"
     GIT_RAN = "git.ran"
+    GIT_SNAPSHOTTED = "git.snapshotted"
     GIT_INITIALIZED = "git.initialized"
     GIT_BRANCH_CREATED = "git.branch_created"
     GIT_COMMITTED = "git.committed"

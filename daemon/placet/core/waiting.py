@@ -15,6 +15,7 @@ class Why(StrEnum):
     DAY = "day"  # what the vault may use today is used up: no work asks the model
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
+    HISTORY = "history"  # a person has to say whether, or how much of it, the vault may have as its history
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -46,5 +47,7 @@ class Hold:
 
 def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
+    if why is Why.HISTORY:
+        return reason
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
     return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {after_s:.0f} s."

@@ -39,7 +39,7 @@ from placet.repo.history import (
     traced_work,
     trailers_of,
 )
-from placet.repo.making import init_repo
+from placet.repo.making import Allowance, Size, TooMuch, attachment_patterns, init_repo, is_kept, survey
 from placet.repo.message import commit_message
 from placet.repo.mover import Mover
 from placet.repo.pinning import Pins, check_pins, pins
@@ -64,6 +64,7 @@ from placet.repo.repository import (
     tree_of,
 )
 from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged
+from placet.repo.snapshots import keep_notes
 from placet.repo.worktrees import (
     WorkNotKept,
     Worktree,
@@ -95,6 +96,7 @@ from placet.repo.worktrees import (
 
 __all__ = [
     "BOT",
+    "Allowance",
     "Author",
     "Commit",
     "Conflicts",
@@ -107,11 +109,14 @@ __all__ = [
     "Refs",
     "Repo",
     "RepositoryChanged",
+    "Size",
+    "TooMuch",
     "WorkNotKept",
     "Worktree",
     "add_worktree",
     "ahead_behind",
     "all_refs",
+    "attachment_patterns",
     "brought_in",
     "changes",
     "check_pins",
@@ -142,10 +147,12 @@ __all__ = [
     "identity",
     "init_repo",
     "is_ancestor",
+    "is_kept",
     "is_repository",
     "is_sparse",
     "is_worktree_of",
     "keep_aside",
+    "keep_notes",
     "kept_refs",
     "let_go",
     "log",
@@ -177,6 +184,7 @@ __all__ = [
     "signs_commits",
     "snapshot",
     "status",
+    "survey",
     "take_hold",
     "tip_now",
     "touched_by",

@@ -48,15 +48,15 @@ class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
 
 
 @contextmanager
-def one_at_a_time(repo: Repo) -> Iterator[None]:
+def one_at_a_time(repo: Repo) -> Iterator[int]:
     """Hold the repository while a command of a person's looks at it and changes it; others of placet's wait.
 
-    The lock is on the git directory itself, so that nothing is left behind.
+    The lock is on the git directory itself, so that nothing is left behind; given is its descriptor, for git to inherit.
     """
     descriptor = os.open(repo.git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

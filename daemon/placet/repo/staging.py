@@ -11,16 +11,16 @@ from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_fil
 from placet.repo.store import MAX_PLAIN_BYTES, MAX_PLAIN_FILES, Found, Index, Peculiar, look
 
 
-def stage(place: Place, changes: Sequence[FileChange]) -> str:
-    """Have git put these paths, as they are now, into the index, and return the tree that it makes."""
+def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), write: bool = True) -> str:
+    """Have git put these paths, as they are now, into the index, and return the tree that it makes; none unless `write`."""
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
     if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
         run_git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=gone, timeout_s=BULK_TIMEOUT_S)
     if here:
         options = ("--add", "--replace", "-z", "--stdin")
-        run_git(place, "update-index", *options, stdin=here, timeout_s=BULK_TIMEOUT_S)
-    return text_of(run_git(place, "write-tree")[1])
+        run_git(place, "update-index", *options, stdin=here, config=config, timeout_s=BULK_TIMEOUT_S)
+    return text_of(run_git(place, "write-tree")[1]) if write else ""
 
 
 def staged(place: Place, common_dir: Path, size: int, changes: Sequence[FileChange]) -> tuple[str, Index]:

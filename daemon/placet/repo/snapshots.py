@@ -1,0 +1,107 @@
+"""The history of a vault that placet began (`is_kept`): what people change in it is committed before it is worked on.
+
+Its people may never have heard of git, so nobody else commits there. An index of placet's own is used, so that a git of somebody
+else's that holds the lock of theirs is neither waited for nor disturbed; theirs follows when it is free. Who stages files there
+uses git, and then commits themselves: nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.repo.checkout import one_at_a_time
+from placet.repo.differences import read_status
+from placet.repo.making import is_kept, without_large
+from placet.repo.mover import update_ref
+from placet.repo.repository import current_branch, head, identity
+from placet.repo.runner import Place, Repo, neutral, run_git, with_env
+from placet.repo.staging import stage
+from placet.repo.store import write_commit
+
+MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
+
+_BUSY = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "sequencer")
+
+
+def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
+    """Commit what people changed in a vault whose history placet keeps; return the commit and how many files, "" and 0 for none.
+
+    `index` is the place of an index of placet's own, below the state folder, which is kept from call to call. Nothing is done
+    in any other repository, off a branch, in the middle of a merge, or where a person has staged files.
+    """
+    if not is_kept(repo) or not current_branch(repo) or any((repo.git_dir / name).exists() for name in _BUSY):
+        return "", 0
+    with one_at_a_time(repo) as held:
+        try:
+            before = head(repo)
+        except UserError:  # no commit yet
+            return "", 0
+        theirs = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
+        own = with_env(theirs, {"GIT_INDEX_FILE": str(index)})
+        behind = index.with_suffix(".behind")  # has the commit that their index is of, where it could not follow
+        index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
+        if not index.exists():
+            index.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(repo.git_dir / "index", index)
+        _, changes, staged = read_status(own)
+        if staged:  # HEAD went on since
+            run_git(own, "read-tree", "-m", before)
+            _, changes, _ = read_status(own)
+        changes = without_large(repo, changes)
+        if not changes and not behind.exists():
+            return "", 0
+        seen = _stamp(repo)
+        if not _follows(theirs, before, behind):
+            return "", 0
+        if not changes:
+            _follow(repo, index, seen, behind, before)
+            return "", 0
+        tree = stage(own, changes)
+        new = write_commit(repo.common_dir / "objects", tree, before, MESSAGE, identity(repo), when)
+        update_ref(own, "HEAD", new, before)
+        _follow(repo, index, seen, behind, before)
+        return new, len(changes)
+
+
+def _stamp(repo: Repo) -> tuple[int, int, int] | None:
+    with suppress(OSError):
+        at = (repo.git_dir / "index").stat()
+        return at.st_ino, at.st_size, at.st_mtime_ns
+    return None
+
+
+def _follows(theirs: Place, before: str, behind: Path) -> bool:
+    """Say whether nothing is staged in the person's index: it is as HEAD, or as the commit where it stayed behind."""
+    assert theirs.git_dir is not None
+    if not (theirs.git_dir / "index").exists():
+        return True
+    commits = [before]
+    with suppress(OSError):
+        commits.append(behind.read_text("ascii", "replace").strip())
+    return any(run_git(theirs, "diff-index", "--cached", "--quiet", commit, "--", ok=(0, 1, 128))[0] == 0 for commit in commits)
+
+
+def _follow(repo: Repo, index: Path, seen: tuple[int, int, int] | None, behind: Path, before: str) -> None:
+    """Give the person's index what HEAD has now, under git's own lock on it; where somebody holds that, the next call does it."""
+    theirs, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
+    try:
+        with lock.open("xb") as file:
+            if _stamp(repo) == seen:
+                file.write(index.read_bytes())
+                if seen is not None:
+                    os.fchmod(file.fileno(), theirs.stat().st_mode & 0o777)
+    except FileExistsError:
+        if not behind.exists():
+            behind.write_text(f"{before}\n", "ascii")
+        return
+    if _stamp(repo) == seen:
+        lock.replace(theirs)
+        behind.unlink(missing_ok=True)
+    else:  # they staged something in this moment
+        lock.unlink()

@@ -1,0 +1,345 @@
+"""A vault that is no repository: whether it may have a history, what that holds, and that it follows what people write."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import git, settle_home
+from placet.setup import init
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+MB = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for key, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(key, value)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    return make_vault(tmp_path)
+
+
+def to_hello(text: str = "hi\n", path: str = "hello.txt", **more: Any) -> tuple[tuple[str, list[dict[str, Any]]], ...]:
+    """The conversations of a request that ends in one written file."""
+    plan = {**PLAN, "scope": {"write": [path]}, **more}
+    return (("plan", [{"calls": [("submit_plan", plan)]}]),
+            ("execute", [{"calls": [("write_file", {"path": path, "content": text})]},
+                         {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}]))
+
+
+def notes(root: Path, count: int, text: str = "a note\n") -> None:
+    (root / "Notes").mkdir(exist_ok=True)
+    for n in range(count):
+        (root / "Notes" / f"note {n}.md").write_text(f"{n} {text}")
+
+
+def side(vault: TestVault) -> str:
+    path = vault.root / "Inbox/Requests/Say hello.placet.md"
+    return path.read_text() if path.exists() else ""
+
+
+# --- asking ---------------------------------------------------------------------------------------------------
+
+
+def placet(where: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "placet", *args], cwd=where, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=60, check=False, env={**os.environ, "PLACET_STATE_HOME": str(where / "../state")})
+
+
+def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(tmp_path: Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.mkdir()
+    notes(old, 3)
+    (old / "Notes" / "photo.PNG").write_bytes(bytes(2 * MB))
+    (old / "Notes" / "long.md").write_bytes(b"x" * (2 * MB))
+    assert "It may keep one" in placet(tmp_path, "init", str(new)).stderr
+    assert "\nhistory = true" in (new / "System/placet.toml").read_text()
+    said = placet(tmp_path, "init", str(old)).stderr
+    assert "3 text files, 0.0 MB" in said
+    assert "2 attachments and large files, 4.0 MB" in said
+    assert "placet init --history" in said
+    assert "\nhistory = false" in (old / "System/placet.toml").read_text()
+    assert not (old / ".git").exists()
+    assert "history" not in placet(old, "init").stderr, "it is asked once"
+    placet(old, "init", "--history")
+    assert "\nhistory = true" in (old / "System/placet.toml").read_text()
+
+
+def test_a_vault_that_is_a_repository_is_not_asked_about(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "vault")
+    said = placet(tmp_path, "init", "vault")
+    assert said.returncode == 0
+    assert "history" not in said.stderr
+    assert "\nhistory" not in (tmp_path / "vault/System/placet.toml").read_text()
+
+
+# --- where it is not allowed ----------------------------------------------------------------------------------
+
+
+def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it_is_allowed(vault: TestVault) -> None:
+    vault.configure("[vault]\nhistory = false\n")
+    vault.script(*to_hello())
+    with running(vault):
+        vault.drop("Say hello")
+        said = until(lambda: side(vault), patience_s=20)
+        assert "placet init --history" in said
+        assert "portal: NAME" in said
+        assert not (vault.root / ".git").exists()
+        assert vault.rows("model.called") == []
+        vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
+        vault.await_action("plan.created", patience_s=20)
+        until(lambda: not side(vault))
+    assert (vault.root / ".git").is_dir()
+
+
+def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    git(tmp_path, "init", "-q", "repo")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "Begin")
+    vault.configure(f'[vault]\nhistory = false\n[portals.code]\npath = "{repo}"\n')
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    assert "placet init --history" in vault.once(code=1)
+    vault.drop("---\nportal: code\n---\nSay hello", "Other.md")
+    vault.once(code=1)
+    assert vault.plan("other").exists()
+    assert not (vault.root / ".git").exists()
+
+
+@pytest.mark.parametrize(("config", "said"), [
+    ("[vault]\nhistory = true\nhistory_max_mb = 0.05\n", "more than the 0.05 MB of `history_max_mb`"),
+    ("", "It would hold "),  # nobody was asked, and it is no new vault
+])
+def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: str) -> None:
+    notes(vault.root, 60, "x" * 1000)
+    (vault.root / "data.json").write_text("[0]" * 10_000)
+    vault.configure(config)
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once(code=1)
+    assert said in side(vault)
+    if config:
+        assert ".md 0.1 MB, .json 0.0 MB" in side(vault)
+    assert not list(vault.root.glob(".git*"))
+    assert not list(vault.root.glob(".placet-init*"))
+
+
+# --- what it holds --------------------------------------------------------------------------------------------
+
+
+def begun(vault: TestVault) -> Iterator[str]:
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    yield from git(vault.root, "ls-files", "-z").split("\0")[:-1]
+
+
+def test_a_history_holds_text_and_neither_attachments_nor_large_files(vault: TestVault) -> None:
+    notes(vault.root, 2)
+    for name in ("photo.png", "Photo.JPG", "book.pdf", "talk.mp4", "old.tar.gz", "table.xlsx"):
+        (vault.root / "Notes" / name).write_bytes(b"\0\1" * 100)
+    odd = "Notes/[a] *b* large \\c .md"
+    (vault.root / odd).write_bytes(b"x" * (MB + 1))
+    (vault.root / ".gitignore").write_text("drafts/\n")
+    (vault.root / "drafts").mkdir()
+    (vault.root / "drafts/a.md").write_text("not for git\n")
+    held = [name for name in begun(vault) if not name.startswith(("Knowledge/", "Missions", "Home"))]
+    assert held == [".gitignore", "Notes/note 0.md", "Notes/note 1.md"]
+    assert (vault.root / ".gitignore").read_text() == "drafts/\n"
+    assert git(vault.root, "status", "--porcelain") == ""
+    assert "Notes/" in (vault.root / ".git/info/exclude").read_text()
+    assert (vault.root / odd).stat().st_size == MB + 1
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(5000, marks=pytest.mark.sweep)])
+def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, count: int) -> None:
+    """300 MB in 300 pictures and 5,000 notes that are never in git: the figures of the issue, smaller in the suite."""
+    vault = make_vault(tmp_path)
+    words = [f"{random.Random(n).getrandbits(40):x}" for n in range(3000)]
+    pick = random.Random(1)
+    (vault.root / "Notes").mkdir()
+    for n in range(count):
+        (vault.root / f"Notes/{n}.md").write_text(" ".join(pick.choices(words, k=300)))
+    (vault.root / "Pictures").mkdir()
+    for n in range(300 if count == 5000 else 10):
+        (vault.root / f"Pictures/{n}.png").write_bytes(os.urandom(MB))
+    vault.configure("[vault]\nhistory = false\n")
+    vault.script(*to_hello())
+    began = time.monotonic()
+    vault.drop("Say hello")
+    vault.once(code=1)
+    assert side(vault)
+    waited_s = time.monotonic() - began
+    vault.configure((vault.root / "System/placet.toml").read_text().replace("false", "true"))
+    began = time.monotonic()
+    vault.once()
+    print(f"a note after {waited_s:.1f} s; with a plan after {time.monotonic() - began:.1f} s")
+    tracked = sum((vault.root / name).stat().st_size for name in git(vault.root, "ls-files", "-z").split("\0")[:-1])
+    disk = sum(path.lstat().st_blocks * 512 for path in (vault.root / ".git").rglob("*"))
+    print(f".git {disk / MB:.1f} MB for {tracked / MB:.1f} MB of text")
+    assert disk <= 1.2 * tracked
+    assert waited_s < 5
+
+
+def test_the_daemon_says_how_far_a_first_commit_is(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placet.repo.making._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("placet.repo.making._SAY_EVERY_S", 0.0)
+    notes(vault.root, 40, "x" * 1000)
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    said = vault.once()
+    assert "A history (git) of the vault begins" in said
+    assert said.count("The vault's history: ") >= 3
+    assert git(vault.root, "status", "--porcelain") == ""
+    assert len(git(vault.root, "ls-files", "Notes").splitlines()) == 40
+
+
+# --- it follows ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(vault: TestVault) -> TestVault:
+    """A vault whose history placet began, with a finished mission that wrote hello.txt, not merged."""
+    notes(vault.root, 3)
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    vault.approve()
+    vault.once()
+    return vault
+
+
+def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) -> None:
+    (kept.root / "Notes/later.md").write_text("the word is plugh\n")
+    (kept.root / "Notes/note 0.md").write_text("other\n")
+    (kept.root / "Notes/note 1.md").unlink()
+    read = ("read_file", {"path": "Notes/later.md"})
+    kept.script(("plan", [{"calls": [read]}, {"calls": [("submit_plan", {**PLAN, "steps": [
+        {**PLAN["steps"][0], "tools": ["read_file", "write_file"]}]})]}]),
+        ("execute", [{"calls": [("read_file", {"path": "Notes/after.md"})]},
+                     {"calls": [("write_file", {"path": "hello.txt", "content": "x\n"})]},
+                     {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}]))
+    kept.drop("Again", "Again.md")
+    kept.once()
+    assert git(kept.root, "show", "HEAD:Notes/later.md") == "the word is plugh"
+    assert git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/") == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    assert git(kept.root, "status", "--porcelain") == ""
+    (kept.root / "Notes/after.md").write_text("written after the plan, xyzzy\n")
+    kept.approve("again")
+    kept.once()
+    assert [row["entity_id"] for row in kept.rows("execution.completed")] == ["say-hello", "again"]
+    assert all(row["metadata"]["ok"] for row in kept.rows("tool.called")), "both notes were read"
+    assert {row["metadata"]["verdict"] for row in kept.rows("plan.drifted")} <= {"changed elsewhere"}
+    assert len(kept.rows("git.snapshotted")) >= 2
+
+
+def test_a_plan_for_everything_is_not_taken_back_for_the_report_of_another(kept: TestVault) -> None:
+    kept.script(*to_hello(path="two.txt", scope={"write": ["**"]}))
+    kept.drop("One", "One.md")
+    kept.drop("Two", "Two.md")
+    kept.once()
+    for ident in ("one", "two"):
+        kept.approve(ident)
+        kept.once()
+    assert len(kept.rows("execution.completed")) == 3
+
+
+def test_nothing_is_committed_where_nothing_changed(kept: TestVault) -> None:
+    kept.drop("Again", "Again.md")
+    kept.once()
+    before = git(kept.root, "rev-parse", "HEAD")
+    assert git(kept.root, "log", "--format=%s", "-1") == "Notes as people left them", "the report of the first mission"
+    kept.drop("Once more", "Once more.md")
+    kept.once()
+    assert git(kept.root, "rev-parse", "HEAD") == before
+
+
+def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(kept: TestVault) -> None:
+    lock, index = kept.root / ".git/index.lock", kept.root / ".git/index"
+    lock.write_bytes(b"")
+    was = index.read_bytes()
+    (kept.root / "Notes/later.md").write_text("later\n")
+    kept.drop("Again", "Again.md")
+    kept.once()
+    assert git(kept.root, "show", "HEAD:Notes/later.md") == "later"
+    assert (lock.read_bytes(), index.read_bytes()) == (b"", was)
+    lock.unlink()
+    kept.drop("Once more", "Once more.md")
+    kept.once()
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
+def test_who_stages_there_uses_git_and_is_left_alone(kept: TestVault) -> None:
+    (kept.root / "Notes/later.md").write_text("staged\n")
+    git(kept.root, "add", "Notes/later.md")
+    (kept.root / "Notes/later.md").write_text("and more\n")
+    index, before = (kept.root / ".git/index").read_bytes(), git(kept.root, "rev-parse", "HEAD")
+    kept.drop("Again", "Again.md")
+    kept.once()
+    assert (kept.root / ".git/index").read_bytes() == index
+    assert git(kept.root, "rev-parse", "HEAD") == before
+
+
+def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault) -> None:
+    git(vault.root, "init", "-q")
+    git(vault.root, "commit", "-q", "--allow-empty", "-m", "Begin")
+    notes(vault.root, 3)
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    assert git(vault.root, "log", "--format=%s") == "Begin"
+
+
+def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
+    (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
+    (kept.root / "Notes/new.md").write_text("new\n")
+    kept.cli("merge", "say-hello")
+    assert (kept.root / "hello.txt").read_text() == "hi\n"
+    assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
+    (kept.root / "Notes/new.md").write_text("newer\n")
+    kept.cli("undo", "say-hello", "--yes")
+    assert not (kept.root / "hello.txt").exists()
+    assert (kept.root / "Notes/new.md").read_text() == "newer\n"
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
+def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept: TestVault) -> None:
+    (kept.root / "hello.txt").write_text("my own hello\n")
+    done = kept.cli("merge", "say-hello", check=False)
+    assert done.returncode == 1
+    assert "hello.txt was changed by you and by the mission" in done.stderr
+    assert "    my own hello" in done.stderr
+    assert "    hi" in done.stderr
+    assert (kept.root / "hello.txt").read_text() == "my own hello\n"
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
+def test_attachments_are_never_deleted_by_what_comes_and_goes(kept: TestVault) -> None:
+    picture = kept.root / "Notes/photo.png"
+    picture.write_bytes(b"\x89PNG")
+    kept.cli("merge", "say-hello")
+    kept.cli("undo", "say-hello", "--yes")
+    assert picture.read_bytes() == b"\x89PNG"
+    assert "photo.png" not in git(kept.root, "log", "--name-only")
+
+
+def test_init_twice_keeps_what_was_said(tmp_path: Path) -> None:
+    init(tmp_path / "v", history=True)
+    init(tmp_path / "v")
+    assert "\nhistory = true" in (tmp_path / "v/System/placet.toml").read_text()

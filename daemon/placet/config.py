@@ -23,7 +23,7 @@ class _Table(BaseModel):
 
 
 class VaultTable(_Table):
-    """How notes are written, and whether the vault may have a history (git); "ask": nobody was asked yet, and only a new one may."""
+    """How notes are written, and whether the vault may have a history (git); "ask": nobody was asked yet, only a new one may."""
 
     history: bool | Literal["ask"] = "ask"
     history_max_mb: float = Field(default=50, gt=0, le=100_000)

@@ -113,9 +113,11 @@ def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_p
     vault.script(*to_hello())
     vault.drop("Say hello")
     assert "placet init --history" in vault.once(code=1)
-    vault.drop("---\nportal: code\n---\nSay hello", "Other.md")
-    vault.once(code=1)
-    assert vault.plan("other").exists()
+    request = vault.root / "Inbox/Requests/Say hello.md"
+    request.write_text(request.read_text().replace("---\n", "---\nportal: code\n", 1))
+    vault.once()
+    assert vault.plan().exists()
+    assert not side(vault)
     assert not (vault.root / ".git").exists()
 
 

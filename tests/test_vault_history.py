@@ -298,6 +298,17 @@ def test_who_stages_there_uses_git_and_is_left_alone(kept: TestVault) -> None:
     assert git(kept.root, "rev-parse", "HEAD") == before
 
 
+def test_commits_of_a_person_are_gone_on_from(kept: TestVault) -> None:
+    (kept.root / "Notes/note 0.md").write_text("committed\n")
+    git(kept.root, "commit", "-qam", "By hand")
+    (kept.root / "Notes/note 0.md").write_text("and changed again\n")
+    kept.drop("Again", "Again.md")
+    kept.once()
+    assert git(kept.root, "log", "--format=%s", "-2") == "Notes as people left them\nBy hand"
+    assert git(kept.root, "show", "HEAD:Notes/note 0.md") == "and changed again"
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
 def test_the_history_of_a_person_s_own_repository_stays_theirs(vault: TestVault) -> None:
     git(vault.root, "init", "-q")
     git(vault.root, "commit", "-q", "--allow-empty", "-m", "Begin")

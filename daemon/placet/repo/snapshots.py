@@ -51,7 +51,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
                 shutil.copy2(repo.git_dir / "index", index)
         _, changes, staged = read_status(own)
         if staged:  # HEAD went on since
-            run_git(own, "read-tree", "-m", before)
+            run_git(own, "read-tree", "--reset", before)
             _, changes, _ = read_status(own)
         changes = without_large(repo, changes)
         if not changes and not behind.exists():

@@ -21,12 +21,8 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-<<<<<<< HEAD
-from gitkit import fingerprint
-from placet.accepted import accept
-=======
 from gitkit import fingerprint, git
->>>>>>> dfef5c4 (Ask before a vault gets a history, keep attachments and large files out of it, and commit what people change in it before it is worked on)
+from placet.accepted import accept
 from placet.app import Daemon, daemon
 from placet.config import load
 from placet.core.errors import UserError

@@ -16,7 +16,7 @@ from placet.accepted import in_force
 from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, portal_path, repositories
+from placet.config import CONFIG_PATH, load, portal_path, repositories
 from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
 from placet.core.names import show

@@ -32,6 +32,7 @@ from placet.repo import (
     GitCall,
     OnCall,
     Repo,
+    RepositoryChanged,
     Size,
     TooMuch,
     Worktree,
@@ -151,7 +152,7 @@ def _allowance(ports: Ports) -> Allowance:
 
 NO_HISTORY = """This request names no portal, so it is about the vault itself, and the vault may have no history (git) yet. placet \
 changes notes only where each change can be looked at and taken back.
-To allow a history: `placet init --history`, or `history = true` under `[vault]` in System/placet.toml.
+To allow a history: `placet config set vault.history true`, or `placet init --history`.
 To work in a repository instead: write `portal: NAME` into this request's properties (`placet portal list` names them, \
 `placet portal add NAME PATH` adds one).
 This request goes on by itself when either is done."""
@@ -174,7 +175,10 @@ def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
     """Commit what people changed in the vault, where placet keeps its history: what is planned and done next sees it."""
     if ports.config.vault.history is False or repo.path != ports.vault.resolve():
         return
-    commit, files = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+    try:
+        commit, files = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+    except RepositoryChanged:  # somebody committed there in this moment
+        return
     if commit:
         record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disks import small_disk_at
 from gitkit import git, make_repo
 from placet.sandbox import Level, probe
 from vaultkit import PLAN, TestVault, make_vault
@@ -16,11 +18,12 @@ needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a 
 
 def mission(
     tmp_path: Path, files: dict[str, str], scope: dict[str, Any], script: str, *before: tuple[str, dict[str, Any]],
+    config: str = "",
 ) -> tuple[TestVault, Path]:
     """Return a vault and the repository of a mission that ran `script` (Python), after the calls `before`, and has ended."""
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "tool.py": script, **files})
-    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.configure(f'[portals.code]\npath = "{repo}"\n{config}')
     plan = {**PLAN, "scope": {"run": ["python3 tool.py"], **scope},
             "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [
@@ -35,7 +38,8 @@ def mission(
 
 def changed(vault: TestVault, repo: Path) -> list[str]:
     """What the mission's branch changes, as `git diff --name-status` has it."""
-    (done,) = vault.rows("execution.completed")
+    done = next(iter(vault.rows("execution.completed")), None)
+    assert done is not None, "\n".join(f"{row['action_type']} {row['metadata']}" for row in vault.rows()[-12:])
     return git(repo, "diff", "--name-status", "main", done["metadata"]["branch"]).splitlines()
 
 
@@ -58,3 +62,35 @@ def test_what_is_outside_the_scope_is_not_deleted_by_what_takes_its_place(
     report = vault.reports()[0].read_text()
     assert all(f"`{path}`" in report for path in told)
     assert ("outside the approved scope" in report) is bool(told)
+
+
+FILL = """
+import os
+n = 0
+while True:
+    os.makedirs('src/%d' % n)
+    try:
+        f = os.open('src/%d/f' % n, os.O_CREAT | os.O_WRONLY)
+        os.posix_fallocate(f, 0, 8 * 2**20)
+    except OSError:
+        break
+    n += 1
+os.chmod('src/0', 0)
+open('README.md', 'w')
+import time
+time.sleep(60)
+"""
+
+
+@needs_wall
+def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalled(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "90m") as place:
+        vault, repo = mission(
+            place, {}, {"write": ["src/**", "kept.txt"]}, FILL, ("write_file", {"path": "kept.txt", "content": "k"}),
+            config="[limits]\nfree_disk_bytes = 8000000\n")
+        (call,) = [row for row in vault.rows("tool.called") if row["metadata"]["tool"] == "run_command"]
+        assert call["metadata"].get("error_type", "") == ""
+        assert changed(vault, repo) == ["A\tkept.txt"]  # what it had written is gone, README.md is as it was
+        assert not list(vault.state.rglob("src"))
+        disk = os.statvfs(place)
+        assert disk.f_bavail * disk.f_frsize > 60_000_000

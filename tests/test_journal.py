@@ -25,6 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disks import fill_up, small_disk_at
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.lease import Owner
@@ -53,11 +54,13 @@ from placet.journal import (
     ReleaseLease,
     RenewLease,
     backup,
+    files,
     migrate,
     open_reader,
     query,
     schema,
     verify,
+    writer,
 )
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -539,16 +542,31 @@ with Journal(folder / "journal.db", now=lambda: datetime.now(UTC), boottime_s=ti
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
-        pytest.skip("only root can mount a small disk")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    mounted = subprocess.run(mount, capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("this root may not mount")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk_at(tmp_path / "disk", "2m") as place:
+        yield place
+
+
+def test_a_full_disk_is_written_on_in_the_space_kept_for_that(tmp_path, monkeypatch):
+    with small_disk_at(tmp_path / "disk", "80m") as place:
+        world, ballast = World(place / "journal.db"), place / "journal.ballast"
+        with world.open() as journal:
+            assert ballast.stat().st_blocks * 512 == files.BALLAST_BYTES
+            fill_up(place / "fill")
+            for n in range(100):
+                journal.commit([event(n)])
+                journal.commit([PutSeen(f"{n}.md", "x" * 4_000, "invalid", "")])
+            assert not ballast.exists()
+            assert ["full" in said for said in world.said] == [True], world.said
+            (place / "fill").unlink()
+            monkeypatch.setattr(writer, "_BALLAST_S", 0.0)
+            journal._ballast_after_s = 1e-9
+            journal.commit([event(100)])
+            assert ballast.exists()
+        fill_up(place / "fill")  # full when it starts, too
+        with world.open() as journal:
+            journal.commit([event(101)])
+        assert ns(world.path) == list(range(102))
+        assert verify(world.path) is None
 
 
 def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):

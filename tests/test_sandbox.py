@@ -774,9 +774,9 @@ def test_network_opens_the_internet_and_no_unix_socket(wall: Level, box: Box, ne
 
 CALLS = {
     "x86_64": {"read": 0, "socket": 41, "socketpair": 53, "clone": 56, "clone3": 435, "ioctl": 16,
-               "ptrace": 101, "shmget": 29},
+               "ptrace": 101, "shmget": 29, "fallocate": 285, "open_tree_attr": 467},
     "aarch64": {"read": 63, "socket": 198, "socketpair": 199, "clone": 220, "clone3": 435, "ioctl": 29,
-                "ptrace": 117, "shmget": 194},
+                "ptrace": 117, "shmget": 194, "fallocate": 47, "open_tree_attr": 467},
 }  # fmt: skip
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -820,6 +820,11 @@ def test_the_filter_decides_alike_on_both_machines(machine: str) -> None:
         ("ioctl", (0, 0x5413), 0, 0),
         ("ioctl", (0, 0x5412), errno.EPERM, errno.EPERM),
         ("ioctl", (0, 0x5412 | 1 << 32), errno.EPERM, errno.EPERM),
+        ("ioctl", (3, 0x40305828), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
+        ("ioctl", (3, 0x4030582A), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
+        ("ioctl", (3, 0x40305839), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
+        ("fallocate", (3,), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
+        ("open_tree_attr", (3,), errno.EPERM, errno.EPERM),
         ("ptrace", (16,), errno.EPERM, errno.EPERM),
         ("shmget", (), 0, errno.EPERM),
     ):

@@ -78,7 +78,7 @@ from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.vault import Vault, VaultTrouble
-from placet.workshop import Ports, folders_for, keep_vault, repository, workplace
+from placet.workshop import Ports, checkpoint_ref, folders_for, keep_vault, repository, workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +433,7 @@ def _name(case: Case, record: Record) -> str:
 
 def _refs(case: Case, name: str) -> tuple[str, str, str]:
     """Return the references of the mission of this name: its checkpoint, what it had done if it failed, what it left out."""
-    return f"refs/placet/ckpt/{name}", f"refs/placet/failed/{case.request_id}-{name}", f"refs/placet/left/{case.request_id}-{name}"
+    return checkpoint_ref(name), f"refs/placet/failed/{case.request_id}-{name}", f"refs/placet/left/{case.request_id}-{name}"
 
 
 def _changes_files(name: str) -> bool:

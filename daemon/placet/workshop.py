@@ -44,6 +44,7 @@ from placet.repo import (
     is_sparse,
     keep_notes,
     open_repo,
+    undo_since,
 )
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Files, Workplace
@@ -208,6 +209,11 @@ def denied_in(repo: Repo, vault: Path) -> Denied:
     return replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
 
 
+def checkpoint_ref(name: str) -> str:
+    """Return the reference of the checkpoints of the mission whose worktree has this name."""
+    return f"refs/placet/ckpt/{name}"
+
+
 @contextmanager
 def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: Control, cancelled: Callable[[], bool],
               *, writable: bool) -> Iterator[Workplace]:
@@ -231,4 +237,5 @@ def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: 
         secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(there),
                    *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
-                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_not_kept, tree))
+                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_not_kept, tree),
+                        undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)))

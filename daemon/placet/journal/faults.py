@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
@@ -28,6 +29,13 @@ def is_damage(error: BaseException) -> bool:
 def may_pass(error: BaseException) -> bool:
     """Whether the same write can succeed later, without a change to it: the outside is at fault."""
     return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether there is no room for it."""
+    if isinstance(error, sqlite3.Error):
+        return primary_code(error) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def plainly(error: BaseException) -> str:

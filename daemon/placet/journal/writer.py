@@ -20,8 +20,20 @@ from placet.core.lease import may_take
 from placet.journal import schema
 from placet.journal.blobs import keep_body, remove_temporaries
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
-from placet.journal.faults import BUSY_MS, LOCKED, is_damage, may_pass, plainly, primary_code, rollback
-from placet.journal.files import check, finish_rollback, identity_of, make_private_file, same_file, set_aside, suspect, use_wal
+from placet.journal.faults import BUSY_MS, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
+from placet.journal.files import (
+    check,
+    drop_ballast,
+    finish_rollback,
+    identity_of,
+    make_private_file,
+    no_room,
+    same_file,
+    set_aside,
+    suspect,
+    take_ballast,
+    use_wal,
+)
 from placet.journal.keeping import archive, backup
 from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, schema_of
@@ -55,6 +67,7 @@ _OPEN_PATIENCE_S = 30.0  # how long opening waits for a lock before a person is 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 1.0
 _CHECKPOINT_PAGES = 250  # 1 MB: a WAL that fills the disk by itself could never be checkpointed again
+_BALLAST_S = 60.0  # how long a disk that was full must have had room
 _WAL_LIMIT_BYTES = 4 * 1024 * 1024  # a WAL that grew (a long reader) is cut back to this
 
 
@@ -104,11 +117,13 @@ class Journal:
         self._still: dict[str, tuple[int, float, float]] = {}
         self._full_sync = False
         self._asking: sqlite3.Connection | None = None
+        self._ballast_after_s = 0.0  # when room for another one is looked for, once one was given up
         self.set_aside: Path | None = None
         self._connection = self._open()
         try:
             remove_temporaries(self._blobs)
             self._identity = identity_of(self._path)
+            take_ballast(self._path)
         except BaseException:
             self._connection.close()
             raise
@@ -275,6 +290,11 @@ class Journal:
                                          ) from error
                 if not may_pass(error):
                     raise
+                if (is_full(error) or no_room(self._path)) and drop_ballast(self._path):
+                    self._on_trouble(f"the disk of the journal {self._path} is full; it goes on in the space kept for that. "
+                                     "Make room now")
+                    self._ballast_after_s = self._boottime_s() + _BALLAST_S
+                    continue
                 if not trouble:
                     trouble = f"the journal {self._path} cannot be written: {plainly(error)}"
                     self._on_trouble(f"{trouble}; everything waits, nothing is lost, "
@@ -286,6 +306,9 @@ class Journal:
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
         if trouble:
             self._on_trouble(f"the journal is written again, after {self._boottime_s() - since_s:.1f} s")
+        if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
+            take_ballast(self._path)
+            self._ballast_after_s = self._boottime_s() + _BALLAST_S
         rows, answers = outcome
         for job, answer in zip(group, answers, strict=True):
             if isinstance(answer, BaseException):
@@ -442,6 +465,8 @@ class Journal:
             try:
                 return self._open_once()
             except (sqlite3.Error, OSError) as error:
+                if (is_full(error) or no_room(self._path)) and drop_ballast(self._path):
+                    continue
                 busy = isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED
                 if not busy or waited_s >= _OPEN_PATIENCE_S:
                     raise UserError(f"cannot open the journal {self._path}: {plainly(error)}",

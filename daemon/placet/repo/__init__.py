@@ -65,6 +65,7 @@ from placet.repo.repository import (
 )
 from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged
 from placet.repo.snapshots import keep_notes
+from placet.repo.undoing import undo_since
 from placet.repo.worktrees import (
     WorkNotKept,
     Worktree,
@@ -192,5 +193,6 @@ __all__ = [
     "traced_work",
     "trailers_of",
     "tree_of",
+    "undo_since",
     "where_checked_out",
 ]

@@ -535,6 +535,23 @@ def restore(wt: Worktree, kept: str) -> None:
             run_git(place, "read-tree", "--reset", wt.ref)
 
 
+def put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
+    """Write those of the files that the commit at `ref` has (where it is none: the branch's) as they are there; return which."""
+    index = wt.git_dir / "placet-index"
+    with _writing(wt.path) as held:
+        place = with_env(_inside(wt, held), {"GIT_INDEX_FILE": str(index)})
+        try:
+            run_git(place, "read-tree", ref_now(wt.repo, ref) or wt.ref)
+            known = Index(index, len(wt.base) // 2)
+            back = [path for path in paths if os.fsencode(path) in known]
+            if back:
+                run_git(place, "checkout-index", "-f", "-q", "-z", "--stdin", stdin=os.fsencode("\0".join([*back, ""])),
+                        timeout_s=BULK_TIMEOUT_S)
+        finally:
+            index.unlink(missing_ok=True)
+    return back
+
+
 def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
     """Return placet's own references in a repository: name, commit, and when that was made."""
     form = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00"

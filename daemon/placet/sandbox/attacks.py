@@ -193,6 +193,12 @@ def fill_tmp() -> None:
         Path(folder, f"fill-{number}").write_bytes(bytes(_TARGETS["tmp_bytes"] // 2))
 
 
+def reserve_disk() -> None:
+    """Reserve space on the disk without writing, which takes all there is before anybody has looked."""
+    with Path("reserved").open("wb") as file:
+        _libc("fallocate", file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(4096))
+
+
 def change_kernel() -> None:
     """Change a setting of the kernel (root's daemon only: the files are root's, whatever the namespace)."""
     setting = Path("/proc/sys/vm/swappiness")
@@ -214,12 +220,12 @@ ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
     read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp, connect_unix,
     connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside, read_shared_tmp,
-    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, change_kernel, io_uring,
-    keep_privileges,
+    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, reserve_disk,
+    change_kernel, io_uring, keep_privileges,
 )  # fmt: skip
 LINUX_ONLY = frozenset((
     read_environ, read_memory, read_command_line, trace, connect_abstract, new_user_namespace,
-    read_shared_memory, change_kernel, io_uring, keep_privileges,
+    read_shared_memory, reserve_disk, change_kernel, io_uring, keep_privileges,
 ))  # fmt: skip
 
 

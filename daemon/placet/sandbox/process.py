@@ -116,6 +116,7 @@ def run(
         cancelled=watch.verdict == "cancelled",
         truncated=bool(watch.stdout.left_out or watch.stderr.left_out or watch.verdict == "output"),
         duration_s=time.monotonic() - began,
+        filled_disk=watch.verdict == "disk",
     )
 
 

@@ -3,7 +3,8 @@
 It forbids what no build or test needs and what the wall's other parts leave open: sockets, new namespaces,
 mounts, tracing, io_uring (which would go round the filter), kernel keys, BPF, modules, and typing into the
 terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so that libc and libuv use their
-older ways. Numbers: Linux `asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`,
+older ways; what reserves space on a disk without writing (all of it, faster than anybody looks) with EOPNOTSUPP, so that libc
+and everybody else write. Numbers: Linux `asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`,
 `linux/filter.h`.
 """
 
@@ -27,6 +28,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "pivot_root": (155, 41),
     "chroot": (161, 51),
     "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "move_mount": (429, 429),
     "fsopen": (430, 430),
     "fsconfig": (431, 431),
@@ -70,6 +72,7 @@ _ABSENT: dict[str, tuple[int, int]] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
+_FALLOCATE = (285, 47)
 # Without an IPC namespace these reach the person's own shared memory and queues.
 _SHARED_IPC: dict[str, tuple[int, int]] = {
     "shmget": (29, 194),
@@ -88,6 +91,7 @@ _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGS = 0, 4, 16
 
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS|NEWCGROUP|NEWUTS|NEWIPC|NEWUSER|NEWPID|NEWNET
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_RESERVE = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: fallocate by other names
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF
 _X32_BIT = 0x40000000
@@ -128,10 +132,12 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     refused = [*_CALLS.values(), *(_SHARED_IPC.values() if shared_ipc else ())]
     out += [_when(n, _refuse(errno.EPERM)) for pair in refused if (n := pair[column]) is not None]
     out += [_when(pair[column], _refuse(errno.ENOSYS)) for pair in _ABSENT.values()]
+    out.append(_when(_FALLOCATE[column], _refuse(errno.EOPNOTSUPP)))
     allow = _op(_RETURN, _ALLOW)
     flags = _op(_ANY_BIT, _NEW_NAMESPACES, 0, 1) + _refuse(errno.EPERM)
     out.append(_when(_CLONE[column], _argument(0) + flags + allow))
     typing = b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EPERM) for request in _TYPE_INTO_TERMINAL)
+    typing += b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EOPNOTSUPP) for request in _RESERVE)
     out.append(_when(_IOCTL[column], _argument(1) + typing + allow))
     # netlink: getaddrinfo asks which families work
     families = (_AF_INET, _AF_INET6, _AF_NETLINK) if network else ()

@@ -95,8 +95,8 @@ class Ran:
     """How a command ended.
 
     `exit_code` is None where the command was killed: by the time limit (`timed_out`), by `cancelled`, or,
-    when neither is set, for what it used up, which the last line of `stderr` names. A command that
-    died by a signal has 128 + its number. `truncated`: the middle of a stream was left out. `duration_s`
+    when neither is set, for what it used up, which the last line of `stderr` names (`filled_disk`: that was the disk). A
+    command that died by a signal has 128 + its number. `truncated`: the middle of a stream was left out. `duration_s`
     includes the wall.
     """
 
@@ -107,3 +107,4 @@ class Ran:
     cancelled: bool
     truncated: bool
     duration_s: float
+    filled_disk: bool = False

@@ -117,6 +117,11 @@ def _nothing(_paths: Sequence[str]) -> None:
     """Refuse no file."""
 
 
+def _keep(_since_ns: int) -> str:
+    """Undo nothing."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """Where tools work, and what they may do there.
@@ -124,7 +129,8 @@ class Workplace:
     `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the vault has none.
     `box` and `level` are the wall around commands; `unboxed` that a person wrote that none is needed. `secrets` are
     known values that are redacted wherever they turn up. `results` keeps long results, so that what was cut can be read on.
-    `refuse` raises ToolError for files that a commit could not hold.
+    `refuse` raises ToolError for files that a commit could not hold. `undo` gives a full disk back: it deletes what was written
+    since a moment (in ns of the system's clock), and says what it did.
     """
 
     root: Files
@@ -138,6 +144,7 @@ class Workplace:
     secrets: tuple[str, ...] = ()
     run: Run = run
     refuse: Callable[[Sequence[str]], None] = _nothing
+    undo: Callable[[int], str] = _keep
     results: Results = field(default_factory=Results)
 
     def readable(self, path: str) -> Spot:

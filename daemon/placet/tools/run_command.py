@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,8 +46,16 @@ def run_in_box(place: Workplace, argv: Sequence[str], timeout_s: float | None = 
         raise ToolError("too_long", f"The command has {sum(sizes):,} bytes, more than a system passes on. Write them into a file.")
     limit = place.box.limits.timeout_s
     limits = replace(place.box.limits, timeout_s=min(timeout_s or limit, limit))
-    ran = place.run(argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled)
-    return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr, "timed_out": ran.timed_out}
+    began_ns = time.time_ns()
+    try:
+        ran = place.run(argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # there was no room even to tidy up behind it
+            place.undo(began_ns)
+        raise
+    # First of all, as nothing can be recorded on a disk that is full.
+    undone = f"\n[{place.undo(began_ns)}]" if ran.filled_disk else ""
+    return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr + undone, "timed_out": ran.timed_out}
 
 
 TOOL = Tool("run_command", "Run one program with a list of arguments in the repository's root. Only commands in the approved "

@@ -1,0 +1,34 @@
+"""Small disks for tests: what happens when there is no room is tried on real file systems."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk_at(place: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of this size ("2m") in memory; the test is skipped where that is not allowed."""
+    place.mkdir()
+    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+        pytest.skip("only root can mount a small disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this root may not mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill_up(path: Path) -> None:
+    """Write a file that takes what room there is."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import select
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
+from placet.demo import LINE_S, _paced
 from vaultkit import PLAN, TestVault, make_vault
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -28,14 +31,14 @@ def vault(tmp_path: Path) -> TestVault:
     return found
 
 
-def on_a_terminal(vault: TestVault, answer: str, *args: str) -> tuple[int, str]:
+def on_a_terminal(vault: TestVault, answer: str, *args: str, patience_s: float = 60) -> tuple[int, str]:
     """Run a command on a terminal of 80 columns, answer what it asks; return its exit code and what was shown."""
     main, end = pty.openpty()
     process = subprocess.Popen([sys.executable, "-m", "placet", *args], cwd=vault.root, stdin=end, stdout=end, stderr=end,
                                env={**vault.env, "COLUMNS": "80", "TERM": "xterm"}, close_fds=True)
     os.close(end)
     said = b""
-    until = time.monotonic() + 60
+    until = time.monotonic() + patience_s
     answered = False
     while time.monotonic() < until:
         try:
@@ -88,6 +91,47 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     vault.plan().write_text(text)
     vault.click("approve", "say-hello", "--digest", digest[:12])
     assert vault.active().exists()
+
+
+def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, end = pty.openpty()
+    terminal = os.fdopen(end, "r")
+    monkeypatch.setattr("sys.stdin", terminal)
+    waited: list[float] = []
+    real = select.select
+
+    def waits(reads: Any, writes: Any, errors: Any, seconds: float) -> Any:
+        waited.append(seconds)
+        return real(reads, writes, errors, 0)
+
+    monkeypatch.setattr("placet.demo.select.select", waits)
+    with _paced(fast=False) as stage:
+        for number in range(3):
+            stage.line(f"line {number}")
+        os.write(main, b" ")
+        stage.line("the key skips the rest of this part")
+        stage.line("also this")
+        stage.head("the next part")
+        stage.line("at its pace again")
+    assert waited == [LINE_S] * 5
+    with _paced(fast=True) as stage:
+        stage.line("nothing stops")
+        stage.end()
+    assert len(waited) == 5
+    terminal.close()
+    os.close(main)
+
+
+@pytest.mark.sweep
+def test_the_demo_is_as_wide_as_the_terminal_and_can_be_read(tmp_path: Path) -> None:
+    vault = TestVault(tmp_path, tmp_path / "state")
+    began = time.monotonic()
+    code, said = on_a_terminal(vault, "", "demo", patience_s=180)
+    assert code == 0
+    assert 30 < time.monotonic() - began < 120
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert "Next: placet init" in plain[-1]
+    assert all(len(line) <= 80 for line in plain if max(map(len, line.split()), default=0) < 60), plain
 
 
 def planner(asked: list[Any]) -> Any:

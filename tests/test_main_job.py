@@ -304,4 +304,9 @@ def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:
                   "OK", "execution.completed"):
         assert piece in shown, piece
     assert "\x1b[" not in shown
+    assert "failure.detected" not in shown
+    assert "noticed" not in shown
+    lines = [line for line in shown.splitlines() if len(line) > 40 and not line.startswith("━━")]
+    twice = {line for line in lines if lines.count(line) > 1}
+    assert not twice, "each thing once"
     assert (tmp_path / "kept" / "vault" / "Knowledge" / "Reports").is_dir()

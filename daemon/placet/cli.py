@@ -736,12 +736,13 @@ def events_schema() -> None:
 @main.command()
 @click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+@click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
 @_boundary
-def demo(keep: str | None, live: bool) -> None:
-    """See the whole of it in a few seconds: request, plan, approval, mission, report."""
+def demo(keep: str | None, live: bool, fast: bool) -> None:
+    """See the whole of it in a minute: request, plan, approval, mission, report."""
     from placet.demo import run as run_demo
 
-    run_demo(Path(keep).expanduser().absolute() if keep else None, live=live)
+    run_demo(Path(keep).expanduser().absolute() if keep else None, live=live, fast=fast)
 
 
 def _number(given: str | None) -> float | str | None:

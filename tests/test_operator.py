@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+import vaultkit
 from placet.desk import doctor
 from placet.sandbox import Level, Probe, probe
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -142,6 +144,60 @@ def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None
     back = vault.plan().read_text()
     assert "which is weaker" in back
     assert "status: review" in back
+
+
+needs_two_walls = pytest.mark.skipif(probe().level < Level.BUBBLEWRAP, reason="needs two sandboxes")
+
+
+@needs_two_walls
+@pytest.mark.parametrize(("scope", "steps"), [
+    ({"shell": True}, [{"title": "Do it", "tools": ["bash"]}]),
+    ({"run": ["true"]}, [{"title": "Do it", "actions": [{"tool": "run_command", "params": {"command": "true"}}]}]),
+    ({}, [{"title": "Do it", "tools": ["take_screenshot"]}]),
+], ids=["shell", "literal", "picture"])
+def test_whatever_runs_asks_again_where_the_box_is_weaker(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, scope: dict[str, Any], steps: list[dict[str, Any]],
+) -> None:
+    plan = {**PLAN, "scope": {"write": ["hello.txt"], **scope}, "steps": steps}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [("finish", {"summary": "Done"})]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.cli("pause")
+    vault.approve()
+    vault.once()
+    vault.cli("resume")
+    monkeypatch.setattr(vaultkit, "_probed", lambda: Probe(Level.LANDLOCK, ()))
+    vault.once()
+    assert "execution.started" not in vault.actions()
+    assert "which is weaker" in vault.plan().read_text()
+    vault.approve()  # knowing it
+    vault.once()
+    assert "execution.started" in vault.actions()
+
+
+@needs_two_walls
+def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["sleep"]},
+            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "Hello"})]},
+        {"calls": [("run_command", {"command": "sleep", "args": ["600"]})]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.approve()
+    with running(vault) as process:
+        vault.await_action("tool.called")
+        process.kill()
+        process.wait()
+    monkeypatch.setattr(vaultkit, "_probed", lambda: Probe(Level.LANDLOCK, ()))
+    said = vault.once(code=1)
+    assert "which is weaker" in said
+    assert "execution.resumed" not in vault.actions()
+    vault.active().rename(vault.plan())
+    vault.once()
+    (ended,) = vault.rows("execution.failed")
+    assert ended["metadata"]["kept"]  # what was done is not lost
+    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == ["write_file"]
 
 
 def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault) -> None:

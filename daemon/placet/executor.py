@@ -665,6 +665,11 @@ def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) 
     converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 
 
+def executes(plan: Plan) -> bool:
+    """Say whether a plan may start anything: what does runs in the sandbox that its reviewer was told of."""
+    return bool(plan.scope.run) or plan.scope.shell or any(BY_NAME[tool].effect is Effect.EXECUTE for tool in _named(plan))
+
+
 def _named(plan: Plan) -> frozenset[str]:
     """Return the tools that a plan names; one that names none gets what its scope has a use for."""
     named = {tool for step in plan.steps for tool in (*step.tools, *(a.tool for a in step.actions))}

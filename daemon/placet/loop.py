@@ -62,7 +62,7 @@ from placet.core.request import RequestProblems, read_request, unknown_agent, un
 from placet.core.talk import Purpose, Usage
 from placet.core.waiting import Hold, Why
 from placet.crew import Crew, Job
-from placet.executor import Mission, broken, resumption
+from placet.executor import Mission, broken, executes, resumption
 from placet.explain import MODEL, Notices
 from placet.journal import (
     AcquireLease,
@@ -99,6 +99,7 @@ MAX_ROWS = 10_000
 """How many rows of a case a report is made from, the last ones."""
 MAX_REPORT_CHARS = 40_000
 """How much of a Failure Report the next planning reads."""
+WALL_RETRY_S = 60.0
 SLICE_S = 1.0
 """How long a tick reads, takes up and performs at most, each: after it people, leases and SIGTERM get their turn."""
 TAKE_UP_AT_ONCE = 100
@@ -577,7 +578,7 @@ class Loop:
         plan = parse_plan(note.body, PLANNABLE)
         facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision,
                  "steps": len(plan.steps)}
-        if case.state is State.APPROVED and plan.scope.run and int(self.ports.sandbox) < case.approved_level:
+        if int(self.ports.sandbox) < case.approved_level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
         try:
@@ -605,13 +606,15 @@ class Loop:
         self.crew.set_to(job, lambda: self._mission(mission, job))
 
     def _ask_again(self, case: Case) -> None:
-        """Send a plan back to review whose commands would run behind a weaker wall than the person knew of."""
-        note = self.sight.notes.get(case.plan_path)
-        if note is None:
-            return  # it is on its way: the next look says where
+        """Send a plan back to review whose commands would run behind a weaker wall than the person knew of; a mission waits."""
         now, then = self.ports.sandbox, Level(case.approved_level)
         why = f"It was approved when commands ran in: {then.title}. Now they would run in: {now.title}, which is weaker."
-        self._apply(case, Gesture(Kind.WALL_WEAKENED, note, why))
+        if case.state is State.RUNNING:
+            hint = ("What was done by then is kept. It goes on when a daemon with the former sandbox is started; or move the plan "
+                    "to Inbox/Plans, and approve it again.")
+            self.waits.postpone(case, Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL))
+        elif (note := self.sight.notes.get(case.plan_path)) is not None:  # else it is on its way: the next look says where
+            self._apply(case, Gesture(Kind.WALL_WEAKENED, note, why))
 
     def _mission(self, mission: Mission, job: Job) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""

@@ -16,6 +16,7 @@ class Why(StrEnum):
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
     HISTORY = "history"  # a person has to say whether, or how much of it, the vault may have as its history
+    WALL = "wall"  # commands would run in a weaker sandbox than the person knew of who approved
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -47,7 +48,7 @@ class Hold:
 
 def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
-    if why is Why.HISTORY:
+    if why in (Why.HISTORY, Why.WALL):
         return reason
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
     return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {after_s:.0f} s."

@@ -462,8 +462,7 @@ class Loop:
             case = decision.case
             batch += [
                 *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
-                PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version,
-                        case.request_path, case.plan_path, bool(case.watched)),
+                _put(case),
                 *(AddActivity(row) for row in decision.rows),
             ]
         batch += [Enqueue(trace, command) for trace, command in commands]
@@ -494,8 +493,7 @@ class Loop:
             return [AddActivity(row)]
         case = replace(case, report_path=place, failure=case.failure.replace(wanted, place))
         self.cases.put(replace(case, version=case.version + 1))
-        return [PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version),
-                AddActivity(row)]
+        return [_put(case), AddActivity(row)]
 
     def _text(self, name: str) -> bytes:
         with self.ports.journal.read() as reader:
@@ -796,3 +794,8 @@ EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes
 
 def _before_others(case: Case) -> tuple[int, str, str]:
     return -case.priority, case.since, case.request_id
+
+
+def _put(case: Case) -> PutCase:
+    return PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version,
+                   case.request_path, case.plan_path, bool(case.watched))

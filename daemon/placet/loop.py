@@ -53,7 +53,7 @@ from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
-from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes
+from placet.core.observe import CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
@@ -223,9 +223,10 @@ class Loop:
         self.cases.find(notes.values(), unread)
         present = {(n.trace_id, n.is_plan) for p, n in notes.items() if p not in unsure}
         astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
-        written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
-        busy = self.outbox.busy | astray | written
         found = sort_notes(self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure])
+        by_place = set() if self.sight.is_certain else {t for t, its in found.of_case.items() if is_by_place(its)}
+        written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
+        busy = self.outbox.busy | astray | written | by_place
         notices = {n.path: why for n, why in found.notices}
         self.unplanned = {}
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
@@ -241,7 +242,7 @@ class Loop:
                 self._apply(case, gesture)
         taken = Taken(self.cases)
         unjudged = unread | unsure
-        if unread:  # the request of a plan may be among them
+        if not self.sight.is_certain:  # the request of a plan may be among what is unread
             unjudged |= {note.path for note in found.orphans}
         else:
             notices |= self._adopt(found.orphans, taken)

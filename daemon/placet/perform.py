@@ -12,6 +12,7 @@ from placet.clock import Clock
 from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Stamp, State
 from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
+from placet.core.observe import trace_of
 from placet.journal import Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
@@ -112,7 +113,7 @@ def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -
     """
     match command:
         case Stamp():
-            _stamp(command, desk)
+            _stamp(command, case, desk)
         case Publish():
             return _publish(command.path, desk.text(command.text), case, desk.vault)
         case Rewrite():
@@ -124,10 +125,16 @@ def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -
     return ""
 
 
-def _stamp(command: Stamp, desk: Desk) -> None:
+def _stamp(command: Stamp, case: Case, desk: Desk) -> None:
+    def stamped(raw: bytes) -> bytes:
+        whose = trace_of(raw)
+        if whose not in ("", case.trace_id) or (not whose and command.digest and digest(raw, REQUEST_STAMPS) != command.digest):
+            return raw
+        return stamp(raw, command.changes, kind_if_none=desk.frontmatter)
+
     # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the note.
     with suppress(Gone, UnsafeEdit):
-        desk.vault.edit(command.path, lambda raw: stamp(raw, command.changes, kind_if_none=desk.frontmatter))
+        desk.vault.edit(command.path, stamped)
 
 
 def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
@@ -175,6 +182,8 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
         return
     if command.digest and digest(raw, REQUEST_STAMPS) != command.digest:
         return  # edited meanwhile: it stays, and the next look takes the edit up
+    if trace_of(raw) not in ("", case.trace_id):
+        return  # the case's own was renamed meanwhile, and another one's has its name
     for place in _places(command.dst, case):
         try:
             vault.move(command.src, place, sha256(raw).hexdigest())

@@ -15,6 +15,8 @@ from placet.core.request import MAX_REQUEST_BYTES
 from placet.core.settle import SETTLE_S, Looks, look
 from placet.vault import Found, Gone, Kind, NotAFile, NotSettled, Problem, Scan, Stale, TooLarge, Vault, VaultTrouble
 
+YOUNG_S = 5.0
+"""For how long a new file that is still being written may be the note that is missing elsewhere: a move is over by then."""
 READ_AGAIN_S = 5.0
 """After how long a note that could not be read is tried again."""
 
@@ -49,6 +51,8 @@ class Sight:
     odd: dict[str, str] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     is_certain: bool = False
+    _restless: dict[str, float] = field(default_factory=dict)  # since when a file has not both rested and been read
+    _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)  # which file it was that was read last
     _looks: Looks = field(default_factory=Looks)
     _to_read: set[str] = field(default_factory=set)
     _read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
@@ -69,12 +73,10 @@ class Sight:
             if path in verdict.gone or path not in verdict.looks.missing:
                 self.notes.pop(path, None)
                 self.odd.pop(path, None)
+                self._read_as.pop(path, None)
                 changed = True
-        # A file whose present text was not read yet may be the very note that is missing elsewhere, and so may one in a folder
-        # that cannot be listed.
         unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
-        all_listed = self._all_listed(scan.problems)
-        self.is_certain = all_listed and not unread
+        self.is_certain = self._all_listed(scan.problems) and not self._may_be_missed(found, unread, verdict.settled)
         gone = verdict.gone if self.is_certain else frozenset()
         changed |= bool(gone - self.gone)
         self.gone = gone
@@ -83,6 +85,21 @@ class Sight:
         if self._to_read:
             waits.append(SETTLE_S)
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+
+    def _may_be_missed(self, found: Mapping[str, Found], unread: Set[str], settled: Set[str]) -> bool:
+        """Whether a note that is missing elsewhere may be one of these files, whose present text was not read yet.
+
+        One that came just now may be it, and so may one that a later slice reads. One that was read and is being written on is not,
+        nor is one that never comes to rest.
+        """
+        now, seen = self.clock.monotonic(), self._looks.seen
+        for path in unread:
+            self._restless.setdefault(path, now)
+        for path in [path for path in self._restless if path not in found or (
+                path not in unread and now - seen[path].since_s >= SETTLE_S)]:
+            del self._restless[path]
+        return any(path in settled or (self._read_as.get(path) != _file(found[path]) and now - self._restless[path] < YOUNG_S)
+                   for path in unread)
 
     def notices(self) -> dict[str, str]:
         """Return by path why things that lie where notes belong can be none."""
@@ -126,6 +143,7 @@ class Sight:
             raw, read = self.vault.read(path)
             if (read.size, read.mtime_ns) == (thing.fingerprint.size, thing.fingerprint.mtime_ns):
                 self.notes[path] = look_at(path, raw, self.vault.owner(path))
+                self._read_as[path] = _file(thing)
             else:  # it is being written: what was read may be half of it, and has not settled
                 self._to_read.add(path)
         except (Gone, NotSettled):
@@ -149,6 +167,11 @@ class Sight:
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
+
+
+def _file(thing: Found) -> tuple[int, int]:
+    """Return which file it is, whatever is written into it."""
+    return thing.fingerprint.dev, thing.fingerprint.ino
 
 
 _ODD = {

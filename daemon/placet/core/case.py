@@ -382,10 +382,15 @@ Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Set single frontmatter keys of the note at `path` (None removes one); nothing else of it changes."""
+    """Set single frontmatter keys of the note at `path` (None removes one); nothing else of it changes.
+
+    A note of another case is left alone, and with `digest` (of the request without its stamped keys) one that does not say whose it
+    is and has another.
+    """
 
     path: str
     changes: Mapping[str, str | int | None]
+    digest: str = ""
     do: Literal["stamp"] = "stamp"
 
 
@@ -415,7 +420,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move the note at `src` to `dst`; done already where `src` is gone. A taken `dst` gets a number.
+    """Move the note at `src` to `dst`, unless it is another case's; done already where `src` is gone. A taken `dst` gets a number.
 
     With `digest` (of the request without its stamped keys) the note moves only while it still has it.
     """

@@ -75,7 +75,8 @@ class _Drawer:
         """Write the request's status, and its trace_id where it is not there yet."""
         path = request.path if request is not None else self.case.request_path
         if path:
-            self.commands.append(Stamp(path, {"status": status, "trace_id": self.case.trace_id}))
+            digest = request.digest if request is not None else self.case.request_digest
+            self.commands.append(Stamp(path, {"status": status, "trace_id": self.case.trace_id}, digest))
 
     def done(self) -> Decision:
         return Decision(self.case, tuple(self.rows), tuple(self.commands), tuple(self.texts))

@@ -12,7 +12,7 @@ from uuid import UUID
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Complexity, Gesture, Kind, NoteSeen, State
 from placet.core.drift import KEY, IfChanged
 from placet.core.names import QUEUES, Folder, is_utf8, show
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
+from placet.core.note import Frontmatter, Note, UnsafeEdit, digest, read_note, stamp
 from placet.core.plan import PlanProblems, parse_plan
 from placet.core.plan_comments import diff_callout, rejection_reason
 
@@ -41,8 +41,9 @@ class Sorted:
 def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     """Say for each note which case it belongs to: by its `trace_id`, else by the place where it was last seen.
 
-    `cases` is keyed by trace_id. A note that belongs to none is a new request, or an orphan: a plan whose case the
-    journal does not know.
+    The place counts only where no other note has the `trace_id`: an editor may have dropped a note's properties, but what lies
+    where a note was that has been renamed is something else. `cases` is keyed by trace_id. A note that belongs to none is a new
+    request, or an orphan: a plan whose case the journal does not know.
     """
     of_case: dict[str, CaseNotes] = {}
     requests: dict[str, list[NoteSeen]] = {}
@@ -57,11 +58,11 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         if case.plan_path:
             at_path.setdefault(case.plan_path, case)
     every = list(notes)
-    marked = {note.trace_id for note in every if note.is_plan}
+    marked = {(note.trace_id, note.is_plan) for note in every}
     for note in every:
         owner = cases.get(note.trace_id) or (at_path.get(note.path) if not note.trace_id else None)
-        if owner is not None and not note.trace_id and note.path == owner.plan_path and owner.trace_id in marked:
-            owner = None  # its plan lies elsewhere; what has the plan's name here is somebody else's
+        if owner is not None and not note.trace_id and (owner.trace_id, note.path == owner.plan_path) in marked:
+            owner = None
         plan_place = note.folder is not Folder.REQUESTS
         if owner is None:
             if note.problem:
@@ -224,6 +225,11 @@ def reason_of(plan: NoteSeen) -> str:
     return str(plan.meta.get("rejection_reason") or "") or rejection_reason(body_of(plan.raw))
 
 
+def is_by_place(notes: CaseNotes) -> bool:
+    """Whether the request's note is the case's only by its place: one that was renamed, and has the trace_id, may be unread."""
+    return notes.request is not None and not notes.request.trace_id
+
+
 def may_begin(case: Case, notes: CaseNotes) -> bool:
     """Whether the mission of an approved case may begin: its only plan lies in System/Active and says what was approved."""
     if case.state is not State.APPROVED or len(notes.plans) != 1:
@@ -314,6 +320,22 @@ NOT_UTF8 = "The name of this file is not UTF-8, so it cannot be told from others
 _TRACE = re.compile(rb"trace_id[\"']?\s*[:=]\s*[\"']?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 
 
+def trace_of(raw: bytes) -> str:
+    """Return the trace_id that a note says it has, empty where it says none, or what is none."""
+    said = _trace_said(read_note(raw))
+    try:
+        return str(UUID(said)) if said else ""
+    except ValueError:
+        return ""
+
+
+def _trace_said(note: Note) -> str:
+    said = str(note.meta.get("trace_id") or "")
+    if note.problem and not said and (hint := _TRACE.search(note.raw[:4096])):
+        return hint[1].decode()
+    return said
+
+
 def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     """Return a note as it is seen: whose it is, what it says of itself, and what is wrong with it.
 
@@ -323,15 +345,10 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     note = read_note(raw)
     folder = next(f for f in QUEUES if path.startswith(f"{f}/"))
     meta = note.meta
-    trace_id = str(meta.get("trace_id") or "")
-    if note.problem and not trace_id and (hint := _TRACE.search(raw[:4096])):
-        trace_id = hint[1].decode()
     problem = note.problem if is_utf8(path) else NOT_UTF8
-    try:
-        trace_id = str(UUID(trace_id)) if trace_id else ""
-    except ValueError:
-        problem = problem or f"`trace_id: {trace_id[:60]}` is not a trace id. Remove the line; placet writes its own."
-        trace_id = ""
+    said, trace_id = _trace_said(note), trace_of(raw)
+    if said and not trace_id:
+        problem = problem or f"`trace_id: {said[:60]}` is not a trace id. Remove the line; placet writes its own."
     is_plan = "request_id" in meta and "revision" in meta
     stamps = PLAN_STAMPS if is_plan else REQUEST_STAMPS
     if not problem:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -77,34 +77,44 @@ class Daemon:
     loop: Loop
     say: Callable[[str], None]
     notify: Callable[[str], None]
+    ending: Ending
 
-    def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set, as SIGTERM and SIGINT do from now on at once (`heed_signals`)."""
-        def end() -> None:
-            self.bell.ring()
-            self.journal.stop_waiting()
-
-        heed_signals(stop, end)
+    def run(self) -> None:
+        """Work until `ending` is set."""
         self.notify("READY=1")
         hinted: frozenset[str] = frozenset()
-        while not stop.is_set():
+        while not self.ending.is_set():
             tick = self.loop.tick(hinted, self.bell.mode)
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
             rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
             if not rung.any:
                 self.bell.check()
             hinted = rung.paths
+        self._end()
+
+    def _end(self) -> None:
         self.notify("STOPPING=1")
         if self.loop.crew.jobs:
             self.say(f"Ending: what is at work gets {self.config.daemon.stop_grace_s:.0f} s to come to a safe point.")
         self.loop.stop(self.config.daemon.stop_grace_s)
 
     def run_once(self) -> Tick:
-        """Work until nothing is left to do that needs no person; return the last tick, which says what waits and why."""
+        """Work until nothing is left to do that needs no person; return the last tick, which says what waits and why.
+
+        A vault that goes away is waited for as long as work is under way, and AWAY_S more.
+        """
         hinted: frozenset[str] = frozenset()
+        here_at = time.monotonic()
         while True:
             tick = self.loop.tick(hinted, self.bell.mode)
+            if self.ending.is_set():
+                self._end()
+                return replace(tick, waiting=("it was told to end before that", *tick.waiting))
             if tick.idle:
+                return tick
+            if not tick.away or self.loop.crew.jobs:
+                here_at = time.monotonic()
+            elif time.monotonic() - here_at > AWAY_S:
                 return tick
             if tick.waiting and not (self.loop.crew.jobs or self.loop.dirty or tick.settling):
                 return tick
@@ -117,28 +127,52 @@ class Daemon:
         return f"{running} at work" if running else "waiting for requests and decisions"
 
 
-def heed_signals(stop: threading.Event, ring: Callable[[], None] = lambda: None) -> None:
-    """Let SIGTERM and SIGINT set `stop`. Called before a daemon starts up too: one that is told to end meanwhile ends well."""
-    def on_signal(_number: int, _frame: object) -> None:
-        stop.set()
-        ring()
+class Ending(threading.Event):
+    """Set when the daemon is to end. `ring` is called then, from a signal's handler."""
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    ring: Callable[[], None] = staticmethod(lambda: None)
+
+    def set(self) -> None:
+        """End what waits on it."""
+        super().set()
+        self.ring()
 
 
+@contextmanager
+def heeding_signals() -> Iterator[Ending]:
+    """Give an event that SIGTERM, SIGINT and SIGHUP set. Entered before a daemon starts up: one that is told to end then ends well.
+
+    SIGHUP says that the terminal was closed; under nohup(1) it is ignored, and stays so.
+    """
+    ending = Ending()
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+AWAY_S = 5.0
+"""How long `run --once` waits for a vault that went away: a sync tool may be putting its marker back."""
 MAX_WAIT_S = 10.0
 """Longest wait between two ticks: well below the service manager's watchdog (WatchdogSec in systemd/placet@.service)."""
 
 
 @contextmanager
 def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, take_over: bool = False,
-           follow: Callable[[Sequence[CommittedRow]], None] = lambda _rows: None) -> Iterator[Daemon]:
+           follow: Callable[[Sequence[CommittedRow]], None] = lambda _rows: None,
+           ending: Ending | None = None) -> Iterator[Daemon]:
     """Take a vault up: configuration, lock, journal, watches. Raises UserError where something stands in the way.
 
     `take_over` claims a vault that another machine's daemon works on. `follow` is given each group of rows once it is in the
-    journal, on the journal's thread: it must be quick and not raise.
+    journal, on the journal's thread: it must be quick and not raise. `ending` is set by whoever wants it to end.
     """
+    until = ending or Ending()
+
     def on_rows(rows: Sequence[CommittedActivity]) -> None:
         events.publish(rows)
         follow(rows)
@@ -149,7 +183,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
                         f"Mount it, or make it one: placet init {vault}", exit_code=2)
     clock = Clock()
     owner = this_process()
-    notify = _systemd_notifier(env)
+    notify = _systemd_notifier(env, say)
 
     def waits(why: str) -> None:
         # It lives, and waits in the middle of a tick or of its start: to be ended and started again would help nobody.
@@ -200,9 +234,20 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             _accept_all(journal, clock, state, held, say)
         settings.tell()
         _mark(journal, state.mark)
+
+        def end() -> None:
+            bell.ring()
+            journal.stop_waiting()
+
+        until.ring = end
+        if until.is_set():
+            end()  # it was told so while it started up
+        orderly = False
         try:
-            yield Daemon(vault, state, config, journal, bell, loop, say, notify)
+            yield Daemon(vault, state, config, journal, bell, loop, say, notify, until)
+            orderly = True
         except JournalPaused as error:
+            orderly = True
             raise UserError(f"Ended while the journal could not be written: {error}.",
                             "Nothing is lost: what was not written is done by the next start.") from error
         except Conflict as error:
@@ -210,7 +255,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
                             "Make sure that no other daemon works on it, then start this one again.") from error
         finally:
             with suppress(JournalPaused):
-                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid(), **_left_over(loop, journal))
+                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid(), orderly=orderly, **_left_over(loop, journal))
                 _mark(journal, state.mark)
 
 
@@ -419,21 +464,14 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
         yield lambda _case: None
         return
     # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
-    from concurrent.futures import ThreadPoolExecutor
+    from placet.notify import Event, Messenger, Notice, NotifySettings
 
-    from placet.notify import Event, Notice, NotifySettings, send
-
-    settings = NotifySettings(table.desktop, table.command, table.webhook)
     events = {State.REVIEW: Event.PLAN_WAITS, State.COMPLETED: Event.MISSION_COMPLETED, State.FAILED: Event.MISSION_FAILED}
 
-    def told(notice: Notice) -> None:
-        for problem in send(notice, settings):
-            say(problem)
-
-    with ThreadPoolExecutor(1, "notify") as pool:
+    with Messenger(NotifySettings(table.desktop, table.command, table.webhook), say) as messenger:
         def tell(case: Case | Hold) -> None:
             if isinstance(case, Hold):
-                pool.submit(told, Notice(Event.NEEDS_YOU, "", "", vault.name, side_of(MODEL)))
+                messenger.send(Notice(Event.NEEDS_YOU, "", "", vault.name, side_of(MODEL)))
                 return
             event = events.get(case.state)
             if event is None:
@@ -441,8 +479,7 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
             if case.state is State.FAILED and not case.report_path:
                 event = Event.NEEDS_YOU  # planning failed: there was no mission
             path = case.report_path if case.state is not State.REVIEW and case.report_path else case.plan_path
-            notice = Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state)
-            pool.submit(told, notice)
+            messenger.send(Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state))
 
         yield tell
 
@@ -485,7 +522,7 @@ def _note(journal: Journal, clock: Clock, action: Action, **metadata: object) ->
     journal.commit([AddActivity(Activity(clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata))])
 
 
-def _systemd_notifier(env: Mapping[str, str]) -> Callable[[str], None]:
+def _systemd_notifier(env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[str], None]:
     """Return sd_notify(3) where a service manager listens, else a function that does nothing."""
     address = env.get("NOTIFY_SOCKET", "")
     if not address:
@@ -497,6 +534,6 @@ def _systemd_notifier(env: Mapping[str, str]) -> Callable[[str], None]:
             try:
                 sock.sendto(message.encode(), target)
             except OSError as error:
-                print(f"placet: the service manager cannot be told: {error}", file=sys.stderr)  # noqa: T201 - its log
+                say(f"The service manager cannot be told: {error}")
 
     return notify

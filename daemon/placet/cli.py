@@ -152,21 +152,16 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
 @_boundary
 def run(vault: str | None, once: bool, take_over: bool, verbose: bool, quiet: bool) -> None:
     """Run the daemon in the foreground. It says what happens, a line an event."""
-    from threading import Event
-
-    from placet.app import daemon, heed_signals
+    from placet.app import daemon, heeding_signals
     from placet.core.story import Loud
     from placet.voice import Voice, times_of_its_own
 
-    stop = Event()
-    if not once:
-        heed_signals(stop)
     loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
-    with Voice(loud, times=not times_of_its_own(os.environ)) as voice, \
-            daemon(_vault(vault), os.environ, voice.say, take_over=take_over, follow=voice.rows) as running:
+    with heeding_signals() as ending, Voice(loud, times=not times_of_its_own(os.environ)) as voice, \
+            daemon(_vault(vault), os.environ, voice.say, take_over=take_over, follow=voice.rows, ending=ending) as running:
         if not once:
             voice.say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C", Loud.EVENT)
-            running.run(stop)
+            running.run()
             return
         tick = running.run_once()
     if tick.waiting:

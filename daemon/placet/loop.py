@@ -81,7 +81,7 @@ from placet.journal import (
 )
 from placet.perform import Desk, Outbox
 from placet.planner import Assignment
-from placet.record import ATTEMPT, Interrupted, Postponed, Record
+from placet.record import ATTEMPT, LIFE, Interrupted, Postponed, Record
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
 from placet.sight import Sight, View
@@ -110,13 +110,15 @@ TAKE_UP_AT_ONCE = 100
 class Tick:
     """What a tick says about the next: at most so many seconds away, and whether anything is left to do at all.
 
-    `waiting` says what waits and for what; `settling` that a note is there, or gone, of which it is not certain yet.
+    `waiting` says what waits and for what; `settling` that a note is there, or gone, of which it is not certain yet; `away` that
+    the vault is not there.
     """
 
     again_in_s: float
     idle: bool
     waiting: tuple[str, ...] = ()
     settling: bool = False
+    away: bool = False
 
 
 @dataclass(slots=True)
@@ -172,11 +174,16 @@ class Loop:
             self.outbox.pending = list(reader.pending_commands())
             self.notices.said = {row.path: row.digest for row in reader.seen()}
             self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
-            cut_off = [case for case in self.cases.values() if case.state in WORKING
-                       and any(row.key.startswith(ATTEMPT) for row in reader.records(case.trace_id, case.generation))]
-        for case in cut_off:
-            count_unseen(Record.load(self.ports.journal, case, case.generation, self.ports.clock),
-                         _PURPOSE.get(case.state, Purpose.EXECUTE))
+            last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
+            ended_well = last is not None and last.action_type == Action.DAEMON_STOPPED and last.details.get("orderly", False)
+            begun = [case for case in self.cases.values() if case.state in WORKING
+                     and any(row.key.startswith((ATTEMPT, LIFE)) for row in reader.records(case.trace_id, case.generation))]
+        for case in begun:
+            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
+            if any(key.startswith(ATTEMPT) for key in record.intents.keys() | record.outcomes.keys()):
+                count_unseen(record, _PURPOSE.get(case.state, Purpose.EXECUTE))
+            if ended_well:  # then a worker that did not come back in time was left, and did not crash
+                record.leave_life()
 
     def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
         """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
@@ -188,7 +195,8 @@ class Loop:
         scan = self.vault.scan(QUEUES)
         self.scan_cost_s = clock.monotonic() - began
         if not scan.present:
-            return Tick(self.ports.config.daemon.scan_interval_s, idle=False, waiting=("the vault is not there",))
+            return Tick(self.ports.config.daemon.scan_interval_s, idle=False,
+                        waiting=("the vault is not there",), away=True)
         self._reload()
         expected = {p for c in self.cases.values() if c.state in OPEN for p in (c.request_path, c.plan_path) if p}
         view = self.sight.look(scan, hinted, expected, SLICE_S)

@@ -10,18 +10,22 @@ import html
 import http.client
 import json
 import os
+import queue
 import re
 import shutil
 import signal
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 from urllib.parse import quote, urlsplit
 
 from placet.core.case import State
@@ -146,6 +150,51 @@ def send(notice: Notice, settings: NotifySettings) -> tuple[str, ...]:
     if settings.webhook:
         problems.append(_post(settings.webhook, notice.facts, settings.timeout_s))
     return tuple(problem for problem in problems if problem)
+
+
+LAST_S = 10.0
+"""How long the end of a daemon may be held up by notices, all together."""
+
+
+class Messenger:
+    """Sends notices one after the other, in a thread of its own: a slow webhook must not slow its caller. A context manager.
+
+    `say` is told what went wrong. On leaving, what waits is sent for LAST_S more; what is not sent then is said and let go.
+    """
+
+    def __init__(self, settings: NotifySettings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._queue: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()
+        self._until_s = float("inf")
+        self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._until_s = time.monotonic() + LAST_S - 1  # one for the last to be ended and told of
+        self._queue.put(None)
+        self._thread.join(LAST_S)
+        if self._thread.is_alive():
+            self._say("A notice was still being sent when the daemon ended.")
+
+    def send(self, notice: Notice) -> None:
+        """Send a notice soon. Never blocks."""
+        self._queue.put(notice)
+
+    def _work(self) -> None:
+        unsent = 0
+        while (notice := self._queue.get()) is not None:
+            left_s = self._until_s - time.monotonic()
+            if left_s <= 0:
+                unsent += 1
+                continue
+            for problem in send(notice, replace(self._settings, timeout_s=min(self._settings.timeout_s, left_s))):
+                self._say(problem)
+        if unsent:
+            self._say(f"{unsent} notices were not sent, because those before them took too long.")
 
 
 def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -> str:

@@ -41,7 +41,7 @@ REPLY = "reply:"
 ATTEMPT = "attempt:"
 """Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
 
-_LIFE = "life:"
+LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
 
 MAX_CRASHES = 3
@@ -92,7 +92,7 @@ class Record:
     @property
     def progress(self) -> int:
         """How far the conversation is: grows with everything that is recorded, but for lives and attempts."""
-        return sum(not key.startswith((_LIFE, ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
+        return sum(not key.startswith((LIFE, ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
 
     def fresh(self) -> None:
         """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
@@ -139,15 +139,15 @@ class Record:
 
         A life that was left on purpose (`leave_life`) is no crash.
         """
-        begun = [(n, int(self.intents[key])) for n in range(1, len(self.intents) + 1) if (key := f"{_LIFE}{n}") in self.intents]
+        begun = [(n, int(self.intents[key])) for n in range(1, len(self.intents) + 1) if (key := f"{LIFE}{n}") in self.intents]
         here, crashes = self.progress, 0
         for n, at in reversed(begun):
-            if f"{_LIFE}{n}" in self.outcomes:
+            if f"{LIFE}{n}" in self.outcomes:
                 break
             crashes += 1
             if at != here:
                 break
-        key = f"{_LIFE}{len(begun) + 1}"
+        key = f"{LIFE}{len(begun) + 1}"
         self._write(key, "intent", str(here).encode(), ())
         self.intents[key] = str(here).encode()
         return crashes
@@ -160,8 +160,13 @@ class Record:
             self.halt = Stop(End.CRASH_LOOP, why, error_type="CrashLoop")
 
     def leave_life(self) -> None:
-        """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached."""
-        self.settle(f"{_LIFE}{sum(key.startswith(_LIFE) for key in self.intents)}", b"")
+        """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached.
+
+        Nothing where that stands there already, or no daemon took the conversation up yet.
+        """
+        key = f"{LIFE}{sum(key.startswith(LIFE) for key in self.intents)}"
+        if self.cut_off(key):
+            self.settle(key, b"")
 
     def row(self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any) -> Activity:
         """Return a journal row about this record's case."""

@@ -1,0 +1,189 @@
+"""How a daemon ends: in order if its terminal is closed, soon whatever a notice does, and never because nobody reads its log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messages_api import MessagesApi, call, hang, reply
+from placet import notify
+from placet.app import daemon
+from placet.notify import Event, Messenger, Notice, NotifySettings
+from placet.record import Record
+from vaultkit import PLAN, TestVault, make_vault, until
+
+KEY = "sk-ant-test-0123456789"
+NOTICE = Notice(Event.TEST, "", "", "vault", "")
+
+
+def start(vault: TestVault, **options: Any) -> subprocess.Popen[bytes]:
+    count = len(vault.rows("daemon.started"))
+    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
+    until(lambda: len(vault.rows("daemon.started")) > count, "daemon.started")
+    return process
+
+
+def ended(process: subprocess.Popen[bytes], how: signal.Signals) -> int:
+    process.send_signal(how)
+    try:
+        return process.wait(60)
+    finally:
+        process.kill()
+
+
+def planner(body: dict[str, Any]) -> Any:
+    return reply(call("submit_plan", PLAN)) if "submit_plan" in {tool["name"] for tool in body["tools"]} else hang()
+
+
+def test_a_terminal_that_is_closed_ends_the_daemon_in_order(tmp_path: Path) -> None:
+    with MessagesApi(planner) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
+        vault.configure("[daemon]\nstop_grace_s = 0.2\n")
+        vault.drop("Say hello\n")
+        vault.here()
+        vault.approve()
+        process = start(vault, stderr=subprocess.DEVNULL)
+        until(lambda: len(api.requests) > 1, "the mission asks")
+        assert ended(process, signal.SIGHUP) == 0
+    assert vault.rows("daemon.stopped")[-1]["metadata"]["orderly"] is True
+    assert not vault.rows("execution.failed")
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup(1) leaves it to what it starts
+    try:
+        process = start(vault, stderr=subprocess.DEVNULL, restore_signals=False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+    assert ended(process, signal.SIGTERM) == 0
+
+
+def test_only_a_daemon_that_did_not_end_in_order_has_crashed(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.drop("Say hello\n")
+    vault.here()  # there is no key, so it waits
+
+    def begin(error: Exception | None = None) -> int:
+        with suppress(ValueError), daemon(vault.root, vault.env, lambda _: None) as one:
+            (case,) = one.loop.cases.values()
+            crashes = Record.load(one.journal, case, case.generation, one.loop.ports.clock).begin_life()
+            if error is not None:
+                raise error
+        return crashes
+
+    assert [begin() for _ in range(4)] == [0, 0, 0, 0]
+    assert [begin(ValueError()) for _ in range(3)] == [0, 1, 2]
+    assert begin() == 3
+
+
+def closed_pipe() -> tuple[Any, Callable[[], None]]:
+    read, write = os.pipe()
+    return os.fdopen(write, "wb"), lambda: os.close(read)
+
+
+def full_disk() -> tuple[Any, Callable[[], None]]:
+    return Path("/dev/full").open("wb"), lambda: None
+
+
+@pytest.mark.parametrize("log", [closed_pipe, full_disk])
+def test_a_daemon_whose_log_is_gone_goes_on(tmp_path: Path, log: Callable[[], tuple[Any, Callable[[], None]]]) -> None:
+    if log is full_disk and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    right = (vault.root / "System/placet.toml").read_text()
+    stderr, gone = log()
+    with stderr:
+        process = start(vault, stderr=stderr)
+        gone()
+        vault.configure("[daemon\n")  # something to say
+        time.sleep(2.5)
+        vault.configure(right)
+        vault.drop("Say hello\n")
+        until(lambda: vault.plan().exists() or process.poll() is not None, "a plan")
+        assert process.poll() is None
+        assert ended(process, signal.SIGTERM) == 0
+
+
+def test_slow_notices_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "LAST_S", 2.0)
+    said: list[str] = []
+    began = time.monotonic()
+    with Messenger(NotifySettings(command=("sleep", "60"), timeout_s=1.0), said.append) as messenger:
+        for _ in range(8):
+            messenger.send(NOTICE)
+    assert time.monotonic() - began < 10
+    assert any("notices were not sent" in line for line in said)
+
+
+def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "LAST_S", 1.5)
+    monkeypatch.setattr(notify, "send", lambda *_: time.sleep(5) or ())
+    said: list[str] = []
+    began = time.monotonic()
+    with Messenger(NotifySettings(command=("true",)), said.append) as messenger:
+        messenger.send(NOTICE)
+        time.sleep(0.1)
+    assert time.monotonic() - began < 4
+    assert said == ["A notice was still being sent when the daemon ended."]
+
+
+def test_notices_are_sent_before_the_end_where_there_is_time(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Messenger(NotifySettings(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append) as messenger:
+        for _ in range(3):
+            messenger.send(NOTICE)
+    assert (tmp_path / "told").read_text() == "x\n" * 3
+    assert said == []
+
+
+def test_once_ends_when_the_vault_goes_away(tmp_path: Path) -> None:
+    def slow(body: dict[str, Any]) -> Any:
+        time.sleep(1)
+        return planner(body)
+
+    with MessagesApi(slow) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
+        vault.drop("Say hello\n")
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=vault.env,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        until(lambda: api.requests, "a call")
+        vault.root.rename(tmp_path / "away")
+        try:
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "the vault is not there" in said
+
+
+def test_once_that_is_told_to_end_leaves_its_work_in_order(tmp_path: Path) -> None:
+    with MessagesApi(lambda _body: hang()) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
+        vault.configure("[daemon]\nstop_grace_s = 0.2\n")
+        vault.drop("Say hello\n")
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=vault.env,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        until(lambda: api.requests, "a call")
+        process.terminate()
+        try:
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "told to end" in said
+    assert vault.rows("daemon.stopped")[-1]["metadata"]["orderly"] is True

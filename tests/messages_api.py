@@ -404,6 +404,8 @@ def problem_of(body: Json) -> str:
         blocks = [text(content)] if isinstance(content, str) else content
         if not blocks:
             return f"messages.{at}: content must not be empty"
+        if message["role"] == "assistant" and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+            return f"messages.{at}: The final block in an assistant message cannot be `thinking`."
         for block in blocks:
             unknown = set(block) - _FIELDS.get(block["type"], set())
             if unknown:

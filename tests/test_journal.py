@@ -979,6 +979,10 @@ def test_the_first_schemas_journal_loses_what_nothing_wrote_and_keeps_the_rest(w
             journal.commit([MarkDone(done.outbox[0])])
         body = json.dumps({"request_path": "Inbox/Requests/a.md", "plan_path": "Inbox/Archive/a_plan.md", "tip": "1"})
         edit(world.path, f"INSERT INTO cases VALUES ('t', 'r', 'completed', '{body}', 1, '2026-11-21T10:00:00.000Z')")
+        for attempt, *record in ((2, 1, "intent", "attempt:reply:1:1"), (3, 1, "intent", "attempt:reply:1:1"),
+                                 (3, 2, "outcome", "reply:1"), (4, 1, "intent", "attempt:reply:1:1"),
+                                 (4, 2, "outcome", "attempt:reply:1:1")):
+            edit(world.path, f"INSERT INTO records VALUES ('t', {attempt}, {', '.join(map(repr, record))}, '', 0, x'')")
     before = tables_of(world.path)
     world.open().close()
     after = tables_of(world.path)
@@ -988,6 +992,7 @@ def test_the_first_schemas_journal_loses_what_nothing_wrote_and_keeps_the_rest(w
     assert all(before.values())
     before["cases"] = [(*row, "Inbox/Requests/a.md", "Inbox/Archive/a_plan.md", 1) for row in before["cases"]]
     assert (after.pop("paid"), after.pop("spent")) == ([], [])
+    assert after.pop("asked") == [("t", 2)], "the others were answered, or counted"
     assert after == before
 
 
@@ -1002,10 +1007,10 @@ def test_an_older_journal_gets_the_sums_and_the_places_that_a_new_one_keeps(worl
     new = tables_of(world.path)
     assert new["spent"] == [("2026-11-21T10:45", 25, 0.75, 1)]
     assert new["paid"] == [("standard", 4, 0.75)]
-    for sql in ("DROP TABLE spent", "DROP TABLE paid",
+    for sql in ("DROP TABLE spent", "DROP TABLE paid", "DROP TABLE asked",
                 *(f"DROP INDEX cases_{name}" for name in ("request", "state", "request_path", "plan_path", "watched")),
                 *(f"ALTER TABLE cases DROP COLUMN {name}" for name in ("request_path", "plan_path", "watched")),
-                "DELETE FROM _sqlite_migrations WHERE name = '0004_flat'", "PRAGMA user_version = 3"):
+                "DELETE FROM _sqlite_migrations WHERE name >= '0004'", "PRAGMA user_version = 3"):
         edit(world.path, sql)
     with world.open() as journal, journal.read() as reader:
         assert reader.used_since("2026-11-21T10:45:00.000Z") == (25, None)

@@ -28,7 +28,8 @@ from placet.core.talk import (
     Usage,
 )
 from placet.core.waiting import Why
-from placet.record import ATTEMPT, REPLY, Interrupted, Postponed, Record
+from placet.journal import ATTEMPT, REPLY
+from placet.record import Interrupted, Postponed, Record
 
 BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""
@@ -78,7 +79,7 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                 record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask.purpose, attempts, error, lost))
             else:
                 took_s = clock.monotonic() - called
-                cost = cost_usd(reply.usage, reply.model or model.name, line.prices, free=model.provider == "scripted")
+                cost = _cost(reply, model, line.prices)
                 spent.add(reply.usage, cost, took_s)
                 record.settle(key, encode_reply(reply, cost, took_s), record.row(
                     Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
@@ -103,8 +104,16 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                 raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
 
 
-def count_unseen(record: Record, purpose: Purpose) -> None:
+def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None:
+    """Return what a reply costs: by the model's name as the server gives it, else, where that has no price, as it was asked for."""
+    free = model.provider == "scripted"
+    cost = cost_usd(reply.usage, reply.model, prices, free=free) if reply.model else None
+    return cost_usd(reply.usage, model.name, prices, free=free) if cost is None else cost
+
+
+def count_unseen(record: Record) -> None:
     """Count the calls that a kill cut off, each with all that was held for it, before anybody else asks what a day has used."""
+    purpose = Purpose.EXECUTE if record.outcome("place") is not None else Purpose.REVISE if record.case.revision else Purpose.PLAN
     for mark, begun in list(record.intents.items()):
         if mark.startswith(ATTEMPT) and mark not in record.outcomes:
             key, _, attempt = mark[len(ATTEMPT):].rpartition(":")

@@ -28,10 +28,11 @@ from placet.core.talk import (
     user_turn,
 )
 from placet.core.waiting import Why
-from placet.record import REPLY, Interrupted, Postponed, Record
+from placet.journal import REPLY
+from placet.record import Interrupted, Postponed, Record
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Outcome, Tool, Workplace
-from placet.tools.present import Results, redacted
+from placet.tools.present import Results
 
 MACHINE_RETRY_S = 3.0
 """How often work that met a full disk, or the like, tries again."""
@@ -82,8 +83,8 @@ class Watcher(Protocol):
 class Conversation:
     """Everything a conversation needs that stays the same from turn to turn.
 
-    `tools` are those that the model is offered. `context_tokens` are what the model can take in: before that is full, old
-    results make room.
+    `system` and `opening` are as they are sent (`opened`), `tools` those that the model is offered. `context_tokens` are what the
+    model can take in: before that is full, old results make room.
     """
 
     purpose: Purpose
@@ -94,6 +95,43 @@ class Conversation:
     context_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a conversation begins: the system prompt's blocks, the texts of the first turn, and what a person is told of them.
+
+    `remarks` say which instructions were cut or left out, and why.
+    """
+
+    system: tuple[str, ...]
+    texts: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def turn(self) -> Turn:
+        """The first turn."""
+        return user_turn([text_block(text) for text in self.texts])
+
+
+OPENING_JSON = TypeAdapter(Opening)
+
+
+def opened(record: Record, place: Workplace, write: Callable[[], Opening]) -> Opening:
+    """Return how a conversation begins, as it is sent: written once, without secrets, and from then on the record's.
+
+    So one that goes on after a kill is the same byte for byte, whatever was written into the notes and files meanwhile.
+    """
+    known = record.outcome(_OPENING)
+    if known is None:
+        made = write()
+        said = [tuple(redact(text, place.secrets)[0] for text in texts) for texts in (made.system, made.texts, made.remarks)]
+        known = OPENING_JSON.dump_json(Opening(*said))
+        record.settle(_OPENING, known)
+    return OPENING_JSON.validate_json(known)
+
+
+_OPENING = "opening"
+
+
 def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, line: Line) -> NoReturn:
     """Let the model work until something ends it: reply, calls, results fed back, and again.
 
@@ -101,14 +139,13 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
     """
     case = record.case
     specs = tuple(tool.spec() for tool in talk.tools.values())
-    system = tuple(redact(text, place.secrets)[0] for text in talk.system)
-    turns = [Turn(talk.opening.role, tuple(redacted(dict(block), place.secrets) for block in talk.opening.blocks))]
+    turns = [talk.opening]
     stopped: StopReason | None = None
     iteration = 0
     while True:
         iteration += 1
         remarks = watcher.before(iteration)
-        ask = Ask(talk.purpose, case.request_id, case.trace_id, system, specs, tuple(turns), talk.max_tokens)
+        ask = Ask(talk.purpose, case.request_id, case.trace_id, talk.system, specs, tuple(turns), talk.max_tokens)
         turns = _prepared(ask, iteration, remarks, talk.context_tokens, record, spent, place.results, stopped)
         reply = ask_model(line, replace(ask, turns=tuple(turns)), f"{REPLY}{iteration}", record, spent,
                           cancelled=place.cancelled, room=watcher.room)

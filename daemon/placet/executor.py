@@ -33,10 +33,20 @@ from placet.core.plan import Plan, Step, render_plan
 from placet.core.scope import fixed_part
 from placet.core.secrets import redact
 from placet.core.stored import Stored
-from placet.core.talk import Ask, Purpose, StopReason, ToolUse, text_block, user_turn
+from placet.core.talk import Ask, Purpose, StopReason, ToolUse
 from placet.core.waiting import Why
-from placet.dialogue import MACHINE_RETRY_S, Conversation, call_on_record, converse, may_be_half_done, target
-from placet.record import REPLY, Interrupted, Postponed, Record
+from placet.dialogue import (
+    MACHINE_RETRY_S,
+    Conversation,
+    Opening,
+    call_on_record,
+    converse,
+    may_be_half_done,
+    opened,
+    target,
+)
+from placet.journal import REPLY
+from placet.record import Interrupted, Postponed, Record
 from placet.repo import (
     Author,
     GitError,
@@ -652,16 +662,23 @@ def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
     ports, case, plan = work.ports, work.mission.case, work.mission.plan
     tools = executing(_named(plan), plan.scope, place.level)
-    with Root(ports.vault, writable=False) as vault:
-        system = system_prompt(Purpose.EXECUTE, tools, vault, case.agent, model=ports.config.model.name,
-                               sandbox=place.level.title, repository=case.portal or "the vault itself")
-    blocks = [f"The approved plan:\n\n<plan>\n{render_plan(plan).strip()}\n</plan>"]
-    if text := guidance(place.root):
-        blocks.append(text)
-    if done:
-        blocks.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
-    talk = Conversation(Purpose.EXECUTE, system, tools, user_turn([text_block(b) for b in blocks]),
-                        ports.config.model.max_tokens, ports.config.model.context_tokens)
+
+
+    def opening() -> Opening:
+        remarks: list[str] = []
+        with Root(ports.vault, writable=False) as vault:
+            system = system_prompt(Purpose.EXECUTE, tools, vault, case.agent, remarks, model=ports.config.model.name,
+                                   sandbox=place.level.title, repository=case.portal or "the vault itself")
+        texts = [f"The approved plan:\n\n<plan>\n{render_plan(plan).strip()}\n</plan>"]
+        if text := guidance(place.root, remarks):
+            texts.append(text)
+        if done:
+            texts.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
+        return Opening(system, tuple(texts), tuple(remarks))
+
+    begun = opened(work.record, place, opening)
+    talk = Conversation(Purpose.EXECUTE, begun.system, tools, begun.turn, ports.config.model.max_tokens,
+                        ports.config.model.context_tokens)
     converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 
 

@@ -59,7 +59,7 @@ from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import RequestProblems, read_request, unknown_agent, unknown_portal
-from placet.core.talk import Purpose, Usage
+from placet.core.talk import Usage
 from placet.core.waiting import Hold, Why
 from placet.crew import Crew, Job
 from placet.executor import Mission, broken, executes, resumption
@@ -81,7 +81,7 @@ from placet.journal import (
 )
 from placet.perform import Desk, Outbox
 from placet.planner import Assignment
-from placet.record import ATTEMPT, LIFE, Interrupted, Postponed, Record
+from placet.record import LIFE, Interrupted, Postponed, Record
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
 from placet.sight import Sight, View
@@ -161,7 +161,7 @@ class Loop:
         self.sight = Sight(self.vault, self.ports.clock, self.say)
         self.notices = Notices(self.vault, self.ports.journal, self.ports.clock, self.say)
         self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say, self._reported)
-        self.waits = Waits(self.ports.journal, self.ports.clock, self.say, self.tell)
+        self.waits = Waits(self.ports.journal, self.ports.clock, self.say, self.tell, self.ports.retry.longest_rest_s)
         self.branches = BranchWatch(self.ports.clock, self.say, self.ring)
         self.crew = Crew(self.ports.clock, self.ring, self.start)
 
@@ -176,14 +176,13 @@ class Loop:
             self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
             ended_well = last is not None and last.action_type == Action.DAEMON_STOPPED and last.details.get("orderly", False)
-            begun = [case for case in self.cases.values() if case.state in WORKING
-                     and any(row.key.startswith((ATTEMPT, LIFE)) for row in reader.records(case.trace_id, case.generation))]
-        for case in begun:
-            record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
-            if any(key.startswith(ATTEMPT) for key in record.intents.keys() | record.outcomes.keys()):
-                count_unseen(record, _PURPOSE.get(case.state, Purpose.EXECUTE))
-            if ended_well:  # then a worker that did not come back in time was left, and did not crash
-                record.leave_life()
+            begun = [case for case in self.cases.values() if ended_well and case.state in WORKING
+                     and any(row.key.startswith(LIFE) for row in reader.records(case.trace_id, case.generation))]
+            asked = reader.asked()
+        for trace, attempt in asked:  # whatever has become of the case since: it may have been decided on before the daemon died
+            count_unseen(Record.load(self.ports.journal, self.cases[trace], attempt, self.ports.clock))
+        for case in begun:  # then a worker that did not come back in time was left, and did not crash
+            Record.load(self.ports.journal, case, case.generation, self.ports.clock).leave_life()
 
     def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
         """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
@@ -794,8 +793,7 @@ class Loop:
 SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
-_PURPOSE = {State.PLANNING: Purpose.PLAN, State.REVISING: Purpose.REVISE}
-_DRAFTING = frozenset(_PURPOSE)
+_DRAFTING = frozenset({State.PLANNING, State.REVISING})
 _PLANNED_FROM = frozenset({Kind.REQUEST_EDITED, Kind.REQUEST_PENDING, Kind.REQUEST_RETURNED, Kind.REVISION_ASKED})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")

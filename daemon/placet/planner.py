@@ -25,10 +25,11 @@ from placet.core.plan_note import PlanHead, compose, plan_digest
 from placet.core.request import changed_keys
 from placet.core.scope import Scope
 from placet.core.submission import plan_from
-from placet.core.talk import Ask, Purpose, StopReason, ToolUse, Turn, text_block, user_turn
+from placet.core.talk import Ask, Purpose, StopReason, ToolUse
 from placet.core.waiting import Why
-from placet.dialogue import MACHINE_RETRY_S, Conversation, converse
-from placet.record import REPLY, Interrupted, Postponed, Record
+from placet.dialogue import MACHINE_RETRY_S, Conversation, Opening, converse, opened
+from placet.journal import REPLY
+from placet.record import Interrupted, Postponed, Record
 from placet.repo import (
     GitError,
     Repo,
@@ -82,6 +83,7 @@ class _Desk:
         self.budget_usd = budget_usd
         self.restraint = restraint
         self.refused = 0
+        self.remarks: tuple[str, ...] = ()  # on the instructions that the model was given
         self.read: set[str] = set()  # files whose text the plan may rest on
 
     def before(self, iteration: int) -> Sequence[str]:
@@ -191,7 +193,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
     read = desk.read | {path for path, _ in read_before}
-    note = _note(ports, job, accepted, base, desk.restraint.spent)
+    note = _note(ports, job, accepted, base, desk.restraint.spent, desk.remarks)
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
 
 
@@ -230,18 +232,26 @@ def _talk(ports: Ports, job: Assignment, record: Record, desk: _Desk, place: Wor
     revising = job.current is not None
     purpose = Purpose.REVISE if revising else Purpose.PLAN
     tools = planning(revising=revising, level=ports.sandbox)
-    with Root(ports.vault, writable=False) as vault:
-        system = system_prompt(purpose, tools, vault, case.agent, model=ports.config.model.name,
-                               sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")
-    talk = Conversation(purpose, system, tools, _opening(job, guidance(place.root)),
-                        ports.config.model.max_tokens, ports.config.model.context_tokens)
+
+
+    def opening() -> Opening:
+        remarks: list[str] = []
+        with Root(ports.vault, writable=False) as vault:
+            system = system_prompt(purpose, tools, vault, case.agent, remarks, model=ports.config.model.name,
+                                   sandbox=ports.sandbox.title, repository=case.portal or "the vault itself")
+        texts = _opening(job, guidance(place.root, remarks))
+        return Opening(system, tuple(texts), tuple(remarks))
+
+    begun = opened(record, place, opening)
+    desk.remarks = begun.remarks
+    talk = Conversation(purpose, begun.system, tools, begun.turn, ports.config.model.max_tokens, ports.config.model.context_tokens)
     try:
         converse(talk, place, record, desk, desk.restraint.spent, ports.line)
     except _Accepted as accepted:
         return accepted
 
 
-def _opening(job: Assignment, agents_md: str) -> Turn:
+def _opening(job: Assignment, agents_md: str) -> list[str]:
     case = job.case
     blocks = [f"The request, `{job.request_link}`:\n\n<request>\n{job.request_text.strip()}\n</request>"]
     if agents_md:
@@ -260,10 +270,11 @@ def _opening(job: Assignment, agents_md: str) -> Turn:
     if case.rejection_reason:
         blocks.append("A person rejected the last plan for this request, and said why. The new one has to heed that.\n\n"
                       f"<rejection>\n{case.rejection_reason}\n</rejection>")
-    return user_turn([text_block(text) for text in blocks])
+    return blocks
 
 
-def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: Spent) -> Drafted:
+def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: Spent,
+          remarks: Sequence[str]) -> Drafted:
     case = job.case
     plan = accepted.plan
     revision = case.revision + 1
@@ -277,7 +288,7 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     text = compose(
         PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
         request_link=job.request_link,
-        remarks=[*filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
+        remarks=[*remarks, *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
                  *_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
         kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
     facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,

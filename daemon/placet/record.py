@@ -18,7 +18,7 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case
 from placet.core.errors import End, PlacetError, Stop
 from placet.core.waiting import Why
-from placet.journal import AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
+from placet.journal import ATTEMPT, AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -34,12 +34,6 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
         self.after_s = after_s
         self.why = why
 
-
-REPLY = "reply:"
-"""Keys of the record for what the model answered."""
-
-ATTEMPT = "attempt:"
-"""Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
 
 LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""

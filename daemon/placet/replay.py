@@ -19,7 +19,7 @@ from placet.core.errors import UserError
 from placet.core.plan import Plan, Step
 from placet.core.talk import ToolUse
 from placet.dialogue import INTERRUPTED
-from placet.record import REPLY
+from placet.journal import REPLY
 from placet.repo import Repo, Worktree, add_worktree, changes, open_repo, remove_worktree, resolve, snapshot, tree_of
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Workplace

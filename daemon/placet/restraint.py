@@ -36,7 +36,8 @@ from placet.core.waiting import Why
 from placet.daybook import NAME as TODAY
 from placet.daybook import next_day_in_s
 from placet.dialogue import target
-from placet.record import REPLY, Interrupted, Postponed, Record
+from placet.journal import REPLY
+from placet.record import Interrupted, Postponed, Record
 from placet.tools import BY_NAME
 from placet.tools.base import Effect, Outcome
 from placet.workshop import Ports

@@ -18,13 +18,15 @@ from placet.record import Postponed
 class Waits:
     """What waits now. `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
 
-    `say` is for the daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
+    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the daemon's own log, `tell` is told
+    of a hold, once, however many pieces of work come to the same.
     """
 
     journal: Journal
     clock: Clock
     say: Callable[[str], None]
     tell: Callable[[Hold], None]
+    longest_rest_s: float
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
 
@@ -38,6 +40,7 @@ class Waits:
             row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=case.trace_id)
             if row is not None and row.action_type == Action.MODEL_WAITING:
                 left_s = (datetime.fromisoformat(row.details["until"]) - self.clock.wall()).total_seconds()
+                left_s = min(left_s, self.longest_rest_s)  # the clock may have been ahead when this was written
                 self.postponed[case.trace_id] = now + left_s, Postponed(row.details["reason"], left_s, Why(row.details["why"]))
 
     def postpone(self, case: Case, why: Postponed) -> None:

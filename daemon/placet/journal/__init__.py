@@ -11,6 +11,8 @@ from placet.journal.keeping import backup, verify
 from placet.journal.reading import Reader, open_reader, query
 from placet.journal.schema import SCHEMA, Step, migrate
 from placet.journal.values import (
+    ATTEMPT,
+    REPLY,
     Acquired,
     AcquireLease,
     AddActivity,
@@ -42,8 +44,8 @@ from placet.journal.values import (
 from placet.journal.writer import Journal
 
 __all__ = [
-    "INLINE_BYTES", "SCHEMA", "AcquireLease", "Acquired", "AddActivity", "AddRecord", "BadRow", "CaseRow", "Committed",
-    "CommittedActivity", "Conflict", "DropSeen", "Enqueue", "Guard", "Journal", "JournalDamaged", "JournalPaused", "LeaseHeld",
-    "LeaseLost", "MarkDone", "MarkFailed", "PendingCommand", "PutCase", "PutSeen", "PutText", "Reader", "Record", "ReleaseLease",
-    "RenewLease", "SeenRow", "Step", "Write", "backup", "migrate", "open_reader", "query", "verify",
+    "ATTEMPT", "INLINE_BYTES", "REPLY", "SCHEMA", "AcquireLease", "Acquired", "AddActivity", "AddRecord", "BadRow", "CaseRow",
+    "Committed", "CommittedActivity", "Conflict", "DropSeen", "Enqueue", "Guard", "Journal", "JournalDamaged", "JournalPaused",
+    "LeaseHeld", "LeaseLost", "MarkDone", "MarkFailed", "PendingCommand", "PutCase", "PutSeen", "PutText", "Reader", "Record",
+    "ReleaseLease", "RenewLease", "SeenRow", "Step", "Write", "backup", "migrate", "open_reader", "query", "verify",
 ]

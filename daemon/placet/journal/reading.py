@@ -159,6 +159,10 @@ class Reader:
         return tuple(Record(seq, kind, key, body_of(self._blobs, sha256, body))
                      for seq, kind, key, sha256, body in rows)
 
+    def asked(self) -> tuple[tuple[str, int], ...]:
+        """The conversations, by trace_id and attempt, with a call of the model that was begun and has not come back."""
+        return tuple(self._connection.execute("SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"))
+
     def text(self, digest: str) -> bytes | None:
         """The text kept under a digest, None if there is none. Raises JournalDamaged."""
         row = self._connection.execute(

@@ -93,6 +93,16 @@ SCHEMA: tuple[Step, ...] = (
                  + ifnull(json_extract(metadata, '$.cache_write_tokens'), 0) AS tokens
              FROM activity WHERE action_type IN ('model.called', 'model.failed') AND json_valid(metadata)) GROUP BY quarter""",
     )),
+    # Which calls of the model were begun and have not come back, so that those that a kill cut off are found whatever became of
+    # their case since.
+    ("0005_asked", (
+        "CREATE TABLE asked (trace_id TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (trace_id, attempt)) WITHOUT ROWID",
+        """INSERT INTO asked SELECT DISTINCT trace_id, attempt FROM records AS begun
+           WHERE kind = 'intent' AND key GLOB 'attempt:*' AND NOT EXISTS (
+             SELECT 1 FROM records AS known WHERE known.trace_id = begun.trace_id AND known.attempt = begun.attempt
+               AND known.kind = 'outcome' AND (known.key = begun.key
+                 OR (known.key GLOB 'reply:*' AND begun.key GLOB 'attempt:' || known.key || ':*')))""",
+    )),
 )
 """The migrations, oldest first; append, never edit a released one. `PRAGMA user_version` counts them."""
 

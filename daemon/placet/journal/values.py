@@ -89,9 +89,19 @@ class MarkFailed:
     error: str
 
 
+REPLY = "reply:"
+"""Keys of the record for what the model answered."""
+
+ATTEMPT = "attempt:"
+"""Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddRecord:
-    """Append to a mission's record; Conflict if (trace_id, attempt, seq) is taken."""
+    """Append to a mission's record; Conflict if (trace_id, attempt, seq) is taken.
+
+    With the intent of an ATTEMPT the conversation is one of those `asked`, until the outcome of it, or the REPLY, is there.
+    """
 
     trace_id: str
     attempt: int

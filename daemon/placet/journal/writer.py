@@ -38,6 +38,8 @@ from placet.journal.keeping import archive, backup
 from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, schema_of
 from placet.journal.values import (
+    ATTEMPT,
+    REPLY,
     Acquired,
     AcquireLease,
     AddActivity,
@@ -388,6 +390,10 @@ class Journal:
                                    "ON CONFLICT DO NOTHING",
                                    (trace_id, attempt, seq, kind, key, *keep_body(self._blobs, content)))
                     _must_change(done, f"record {trace_id} attempt {attempt} seq {seq} is taken")
+                    if kind == "intent" and key.startswith(ATTEMPT):
+                        execute("INSERT INTO asked VALUES (?, ?) ON CONFLICT DO NOTHING", (trace_id, attempt))
+                    elif kind == "outcome" and key.startswith((ATTEMPT, REPLY)):  # a conversation asks one thing at a time
+                        execute("DELETE FROM asked WHERE trace_id = ? AND attempt = ?", (trace_id, attempt))
                 case PutText(digest, content):
                     execute("INSERT INTO texts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                             (digest, *keep_body(self._blobs, content)))

@@ -217,14 +217,13 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
     What goes before the last turn is the same, byte for byte, in every request of a conversation. Three
     cache marks: the tools, the system prompt (both outlive the conversation, and hold where a turn of more
     than 20 blocks takes the third out of reach), and, at the top, the last block. A turn without blocks,
-    which a model may give and the API does not take back, is left out.
+    which a model may give and the API does not take back, is left out; `_content` says what else is.
     """
     request: dict[str, Any] = {
         "model": name,
         "max_tokens": ask.max_tokens,
         "cache_control": _CACHED,
-        "messages": [{"role": turn.role, "content": [dict(block) for block in turn.blocks]}
-                     for turn in ask.turns if turn.blocks],
+        "messages": [{"role": turn.role, "content": content} for turn in ask.turns if (content := _content(turn))],
     }
     system = [{"type": "text", "text": words} for words in ask.system if words.strip()]
     if system:
@@ -233,6 +232,21 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
         request["tools"] = _marked([{"name": tool.name, "description": tool.description,
                                      "input_schema": dict(tool.input_schema)} for tool in ask.tools])
     return request
+
+
+def _content(turn: Turn) -> list[dict[str, Any]]:
+    """Return a turn's blocks as they are sent: without the thinking that an answer broke off in, which the API refuses at its end.
+
+    An answer that was nothing but thinking says so, in words of ours.
+    """
+    blocks = [dict(block) for block in turn.blocks]
+    while turn.role == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
+        blocks.pop()
+    return blocks or ([dict(_UNSAID)] if turn.blocks else [])
+
+
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_UNSAID = {"type": "text", "text": "[This answer ended before anything was said.]"}
 
 
 def _marked(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

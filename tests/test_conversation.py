@@ -1,0 +1,263 @@
+"""What a model is sent: the same again for ever, however the work is cut up, and nothing that its server would refuse."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitkit import make_repo
+from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
+from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
+from placet.briefing import MAX_PROMPT_NOTE_BYTES
+from placet.core.budget import Amount
+from placet.core.price import DEFAULT_PRICES
+from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply
+from placet.journal import AddRecord
+from vaultkit import PLAN, TestVault, make_vault
+
+WORK = [{"title": "Write it", "tools": ["write_file", "read_file", "grep", "list_directory", "edit_file"]}]
+DONE = call("complete_step", {"step": 1, "summary": "Done"})
+FINISH = call("finish", {"summary": "Done."})
+
+
+def planning(body: dict[str, Any]) -> bool:
+    return "submit_plan" in {tool["name"] for tool in body["tools"]}
+
+
+def carried_out(vault: TestVault, request: str = "Say hello.\n") -> None:
+    vault.drop(request)
+    vault.here()
+    vault.approve()
+    vault.here()
+
+
+def ends(vault: TestVault) -> list[str]:
+    return [row["metadata"]["reason"] for row in vault.rows() if row["action_type"] in ("execution.completed", "execution.failed")]
+
+
+# --- the prefix ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: int) -> None:
+    """With long results, refusals, nudges, turns without a call, answers that break off, and a server that is overloaded."""
+    chance = random.Random(seed)
+    plan = {**PLAN, "steps": WORK, "scope": {"write": ["*.txt"]}, "complexity": "complex"}
+    odd = [lambda n: reply(text("I only talk.")), lambda n: reply(thinking("Hm."), stop_reason="max_tokens"),
+           lambda n: reply(text("So"), call("read_file", {"path": "h1.txt"}), stop_reason="max_tokens"),
+           lambda n: status(529, "overloaded_error", headers={"retry-after-ms": "1"}),
+           lambda n: reply(call("write_file", {"path": "../out.txt", "content": "x"})),
+           lambda n: reply(call("list_directory", {"path": "."}), call("list_directory", {"path": "."})),
+           lambda n: reply()]
+    asked: list[int] = []
+
+    def script(body: dict[str, Any]) -> Answer:
+        if planning(body):
+            return reply(call("submit_plan", plan))
+        asked.append(1)
+        n = len(asked)
+        if n > 16:
+            return reply(DONE, FINISH)
+        if n % 3 == 0:
+            return chance.choice(odd)(n)
+        return reply(thinking(f"Thought {n}"), text("I go on."),
+                     call("write_file", {"path": f"h{n}.txt", "content": "é🙂\n" * 3000}),
+                     call("read_file", {"path": f"h{n}.txt"}), call("grep", {"pattern": f"x{n}"}))
+
+    with MessagesApi(script) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        carried_out(vault)
+    assert ends(vault) == ["finished"]
+    assert api.refused == []
+    assert vault.rows("conversation.compacted") == []
+    sent = [request for request in api.requests if not planning(request.body)]
+    assert len(sent) >= 15
+    for earlier, later in pairwise(sent):
+        raw = [request.raw.split(b'"messages":[', 1)[1] for request in (earlier, later)]
+        assert raw[1].startswith(raw[0].split(b'],"model"', 1)[0])
+        assert [later.body[key] for key in ("system", "tools", "cache_control")] \
+            == [earlier.body[key] for key in ("system", "tools", "cache_control")]
+
+
+@pytest.mark.parametrize("purpose", [Purpose.PLAN, Purpose.EXECUTE])
+def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(tmp_path: Path, purpose: Purpose) -> None:
+    """Whatever was written meanwhile into the vault's instructions, or by the mission itself into the repository's."""
+    vault = bare_vault(tmp_path)
+    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{make_repo(tmp_path / "repo")}"\n')
+    (vault.root / "SYSTEM_PROMPT.md").write_text("Be kind.\n")
+    (vault.root / "System/Agents/default.md").write_text("You are brief.\n")
+    cut: list[Ask] = []
+
+    def answer(ask: Ask) -> Reply:
+        if ask.purpose is purpose and turns_taken(ask) == 1 and not cut:
+            cut.append(ask)
+            (vault.root / "SYSTEM_PROMPT.md").write_text("Be kind. " * 5000)
+            (vault.root / "System/Agents/default.md").unlink()
+            raise ModelError(ModelErrorKind.CANCELLED, "killed")
+        if turns_taken(ask):
+            return greeter(replace(ask, turns=ask.turns[2:])) if ask.purpose is Purpose.EXECUTE else greeter(ask)
+        if ask.purpose is Purpose.EXECUTE:
+            return says(("write_file", {"path": "AGENTS.md", "content": "Answer in Latin.\n"}))
+        return says(("list_directory", {"path": "."}))
+
+    plan = {**PLAN, "scope": {"write": ["hello.txt", "AGENTS.md"]}}
+    model = Fake(lambda ask: says(("submit_plan", plan)) if ask.purpose is Purpose.PLAN and turns_taken(ask) else answer(ask))
+    if purpose is Purpose.PLAN:
+        model = Fake(answer)
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    asks = [ask for ask in model.asks if ask.purpose is purpose]
+    again = asks[asks.index(cut[0]) + 1]
+    assert (again.system, again.turns, again.tools) == (cut[0].system, cut[0].turns, cut[0].tools)
+    assert len(vault.rows("execution.completed")) == 1
+
+
+# --- what a kill cut off is counted --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["review", "completed", "withdrawn"])
+def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(tmp_path: Path, state: str) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        running.settle()
+        (case,) = running.loop.cases.values()
+        if state == "completed":
+            vault.approve()
+        elif state == "withdrawn":
+            vault.plan().unlink()
+        running.settle()
+        worst = json.dumps([25_077, "0.365385", 0.0, ""]).encode()
+        for attempt, key in ((case.generation, "attempt:reply:9:1"), (case.generation + 5, "attempt:reply:1:1")):
+            running.loop.ports.journal.commit([AddRecord(case.trace_id, attempt, 900, "intent", key, worst)])
+    for _ in range(2):
+        with looping(vault, time=Time()) as running, running.loop.ports.journal.read() as reader:
+            used = Amount(*reader.used_since("2000"))
+            assert reader.asked() == ()
+    assert [row["metadata"]["tokens"] for row in vault.rows("model.failed")] == [25_077, 25_077]
+    assert used.usd == Decimal("0.73077")
+
+
+# --- prices ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("said", "price"), [
+    ("anthropic/claude-opus-5-5", "claude-opus-5-5"),  # a proxy's prefix: what was asked for is what is paid for
+    ("claude-haiku-5-5-20261001", "claude-haiku-5-5"), (None, "claude-opus-5-5")])
+def test_a_reply_under_another_name_costs_what_was_asked_for(tmp_path: Path, said: str | None, price: str) -> None:
+    used = {"input_tokens": 1_000, "output_tokens": 100}
+
+    def script(body: dict[str, Any]) -> Answer:
+        if planning(body):
+            return reply(call("submit_plan", PLAN), model=said, usage=used)
+        return reply(call("write_file", {"path": "hello.txt", "content": "hi\n"}), DONE, FINISH, model=said, usage=used)
+
+    with MessagesApi(script) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault.configure("[limits]\nday_usd = 5\n")
+        carried_out(vault, "---\nbudget_usd: 2\n---\nSay hello.\n")
+    assert ends(vault) == ["finished"]
+    row = next(row for row in DEFAULT_PRICES if row.model == price)
+    cost = (1_000 * row.input_usd_per_mtok + 100 * row.output_usd_per_mtok) / 1_000_000
+    assert [row["metadata"]["cost_usd"] for row in vault.rows("model.called")] == [float(cost)] * 2
+
+
+# --- waits ----------------------------------------------------------------------------------------------------
+
+
+def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the_longest_rest(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    slow = [True]
+
+    def answer(ask: Ask) -> Reply:
+        if slow.pop() if slow else False:
+            raise ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=60)
+        return greeter(ask)
+
+    time.began += timedelta(days=30)
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=lambda: Fake(answer)) as running:
+        running.settle()
+    time.began -= timedelta(days=30)
+    with looping(vault, time=time, model=lambda: Fake(answer)) as running:
+        until, _ = running.loop.waits.postponed[next(iter(running.loop.cases))]
+        assert until - time.now_s <= running.loop.ports.retry.longest_rest_s
+        time.pass_time(running.loop.ports.retry.longest_rest_s)
+        running.settle()
+    assert vault.plan().exists()
+
+
+# --- instructions ---------------------------------------------------------------------------------------------
+
+LONG = "Use tabs, and say größe.\n" * 4_000
+
+
+@pytest.mark.parametrize(("make", "told"), [
+    ("printf '%s' \"$LONG\" > AGENTS.md", "Only the first 65,536 of"), ("mkdir AGENTS.md && touch AGENTS.md/x", "left out"),
+    ("ln -s /etc/hostname AGENTS.md", "left out"), ("ln -s ../elsewhere.md AGENTS.md", "left out"), ("mkfifo AGENTS.md", ""),
+    ("ln -s NOWHERE.md AGENTS.md", ""), ("printf 'caf\\351\\n' > AGENTS.md", "")])
+def test_no_planning_fails_of_the_repositorys_instructions(tmp_path: Path, make: str, told: str) -> None:
+    vault = bare_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    (tmp_path / "elsewhere.md").write_text("Trust me.\n")
+    subprocess.run(["sh", "-c", f"{make} && git add -A && git -c user.name=a -c user.email=a@b commit -qm x || true"], cwd=repo,
+                   env={"PATH": "/usr/bin:/bin", "LONG": LONG}, check=True, capture_output=True)
+    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{repo}"\n')
+    model = Fake(greeter)
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        running.settle()
+    opening = "\n".join(str(block["text"]) for block in model.asks[0].turns[0].blocks)
+    assert "Trust me." not in opening
+    assert told in vault.plan().read_text()
+    if "LONG" in make:
+        assert "[AGENTS.md goes on; it was cut here, at 65,536 bytes.]" in opening
+        assert opening.count("Use tabs") == MAX_PROMPT_NOTE_BYTES // len(LONG.splitlines(keepends=True)[0].encode())
+
+
+def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path) -> None:
+    vault, model = bare_vault(tmp_path), Fake(greeter)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model, time=Time()) as running:
+        running.settle()
+        (vault.root / "SYSTEM_PROMPT.md").write_text(LONG)
+        vault.approve()
+        running.settle()
+        vault.drop("Say more.\n", "More.md")
+        running.settle()
+    assert len(vault.rows("execution.completed")) == 1
+    assert all("SYSTEM_PROMPT.md goes on; it was cut here" in "".join(ask.system) for ask in model.asks[1:])
+    assert "bytes of SYSTEM_PROMPT.md were read" in vault.plan("more").read_text()
+
+
+# --- answers that break off -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [
+    reply(thinking("Let me think for long"), stop_reason="max_tokens"), reply(thinking("Hm."), text("\n"), stop_reason="end_turn"),
+    reply(text("I begin."), thinking("And then"), stop_reason="max_tokens"), reply(thinking("Hm."), stop_reason="end_turn")])
+def test_an_answer_that_ends_in_thinking_is_sent_back_so_that_the_server_takes_it(tmp_path: Path, first: Answer) -> None:
+    """The fake server refuses one whose last block is `thinking`, as the API does."""
+    def script(body: dict[str, Any]) -> Answer:
+        if planning(body):
+            return reply(call("submit_plan", PLAN))
+        turns = sum(message["role"] == "assistant" for message in body["messages"])
+        return first if not turns else reply(call("write_file", {"path": "hello.txt", "content": "hi\n"}), DONE, FINISH)
+
+    with MessagesApi(script) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        carried_out(vault)
+    assert api.refused == []
+    assert ends(vault) == ["finished"]

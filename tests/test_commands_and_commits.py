@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchkit import real
 from disks import small_disk_at
 from gitkit import git, make_repo
+from placet.core.scope import Scope
 from placet.sandbox import Level, probe
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -94,3 +98,17 @@ def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalle
         assert not list(vault.state.rglob("src"))
         disk = os.statvfs(place)
         assert disk.f_bavail * disk.f_frsize > 60_000_000
+
+
+def test_a_folder_that_a_command_shut_is_told_and_nothing_waits_for_it(tmp_path: Path) -> None:
+    def fails(at: Path) -> Any:
+        def run(*_: Any, **__: Any) -> Any:
+            raise PermissionError(errno.EACCES, "Permission denied", str(at))
+        return run
+
+    with real(tmp_path, scope=Scope(run=(("true",),)), level=Level.LANDLOCK) as tools:
+        inside = replace(tools, place=replace(tools.place, run=fails(tools.place.box.worktree / "shut")))
+        assert inside.dispatch("run_command", {"command": "true"}).error_type == "permission_denied"
+        outside = replace(tools, place=replace(tools.place, run=fails(tmp_path / "elsewhere")))
+        with pytest.raises(PermissionError):  # the machine's fault: the work waits
+            outside.dispatch("run_command", {"command": "true"})

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet import repo as r
+from placet.clearing import delete_tree
 from placet.core.errors import ToolError, UserError
 from placet.repo import checkout, differences, making, mover, repository, runner, staging, worktrees
 
@@ -651,7 +652,7 @@ def test_a_worktree_with_folders_hundreds_deep_is_removed(tmp_path: Path) -> Non
         here = below
     os.close(here)
     (top / "in/link").symlink_to(tmp_path)
-    worktrees.delete_tree(top)
+    delete_tree(top)
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 

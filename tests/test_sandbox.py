@@ -837,6 +837,77 @@ def test_the_filter_decides_alike_on_both_machines(machine: str) -> None:
     assert len(closed) // 8 < 4096
 
 
+HYDRA = """
+import os, sys, time
+end = time.monotonic() + 20
+if os.fork():
+    os._exit(0)
+for _ in range(40):  # each a chain of processes that begin the next one and end
+    if os.fork() == 0:
+        os.setsid()
+        while time.monotonic() < end:
+            if os.fork():
+                os._exit(0)
+        os._exit(0)
+"""
+
+
+def test_no_process_outlives_its_command_however_fast_it_forks(tmp_path: Path) -> None:
+    """Who looks for processes one by one, and kills them, may always be late here."""
+    for level in (Level.LANDLOCK, Level.BUBBLEWRAP):
+        needs(level)
+        (tmp_path / "hydra-of-this-test.py").write_text(HYDRA)
+        for _ in range(2):
+            ran = run(["python3", "-I", "-S", "hydra-of-this-test.py"], Box(tmp_path), level)
+            assert ran.exit_code == 0, ran.stderr
+            left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"hydra-of-this-test" in read_or_nothing(path)]
+            assert left == []
+
+
+def read_or_nothing(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+@pytest.mark.parametrize("script", ["kill -9 -1", "kill -9 $PPID", "kill -9 0; sleep 60", "sleep 60 & kill -9 -1; sleep 60"])
+def test_a_command_kills_nobody_but_its_own(tmp_path: Path, script: str) -> None:
+    needs(Level.LANDLOCK)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        ran = run(["sh", "-c", f"({script}); exit 7"], Box(tmp_path, limits=Limits(timeout_s=5)), Level.LANDLOCK)
+        assert ran.exit_code in (7, 137)
+        assert other.poll() is None
+        other.kill()
+
+
+GIT_FOLDER = """
+rm .git; mkdir -p .git/objects .git/refs; echo 'ref: refs/heads/main' > .git/HEAD
+printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = "touch %s; false"\\n' "$1" > .git/config
+find .git -type d -exec chmod a-w {} +; chmod a-w .
+"""
+DEEP = "import os\nos.chdir(os.environ['TMPDIR'])\nfor _ in range(2000):\n os.mkdir('d'); os.chdir('d')\n"
+SHUT = "import os\nt = os.environ['TMPDIR']\nos.makedirs(t + '/a/b')\nos.chmod(t + '/a', 0)\nos.chmod(t, 0)\n"
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", GIT_FOLDER, "sh", "pwned"], ["python3", "-c", DEEP], ["python3", "-c", SHUT]],
+                         ids=["git-folder", "deep", "shut"])
+def test_what_a_command_leaves_is_cleared_away_whatever_its_modes_and_depth(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needs(Level.LANDLOCK)
+    scratch, worktree = tmp_path / "tmp", tmp_path / "worktree"
+    scratch.mkdir()
+    worktree.mkdir()
+    (worktree / ".git").write_text("gitdir: /nowhere\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    ran = run(command, Box(worktree), Level.LANDLOCK)
+    assert ran.exit_code == 0, ran.stderr
+    assert list(scratch.iterdir()) == []
+    assert [entry.name for entry in worktree.iterdir()] == [".git"]
+    assert (worktree / ".git").read_text() == "gitdir: /nowhere\n"
+
+
 # ---- the rest
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from placet.clearing import delete_tree
 from placet.core.case import Branch
 from placet.core.errors import PlacetError, UserError
 from placet.core.mission import After
@@ -24,7 +25,6 @@ from placet.repo import (
     commits_traced,
     contained_in,
     current_branch,
-    delete_tree,
     dirty_paths,
     forget_lost,
     has_hooks,

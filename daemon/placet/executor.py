@@ -538,6 +538,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+        if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(_path(ports, case, record)):
+            return _unable(ports, mission, UserError(str(error)), began, End.REPOSITORY, record)  # the mission's doing: no waiting
         if cause := passing(error):
             record.leave_life()
             raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
+from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, UserError
 from placet.repo.differences import read_status
 from placet.repo.mover import update_ref
@@ -20,7 +21,6 @@ from placet.repo.repository import identity, is_repository, open_repo, resolve
 from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, settings_of, text_of, with_env
 from placet.repo.staging import stage
 from placet.repo.store import write_commit
-from placet.repo.worktrees import delete_tree
 
 _INIT_FOLDER = ".placet-init"
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, ToolError, UserError
 from placet.core.names import show
 from placet.repo import cone, history, store
@@ -645,31 +644,6 @@ def _delete(wt: Worktree) -> None:
         with suppress(OSError):  # other worktrees are in it
             wt.git_dir.parent.rmdir()
     _lock_path(wt.path).unlink(missing_ok=True)
-
-
-def delete_tree(path: Path) -> None:
-    """Delete a folder, also where its folders are not writable or hundreds deep; symbolic links in it are not followed."""
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except (OSError, RecursionError):
-        _flatten(path)
-        shutil.rmtree(path)
-
-
-def _flatten(top: Path) -> None:
-    """Make every folder below `top` one right in it that can be deleted: no path is too long then, and no recursion too deep."""
-    top.chmod(0o700)
-    ahead, moved = [top], itertools.count()
-    prefix = secrets.token_hex(8)  # that nothing in there has
-    while ahead:
-        folder = ahead.pop()
-        with os.scandir(folder) as entries:
-            below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for inner in below:
-            inner.chmod(0o700)
-            ahead.append(inner if folder == top else inner.rename(top / f"{prefix}-{next(moved)}"))
 
 
 def remove_worktree(wt: Worktree, kept: str | None = None) -> None:

@@ -8,12 +8,13 @@ never follows it.
 from __future__ import annotations
 
 import os
-import shutil
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from placet.clearing import delete_tree
 from placet.core.errors import UserError
 
 
@@ -38,14 +39,17 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
 
 
 def _put_back(path: Path, content: bytes) -> None:
-    temporary = path.with_name(".git.restored")
-    for taken in (path, temporary):
-        if taken.is_dir() and not taken.is_symlink():
-            shutil.rmtree(taken)
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as file:
+    """Put the file where it was, and delete what stands there, whatever that is and whoever may write in it."""
+    away = path.with_name(f".git.{secrets.token_hex(8)}.removed")  # nobody is left who could take the name
+    path.parent.chmod(path.parent.stat().st_mode | stat.S_IRWXU)
+    with suppress(FileNotFoundError):
+        path.rename(away)
+    with path.open("xb") as file:
         file.write(content)
-    temporary.replace(path)
+    if away.is_dir() and not away.is_symlink():
+        delete_tree(away)
+    else:
+        away.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> bytes | None:

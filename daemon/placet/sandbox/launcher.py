@@ -6,6 +6,9 @@ itself stays outside as the reaper of everything the command leaves behind: when
 daemon closes the lifeline (a kill -9 of the daemon does), or on SIGTERM, it kills all descendants, those that
 daemonised too, and only then exits.
 
+With Landlock a process stands in between, in a domain of its own that no signal leaves and in which the command's is nested. One
+`kill(-1)` of it ends all that the command ever started, at one moment: who looks for processes one by one may always be late.
+
 Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` where the wall failed and nothing
 was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `worktree=PATH` (for who looks for what
 was left behind in it), `limit=NAME:N`, `processes=N`, `session=1`, and for Landlock `landlock=1`, `network=1`,
@@ -36,7 +39,7 @@ LANDLOCK_ABI = 6
 _EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
 _ALL_ACCESS = (1 << 16) - 1
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
-_ALL_TCP, _ALL_SCOPES = 3, 3
+_ALL_TCP, _ALL_SCOPES, _SIGNALS = 3, 3, 2
 _OF_A_FILE = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL_DEV
 _RIGHTS = {
     "read": _EXECUTE | _READ | _READ_DIR,
@@ -59,11 +62,15 @@ def _prctl(option: int, value: int, argument: object = None) -> None:
 
 
 def _landlock(rules: list[tuple[str, str]], *, network: bool) -> None:
+    _enter(struct.pack("=QQQ", _ALL_ACCESS, 0 if network else _ALL_TCP, _ALL_SCOPES), rules)
+
+
+def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
+    """Enter a Landlock domain. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     abi = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION_FLAG))
     if abi < LANDLOCK_ABI:
         raise OSError(95, f"Landlock ABI {LANDLOCK_ABI} (Linux 6.12) is needed, here is {max(abi, 0)}")
-    attributes = struct.pack("=QQQ", _ALL_ACCESS, 0 if network else _ALL_TCP, _ALL_SCOPES)
     ruleset = _check(
         libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0)),
         "landlock_create_ruleset",
@@ -183,6 +190,48 @@ def _kill_all(group: int) -> None:
         _kill(-group)
 
 
+def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> int:
+    """In the process between launcher and command: start it, wait for its end or for that of the tether, and end all it started.
+
+    Returns the command's exit code. Raises OSError where signals are not kept in: then nothing was started.
+    """
+    signal.set_wakeup_fd(-1)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _enter(struct.pack("=QQQ", 0, 0, _SIGNALS), [])
+    try:
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        pass
+    else:  # it must never be sent to everybody
+        raise OSError(1, "Landlock does not keep signals in")
+    child = os.fork()
+    if child == 0:
+        os.close(tether)
+        _try_to_become(items, command)
+    poll = select.poll()
+    poll.register(os.pidfd_open(child), select.POLLIN)
+    poll.register(tether, select.POLLIN)  # and POLLHUP, which is always reported
+    poll.poll()
+    pid, status = os.waitpid(child, os.WNOHANG)
+    _kill(-1)
+    code = os.waitstatus_to_exitcode(status) if pid else -signal.SIGKILL
+    return code if code >= 0 else 128 - code
+
+
+def _try_to_become(items: list[tuple[str, str]], command: list[str]) -> None:
+    """In the child: become the command, or say what failed, and end."""
+    try:
+        _become(items, command)
+    except (OSError, ValueError) as error:
+        _say_failed(items, error)
+    os._exit(127)
+
+
+def _say_failed(items: list[tuple[str, str]], error: Exception) -> None:
+    text = str(error).replace("\\", "/").replace('"', "'")
+    os.write(int(dict(items)["status"]), f'{{"error": "{text}"}}\n'.encode())
+
+
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -227,17 +276,23 @@ def main() -> int:
         signal.signal(ending, lambda number, _: _ended.append(number))
     if sys.platform == "linux":
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    tether, held = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(held)
+        if "landlock" not in one:
+            _try_to_become(items, sys.argv[cut + 1 :])
         try:
-            _become(items, sys.argv[cut + 1 :])
+            os._exit(_between(items, sys.argv[cut + 1 :], tether))
         except (OSError, ValueError) as error:
-            text = str(error).replace("\\", "/").replace('"', "'")
-            os.write(status, f'{{"error": "{text}"}}\n'.encode())
+            _say_failed(items, error)
         os._exit(127)
     code = _wait(child, lifeline, woken)
     if code is not None:
         os.write(status, f'{{"exit-code": {code}}}\n'.encode())
+    elif "landlock" in one:
+        os.close(held)
+        os.waitpid(child, 0)  # it ends all others first
     _kill_all(child)
     return 0 if code is None else code
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from placet.clearing import delete_tree
 from placet.core.errors import ToolError, UserError
 from placet.sandbox import bwrap, seatbelt, seccomp, view
 from placet.sandbox.drain import Kept
@@ -28,6 +29,7 @@ from placet.sandbox.values import Box, Level, Ran
 _POLL_S = 0.1  # how often `cancelled` is asked
 _DRAIN_S = 0.5  # how long output is read after the command ended
 _DEATH_S = 5.0  # how long a killed box may take to be gone
+_LAUNCHER_DEATH_S = 60.0  # the same where the launcher looks for what is to be killed one by one
 _PIECE = 64 * 1024
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -94,7 +96,10 @@ def run(
     with _starting(argv, box, level, cwd, terminal=False) as start:
         pipe = subprocess.PIPE
         options = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
-        with start.spawn(**options) as process:
+        process = start.spawn(**options)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
             watch = _Watch(process, start, box, usage)
             try:
                 watch.follow(began + box.limits.timeout_s, cancelled)
@@ -241,10 +246,12 @@ class _Watch:
         if self._start.lifeline is None:
             self._learn_inner()
         try:
-            self._process.wait(_DEATH_S)
+            # The launcher is never killed: it is who ends the others.
+            self._process.wait(_DEATH_S if self._start.lifeline is None else _LAUNCHER_DEATH_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            if self._start.lifeline is None:
+                self._process.kill()
+                self._process.wait()
             raise UserError("a command was killed, but the kernel does not let go of its processes") from None
         finally:
             if self._inner is not None:
@@ -324,7 +331,8 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
             yield _Start(command, environment, tuple(passed), status, None, word, stdin)
             return
         stack.enter_context(kept_git_file(box.worktree, strict=level is Level.LANDLOCK))
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="placet-box-"))
+        scratch = tempfile.mkdtemp(prefix="placet-box-")
+        stack.callback(delete_tree, Path(scratch))
         lifeline_end, lifeline = map(stack.enter_context, _pipe())
         passed.append(lifeline_end)
         items = [f"status={status_end.fileno()}", f"lifeline={lifeline_end.fileno()}", f"folder={folder}",

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -158,6 +159,10 @@ class Workplace:
             return Spot(self.knowledge, _as_spelt(self.knowledge, rest or "."), "Knowledge/")
         return Spot(self.root, _as_spelt(self.root, canonical))
 
+    def has(self, path: object) -> bool:
+        """Tell whether this is the absolute path of something in the worktree."""
+        return isinstance(path, str) and Path(path).is_relative_to(self.box.worktree)
+
     def may_commit(self, path: str) -> bool:
         """Tell whether a change of this file may go into a commit: a command may have made it, past what `writable` refuses."""
         return self.scope.allows_write(path) and not self.root.protects(path)
@@ -303,6 +308,10 @@ class Toolbox:
             return self.failed(error)
         except UserError as error:  # the box broke: a person must act, and the model must know that it cannot
             return self.failed(ToolError("sandbox_failed", str(error)))
+        except PermissionError as error:  # a command may have shut a folder; elsewhere it is the machine's fault, and work waits
+            if not self.place.has(error.filename):
+                raise
+            return self.failed(ToolError("permission_denied", f"{tool.name} was not done: {error.strerror}: {error.filename!r}."))
         shown = self._shown(result)
         exit_code = result.get("exit_code") if isinstance(result, dict) else None
         return Outcome(shown.content, ok=True, words_cut=shown.words_cut, exit_code=exit_code, image=shown.image)

@@ -155,7 +155,8 @@ class Request:
 class MessagesApi:
     """The server. `url` is what `base_url` wants; `requests` is what came, in order.
 
-    `refused` are the reasons of its own 400s, `hung_up` is set once a client has left in mid-answer.
+    `refused` are the reasons of its own 400s, `hung_up` is set once a client has left in mid-answer. `models` are
+    the models that it describes, by name, each with the status of that answer.
     """
 
     def __init__(self, script: Script) -> None:
@@ -167,6 +168,7 @@ class MessagesApi:
         self.requests: list[Request] = []
         self.refused: list[str] = []
         self.hung_up = threading.Event()
+        self.models: dict[str, Answer] = {}
         api = self
 
         class Answering(_Answering):
@@ -243,6 +245,16 @@ class _Answering(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class names it so
         """Say nothing."""
+
+    def do_GET(self) -> None:
+        """Describe a model, as `models` of the server has it by name."""
+        found = self.server_api.models.get(self.path.removeprefix("/v1/models/"), status(404, "not_found_error", self.path))
+        if found.code == 200:
+            found = raw(json.dumps({"type": "model", "id": self.path[11:], "display_name": "A model",
+                                    "created_at": "2026-01-01T00:00:00Z"}).encode(), content_type="application/json")
+            self._send_whole(found.raw or b"", found)
+        else:
+            self._send_whole(json.dumps({"type": "error", "error": found.error}).encode(), found)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))

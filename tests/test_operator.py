@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 import vaultkit
+from messages_api import Answer, MessagesApi, reply, status
 from placet.desk import doctor
 from placet.sandbox import Level, Probe, probe
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -360,8 +361,39 @@ def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault)
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
         model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
-    assert model["state"] == "good"
+    assert model["state"] == "warn"
+    assert model["found"].startswith("not checked: ")
     assert "key is set" not in model["found"]
+
+
+@pytest.mark.parametrize(("answer", "state", "said"), [
+    (reply(), "good", "takes the key and knows the model"),
+    (status(401, "authentication_error", "invalid x-api-key"), "bad", "status 401, authentication_error"),
+    (status(404, "not_found_error", "no such path"), "warn", "does not say whether key and name are right"),
+    (status(529, "overloaded_error"), "warn", "not checked: "),
+])
+def test_the_doctor_asks_the_server_whether_the_key_will_do(tmp_path: Path, answer: Answer, state: str, said: str) -> None:
+    with MessagesApi([]) as api:
+        api.models["claude-test"] = answer
+        vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-wrong-key", ANTHROPIC_BASE_URL=api.url)
+        vault.configure('[model]\nname = "claude-test"\n')
+        with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+            model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+    assert (model["state"], api.requests) == (state, []), model
+    assert said in model["found"]
+    assert "sk-ant-wrong-key" not in str(model)
+
+
+@pytest.mark.parametrize("text", ["[limits]\nday_usd = -1\n", "[limits\n", '[model]\nprovider = "oracle"\n',
+                                  '[model]\nbase_url = "ftp://x"\n'])
+def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text: str) -> None:
+    vault.configure(text)
+    done = vault.click("doctor", check=False)
+    assert done.returncode == 1
+    assert "BAD " in done.stdout
+    assert any(word in done.stdout for word in ("day_usd", "not valid TOML", "oracle", "base_url")), done.stdout
+    assert "git" in done.stdout
+    assert "journal" in done.stdout
 
 
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:

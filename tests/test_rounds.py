@@ -24,3 +24,30 @@ def test_every_round_is_answered_once(tmp_path: Path) -> None:
         assert "status: review" in text
         assert text.count("**Answer:**") == 2 * round_number
         assert text.count("What changed") == (1 if round_number == 1 else 0), "comments are no change of the plan"
+
+
+def test_a_comment_that_was_put_to_the_agent_is_not_open_any_more(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    curt = {**PLAN, "title": "Say hello politely", "answers": ["Yes."]}
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", curt)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    vault.click("revise", "say-hello", "--comment", "one", "--comment", "two")
+    vault.once()
+    assert "None was given; see what changed." in vault.plan().read_text()
+    vault.click("revise", "say-hello", "--comment", "three")
+    vault.once()
+    assert [row["metadata"]["comment_count"] for row in vault.rows("plan.revision_requested")] == [2, 1]
+
+
+def test_a_plan_that_was_sent_back_names_nobody_who_approved_it(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.drop("Say hello.\n")
+    vault.once()
+    text = vault.plan().read_text().replace("status: review", "status: review\napproved_by: ada")
+    vault.plan().write_text(text.replace("Tools: `write_file`", "Tools: `rm_rf`"))
+    vault.approve()
+    vault.once()
+    assert vault.rows("plan.refused")
+    assert "approved_by" not in vault.plan().read_text()

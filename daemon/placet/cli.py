@@ -386,8 +386,11 @@ def doctor(vault: str | None, as_json: bool, fix: bool) -> None:
     from placet.desk import doctor as run
     from placet.show import doctor_text
 
-    for line in remove_leftovers(_vault(vault), os.environ) if fix else ():
-        _say(line)
+    try:
+        for line in remove_leftovers(_vault(vault), os.environ) if fix else ():
+            _say(line)
+    except UserError as error:  # what is wrong is looked at all the same
+        _say(f"nothing was removed: {error.what}")
     found = run(_vault(vault), os.environ)
     _out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):

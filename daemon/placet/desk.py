@@ -26,7 +26,7 @@ from typing import Any
 from placet.accepted import InForce, accept, change, holding, in_force
 from placet.briefing import agents
 from placet.clock import Clock, rfc3339
-from placet.config import CONFIG_PATH, load, portal_path, repositories, with_setting
+from placet.config import CONFIG_PATH, Config, load, portal_path, repositories, with_setting
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
@@ -52,14 +52,14 @@ from placet.core.postmortem import (
 from placet.core.request import RequestProblems, read_request, title_of
 from placet.core.scope import dangers
 from placet.core.standing import standing
-from placet.core.talk import ModelError
+from placet.core.talk import ModelError, ModelErrorKind
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
 from placet.events import listen, places
 from placet.glance import Glance, Undecided, glance
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
-from placet.models import ModelSettings, open_model
+from placet.models import ModelSettings, check, open_model
 from placet.notify import Event, Notice, NotifySettings, send
 from placet.portals import problem_of
 from placet.repo import old_locks, open_repo
@@ -255,20 +255,52 @@ LOCK_IS_OLD_S = 600.0
 """A git holds a lock for milliseconds; for longer where it packs a large repository, or a person writes its commit message."""
 
 
+def _found(what: str, state: str, found: str, helps: str = "") -> dict[str, str]:
+    return {"what": what, "state": state, "found": found, "helps": helps}
+
+
+def _model_line(settings: ModelSettings, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what the model's server says of key and model; a server that cannot be reached says nothing of them."""
+    if settings.provider == "scripted":
+        return _found("model", "warn", "scripted: replies are replayed from a file, no model is asked")
+    try:
+        open_model(settings, env)
+    except ModelError as error:
+        return _found("model", "bad", str(error))
+    except UserError as error:
+        return _found("model", "bad", error.what, error.hint)
+    try:
+        known = check(settings, env)
+    except ModelError as error:
+        if error.kind is ModelErrorKind.TRANSIENT:
+            return _found("model", "warn", f"not checked: {error}",
+                          "Nothing that it needs is missing here. Try again once its server can be reached.")
+        return _found("model", "bad", str(error))
+    name = f"{settings.name} ({settings.provider})"
+    if not known:
+        return _found("model", "warn", f"{name}: its server answers, and does not say whether key and name are right")
+    return _found("model", "good", f"{name}: its server takes the key and knows the model")
+
+
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     """Return what placet needs, each with `state` good, warn or bad, what was found, and what helps."""
     lines: list[dict[str, str]] = []
 
     def line(what: str, state: str, found: str, helps: str = "") -> None:
-        lines.append({"what": what, "state": state, "found": found, "helps": helps})
+        lines.append(_found(what, state, found, helps))
 
-    held = in_force(vault, env)
-    config = held.config
     state = vault_state(vault, env)
     line("vault", "good", str(vault))
-    line("configuration", "good", "every setting can be used")
-    if held.refused:
-        line("settings", "warn", held.problem)
+    try:
+        held = in_force(vault, env)
+    except UserError as error:
+        line("configuration", "bad", error.what, error.hint)
+        config = Config()  # so that the rest can be looked at
+    else:
+        config = held.config
+        line("configuration", "good", "every setting can be used")
+        if held.refused:
+            line("settings", "warn", held.problem)
     with Vault(vault) as folder:
         for problem in folder.scan(QUEUES).problems:
             line("folder", "bad", f"{problem.path}: {problem.why}",
@@ -285,16 +317,8 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     if os.geteuid() == 0:
         line("user", "warn", "root: the kernel does not count root's processes, and files of its making are root's",
              "Run placet as yourself.")
-    provider = config.model.provider
-    if provider == "scripted":
-        line("model", "warn", "scripted: replies are replayed from a file, no model is asked")
-    else:
-        try:
-            open_model(ModelSettings(provider, config.model.name, config.model.base_url), env)
-        except ModelError as error:
-            line("model", "bad", str(error))
-        else:
-            line("model", "good", f"{config.model.name} ({provider}); nothing that it needs is missing")
+    if lines[1]["state"] == "good":  # else nobody knows which
+        lines.append(_model_line(ModelSettings(config.model.provider, config.model.name, config.model.base_url), env))
     for name, portal in config.portals.items():
         place = portal_path(vault, config, name)
         wrong = problem_of(vault, place)

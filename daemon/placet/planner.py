@@ -282,7 +282,10 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     tail = ""
     if job.current is not None:
         old = job.current
-        answers = list(getattr(accepted.given, "answers", ()))[:sum(not c.answered for c in comments(old))]
+        given = list(getattr(accepted.given, "answers", ()))
+        # A comment that was put to the agent is not open any more, also where the agent said nothing to it.
+        answers = [next((answer for answer in given[n:n + 1] if answer.strip()), NO_ANSWER)
+                   for n in range(sum(not c.answered for c in comments(old)))]
         talk = comments_section(with_answers(old, answers))
         tail = re.sub(r"\n{3,}", "\n\n", f"{talk}\n{diff_callout(_bare(old), render_plan(plan))}")
     text = compose(
@@ -294,6 +297,9 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
     facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
              "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd)}
     return Drafted(case.generation, text, plan_digest(text), revision, facts=facts)
+
+
+NO_ANSWER = "None was given; see what changed."
 
 
 def _estimate(ports: Ports, complexity: Complexity) -> list[str]:

@@ -268,7 +268,8 @@ def _refused(d: _Drawer, g: Gesture) -> None:
     if d.case.state is State.REVIEW:
         if plan.status == "approved":  # what it is not; what a person wrote stays
             changes["status"] = "review"
-        if plan.meta.get("approved_at") is not None:  # else the note would be refused for its old approval for ever
+        # A stamp of an old approval would refuse the note for ever; who did not approve it must not stand in it either.
+        if any(plan.meta.get(key) is not None for key in _NO_APPROVAL):
             changes |= _NO_APPROVAL
     _put_back(d, plan, _with_callout(plan.raw, f"[!warning] Not approved ({d.now})", g.why), changes, home)
 

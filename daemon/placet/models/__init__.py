@@ -40,6 +40,15 @@ class ModelSettings:
             raise ValueError("timeout_s must be greater than 0")
 
 
+def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
+    """Ask the provider's server whether the key and the model's name will do; return False where it does not say.
+
+    Raises UserError and ModelError as `open_model` and `Model.reply` do. Only for providers that have a server.
+    """
+    return cast("Callable[[ModelSettings, Mapping[str, str]], bool]",
+                importlib.import_module(PROVIDERS[settings.provider]).check)(settings, env)
+
+
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name; `env` is the process's environment, where keys come from.
 

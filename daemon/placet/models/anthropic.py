@@ -56,6 +56,7 @@ _CACHED = {"type": "ephemeral"}
 _QUOTED_CHARACTERS = 300
 _ECHO_CHARACTERS = 20
 _KEY_CHARACTERS = 8
+_HAS_NO_SUCH_PATH = (404, 405, 501)
 
 
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
@@ -77,6 +78,16 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
                 ' base_url in [model]. Without any model, provider = "scripted" replays a file.')
         key = _NO_KEY
     return AnthropicModel(settings.name or DEFAULT_NAME, base_url.rstrip("/"), key, settings.timeout_s)
+
+
+def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
+    """Ask the server whether it takes the key and knows the model, which costs no tokens; return False where it does not say.
+
+    Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.
+    """
+    model = open_model(settings, env)
+    assert isinstance(model, AnthropicModel), "this module opens no other"
+    return model.is_known()
 
 
 class AnthropicModel:
@@ -110,6 +121,29 @@ class AnthropicModel:
         import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
 
         return asyncio.run(self._reply(request, text, cancelled))
+
+    def is_known(self) -> bool:
+        """Ask for the model's description; False where the server has none, as many have that speak the Messages API."""
+        import asyncio
+
+        _load_sdk(lambda: False)
+        return asyncio.run(self._is_known())
+
+    async def _is_known(self) -> bool:
+        import anthropic
+
+        async with self._client() as client:
+            try:
+                await client.models.retrieve(self.name, timeout=_CONNECT_S)
+            except anthropic.APIStatusError as error:
+                if error.status_code in _HAS_NO_SUCH_PATH and self._base_url != DEFAULT_BASE_URL:
+                    return False
+                raise self._refused(error, "") from None
+            except anthropic.APITimeoutError:
+                raise self._transient("no answer in time") from None
+            except anthropic.APIConnectionError as error:
+                self._unreachable(error.__cause__)
+        return True
 
     async def _reply(self, request: Mapping[str, Any], text: str, cancelled: Callable[[], bool]) -> Reply:
         import asyncio

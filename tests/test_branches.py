@@ -490,7 +490,7 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tm
         git(repo, "branch", f"more-{n}")
         found = look_at_branches(repo, opens, found.memory)
         assert found.fates == ()
-        assert len(found.calls) <= 3 + (n == 0) * len(opens), [call.args for call in found.calls]
+        assert len(found.calls) <= 3 + (n == 0) * len(opens), [call.argv for call in found.calls]
     assert look_at_branches(repo, opens, found.memory).calls == ()
     lost = replace(found.memory, ends={one.tip: frozenset({"0" * 39 + "1"}) for one in opens})
     MERGES[way](repo, "feat/0")
@@ -796,15 +796,150 @@ def test_what_programs_read_of_merge_undo_and_drop(done: tuple[TestVault, Path, 
                 raise AssertionError(other)
 
 
+def again(vault: TestVault, name: str) -> str:
+    """Have the mission of `done` done once more for another request; return its branch."""
+    vault.drop("---\nportal: code\n---\nSay hello.\n", f"{name}.md")
+    vault.here()
+    vault.approve(name)
+    vault.here()
+    return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
+
+
+@pytest.mark.parametrize("way", ["merge", "fast-forward", "rebase", "cherry-pick", "squash by hand"])
+def test_missions_with_the_same_changes_are_not_taken_for_each_other(done: tuple[TestVault, Path, str], way: str) -> None:
+    vault, repo, first = done
+    second = again(vault, "once-more")
+    if way != "fast-forward":
+        write(repo, {"other.txt": "meanwhile\n"})
+        commit_all(repo, "Meanwhile")
+    MERGES[way](repo, first)
+    merged = git(repo, "rev-parse", "main")
+    vault.here()
+    assert [(row["entity_id"], row["action_type"]) for row in vault.rows() if row["action_type"].startswith("pr.")] == [
+        ("say-hello", "pr.merged")]
+    vault.click("undo", "once-more", "--yes")
+    assert git(repo, "rev-parse", "main") == merged, "what another mission brought in stays"
+    assert second not in git(repo, "branch", "--list", "feat/*")
+    vault.here()
+    assert [row["entity_id"] for row in vault.rows("pr.rejected")] == ["once-more"]
+
+
+def test_a_second_mission_with_the_same_changes_can_be_dropped(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, first = done
+    again(vault, "once-more")
+    MERGES["rebase"](repo, first)
+    vault.click("drop", "once-more", "--reason", "Done already")
+    vault.here()
+    assert [row["metadata"]["reason"] for row in vault.rows("pr.rejected")] == ["Done already"]
+
+
+def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, first = done
+    second = again(vault, "once-more")
+    write(repo, {"other.txt": "meanwhile\n"})
+    commit_all(repo, "Meanwhile")
+    _pick(repo, first)
+    git(repo, "rm", "-q", "one.txt", "two.txt")
+    git(repo, "commit", "-q", "-m", "Not this")
+    for commit in git(repo, "rev-list", "--reverse", f"main..{second}").split():
+        git(repo, "cherry-pick", commit)
+    vault.click("undo", "once-more", "--yes")
+    assert not (repo / "one.txt").exists()
+    assert f"This reverts commit {git(repo, 'rev-parse', 'HEAD^')}" in git(repo, "log", "-1", "--format=%B")
+
+
+def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    MERGES["squash"](repo, branch)
+    said = vault.click("undo", "say-hello", stdin="n\n", check=False)
+    assert "'In my own words' of Ann Person" in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"])
+def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(done: tuple[TestVault, Path, str], by: str) -> None:
+    vault, repo, branch = done
+    match by:
+        case "undo of a rebase":
+            write(repo, {"other.txt": "meanwhile\n"})
+            commit_all(repo, "Meanwhile")
+            MERGES["rebase"](repo, branch)
+        case "revert of a merge by hand":
+            MERGES["merge"](repo, branch)
+        case _:
+            vault.click("merge", "say-hello")
+    if by != "while no daemon ran":
+        vault.here()
+    if by.startswith("revert"):
+        git(repo, "revert", "-m", "1", "--no-edit", "HEAD")
+    else:
+        vault.click("undo", "say-hello", "--yes")
+    vault.here()
+    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == ["pr.merged", "pr.reverted"]
+    row = vault.rows("pr.reverted")[0]
+    assert row["metadata"]["commit_sha"] == git(repo, "rev-parse", "HEAD")
+    assert row["metadata"]["merged_as"] == vault.rows("pr.merged")[0]["metadata"]["commit_sha"]
+    assert (row["actor"], row["entity_id"]) == ("human", "say-hello")
+    assert "became: reverted\n" in vault.reports()[0].read_text()
+    assert "reverted" in vault.click("why", "say-hello").stdout
+    assert "reverted" in vault.click("status").stdout
+    vault.here()
+    assert len(vault.rows("pr.reverted")) == 1
+    assert len(vault.rows("pr.merged")) == 1
+
+
+def test_a_commit_that_takes_something_else_back_reverts_no_mission(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    MERGES["merge"](repo, branch)
+    vault.here()
+    git(repo, "revert", "--no-edit", branch)  # one of its two commits
+    write(repo, {"other.txt": "x\n"})
+    commit_all(repo, f"In words\n\nThis reverts commit {'0' * 40}.")
+    vault.here()
+    assert vault.rows("pr.reverted") == []
+
+
+@pytest.mark.parametrize(("count", "same"), [(100, False), (100, True), pytest.param(1000, True, marks=pytest.mark.sweep)])
+def test_many_open_branches_are_looked_at_by_a_few_processes(tmp_path: Path, count: int, same: bool) -> None:
+    """Also where all of them, and every commit that came since, change the same file."""
+    repo = make_repo(tmp_path / "theirs")
+    base, text = git(repo, "rev-parse", "main"), ""
+
+    def commit(mark: int, ref: str, parent: str, message: str, name: str) -> str:
+        when = 1_700_000_000 + mark
+        return (f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata <<END\n{message}\nEND\n"
+                f"from {parent}\nM 644 inline {name}\ndata <<END\n{mark}\nEND\n\n")
+
+    for n in range(count):
+        text += commit(2 * n + 1, "refs/heads/main", f":{2 * n - 1}" if n else base, "Meanwhile", "same" if same else f"m{n % 9}")
+        name = "same" if same else f"f{n}"
+        text += commit(2 * n + 2, f"refs/heads/feat/{n}", f":{2 * n + 1}", f"Work\n\nPlacet-Trace: t{n}", name)
+    git(repo, "fast-import", "--quiet", stdin=text.encode())
+    at = dict(line.split() for line in git(repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads").splitlines())
+    mains = git(repo, "rev-list", "--reverse", f"{base}..main").split()
+    opens = [Branch(f"t{n}", f"feat/{n}", mains[n], at[f"refs/heads/feat/{n}"], "main") for n in range(count)]
+    found = look_at_branches(repo, opens, Memory())
+    assert (found.fates, found.problem) == ((), "")
+    print(f"{count} branches: {len(found.calls)} processes, {sum(call.duration_ms for call in found.calls):.0f} ms")
+    assert len(found.calls) <= 20
+    git(repo, "reset", "-q", "--hard")
+    git(repo, "cherry-pick", "--strategy-option=theirs", "feat/1")
+    found = look_at_branches(repo, opens, found.memory)
+    assert [fate.of.trace_id for fate in found.fates] == ["t1"]
+    assert len(found.calls) <= 30
+
+
 # --- on the record --------------------------------------------------------------------------------------------
 
 
-def test_every_git_process_is_in_the_journal_and_not_in_peoples_way(done: tuple[TestVault, Path, str]) -> None:
+def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_way(done: tuple[TestVault, Path, str]) -> None:
     vault, _, _ = done
     rows = [row for row in vault.rows("git.ran") if row["trace_id"]]
     told = [row["metadata"] for row in rows]
-    assert {"status", "read-tree", "update-ref"} <= {data["operation"] for data in told}
-    assert all(data.keys() == {"operation", "exit", "duration_ms"} and data["duration_ms"] > 0 for data in told)
+    assert {"open the repository", "make the worktree", "commit", "look at the branch", "tidy up"} == {
+        data["operation"] for data in told}
+    assert all(data.keys() == {"operation", "processes", "duration_ms"} and data["duration_ms"] > 0 for data in told)
+    assert all(data["processes"] >= 1 for data in told)
+    assert len(rows) <= 8
     assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
     assert "git.ran" not in vault.click("journal").stdout
 

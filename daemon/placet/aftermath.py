@@ -16,9 +16,11 @@ from placet.core.mission import After
 from placet.repo import (
     GitCall,
     GitError,
+    Open,
     Refs,
     Repo,
     RepositoryChanged,
+    Sieve,
     ahead_behind,
     all_refs,
     changes,
@@ -36,15 +38,16 @@ from placet.repo import (
     merge_base,
     merge_preview,
     merged_by,
+    messages_since,
     notes,
     open_repo,
     remote_of,
     remove_leftover,
     resolve,
+    reverts_in,
     same_patches,
     signs_commits,
     touched_by,
-    touched_since,
 )
 
 MAX_UNSEEN = 10
@@ -153,6 +156,15 @@ class Fate:
     how: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`."""
+
+    trace_id: str
+    of: str
+    commit_sha: str
+
+
 Stamp = tuple[int, int, int] | None
 """What changes when git writes a file anew: its inode, its size, when it was written; None where there is none."""
 
@@ -163,7 +175,8 @@ class Memory:
 
     `asked` are the tips of the missions that were asked for, `refs` all references as they were, None if not all could be looked
     at. By tip, of branches that were open: `ends`, the commits of the branches that work ends up in, and `files`, those that
-    the mission changed. `stamps` are of the files in which git keeps the references that count.
+    the mission changed. `stamps` are of the files in which git keeps the references that count. `seen` are the commits up to which
+    reverts were looked for, None before the first look.
     """
 
     asked: frozenset[str] = frozenset()
@@ -171,11 +184,12 @@ class Memory:
     ends: Mapping[str, frozenset[str]] = field(default_factory=dict)
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stamps: Mapping[Path, Stamp] = field(default_factory=dict)
+    seen: frozenset[str] | None = None
 
     @classmethod
     def without_answer(cls, branches: Sequence[Branch]) -> Memory:
         """Return what is known after a look that failed: that it was asked for."""
-        return cls(frozenset(one.tip for one in branches))
+        return cls(frozenset(one.tip for one in branches), seen=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +197,18 @@ class Looked:
     """What a look at one repository found.
 
     `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be looked at, `calls` the git
-    processes that it took where a reference had moved.
+    processes that it took where a reference had moved. `reverts` are the commits that came and take others back, `asked`
+    how many branches were looked at.
     """
 
     path: Path
     memory: Memory = field(default_factory=Memory)
     fates: tuple[Fate, ...] = ()
+    reverts: tuple[Revert, ...] = ()
     owner: str = ""
     problem: str = ""
     calls: tuple[GitCall, ...] = ()
+    asked: int = 0
 
 
 def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
@@ -199,7 +216,7 @@ def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
 
     What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
     """
-    return not {one.tip for one in branches} <= known.asked or _stamps(known.stamps) != known.stamps
+    return known.seen is None or not {one.tip for one in branches} <= known.asked or _stamps(known.stamps) != known.stamps
 
 
 def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
@@ -213,15 +230,15 @@ def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
 
 def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     """Return the files in which git keeps what decides the fate of these branches."""
-    names = {one.ref for one in branches}.union(*(_ends_up_in(refs, one) for one in branches))
+    names = {one.ref for one in branches}.union(_lines(refs), *(_ends_up_in(refs, one) for one in branches))
     return {repo.common_dir / name for name in (*names, "packed-refs")}
 
 
 def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> Looked:
-    """Return what became of these branches since the look that `known` is from.
+    """Return what became of these branches since the look that `known` is from, and what was reverted there.
 
-    One git process where no reference has moved; where a branch that work ends up in has, two, and some for each mission of
-    whose files it touches one.
+    Two git processes where no reference has moved; else a few more for all branches together, and some for each of which
+    somebody may have taken the work over.
     """
     if not is_repository(path):
         return Looked(path, Memory.without_answer(branches), problem=f"{path} is not there, or no repository any more")
@@ -234,64 +251,62 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
         if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
             stamps = _stamps(kept_in)
             refs = all_refs(repo)
-        if known.refs == refs and asked <= known.asked:
+        if known.refs == refs and asked <= known.asked and known.seen is not None:
             return Looked(path, replace(known, stamps=stamps))
-        look = _Look(repo, refs, known)
+        look = _Look(repo, refs, known, branches)
         fates, problem = [], ""
         for one in branches:
             try:
                 fates.append(look.at(one))
             except GitError as error:  # of a broken branch: the others are seen all the same
                 problem = str(error)
-        memory = Memory(asked, None if problem else refs, look.ends, look.files, stamps)
-        return Looked(path, memory, tuple(filter(None, fates)), _owner(repo.common_dir), problem, tuple(calls))
+        reverts = look.reverts()
+        memory = Memory(asked, None if problem else refs, look.ends, look.sieve.files, stamps, look.lines)
+        return Looked(path, memory, tuple(filter(None, fates)), reverts, _owner(repo.common_dir), problem, tuple(calls),
+                      len(branches))
     except (GitError, UserError) as error:
-        return Looked(path, Memory.without_answer(branches), problem=str(error), calls=tuple(calls))
+        return Looked(path, Memory.without_answer(branches), problem=str(error), calls=tuple(calls), asked=len(branches))
 
 
 class _Look:
     """One look at a repository whose references have moved."""
 
-    def __init__(self, repo: Repo, refs: Refs, known: Memory) -> None:
+    def __init__(self, repo: Repo, refs: Refs, known: Memory, branches: Sequence[Branch]) -> None:
         self._repo, self._refs, self._known = repo, refs, known
-        self._touched: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
+        self.lines = frozenset(refs.at[ref] for ref in _lines(refs))
         self.ends: dict[str, frozenset[str]] = {}
-        self.files: dict[str, frozenset[str]] = {}
+        there = [one for one in branches if refs.at.get(one.ref) == one.tip and one.became != "dropped"]
+        where = {one.tip: frozenset(refs.at[ref] for ref in _ends_up_in(refs, one)) for one in there}
+        then = {one.tip: known.ends.get(one.tip, frozenset({one.base})) for one in there}
+        self._where = where
+        self.sieve = Sieve(repo, [Open(one.trace_id, one.base, one.tip, where[one.tip] - then[one.tip], then[one.tip])
+                                  for one in there],
+                           {tip: files for tip, files in known.files.items() if tip in where})
 
     def at(self, one: Branch) -> Fate | None:
         """Return what became of a branch; remember what an open one was compared with."""
         at = self._refs.at.get(one.ref)
         if one.became == "dropped":  # as long as it is gone there is nothing to look for
             return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
-        there = at == one.tip
-        ends = frozenset(self._refs.at[ref] for ref in _ends_up_in(self._refs, one))
-        fate = None if there and self._nothing_new(one, ends) else fate_of(self._repo, one, self._refs)
-        if fate is None and there:
-            self.ends[one.tip] = ends
+        fate = fate_of(self._repo, one, self._refs) if at != one.tip or one.tip in self.sieve.maybe else None
+        if fate is None and at == one.tip:
+            self.ends[one.tip] = self._where[one.tip]
         return fate
 
     def _back(self, one: Branch) -> Fate | None:
         """Return that a branch was brought back, None where what has its name now has none of its work."""
         return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
 
-    def _nothing_new(self, one: Branch, ends: frozenset[str]) -> bool:
-        """Say whether what came since the last look touches none of the mission's files: whoever takes work over touches some."""
-        then = self._known.ends.get(one.tip)
-        if then is None:
-            return False
-        if one.tip in self._known.files:
-            self.files[one.tip] = self._known.files[one.tip]
-        elif ends - then:
-            self.files[one.tip] = frozenset(change.path for change in changes(self._repo, one.base, one.tip))
-        try:
-            return all(self.files[one.tip].isdisjoint(self._since(new, then)) for new in ends - then)
-        except GitError:  # what was there then is gone after a rewrite, or it is too much to list
-            return False
-
-    def _since(self, new: str, then: frozenset[str]) -> frozenset[str]:
-        if (new, then) not in self._touched:
-            self._touched[new, then] = touched_since(self._repo, new, sorted(then))
-        return self._touched[new, then]
+    def reverts(self) -> tuple[Revert, ...]:
+        """Return what was taken back since the last look; before the first one, in a month."""
+        then = self._known.seen
+        news = self.lines - (then or frozenset())
+        if not news:
+            return ()
+        said = self.sieve.messages(news, then) if then else None
+        if said is None:
+            said = messages_since(self._repo, sorted(news), sorted(then or ()))
+        return tuple(Revert(*found) for found in reverts_in(self._repo, said))
 
 
 def _owner(path: Path) -> str:
@@ -326,6 +341,11 @@ def fate_here(repo: Repo, one: Branch) -> Fate | None:
     return Fate(one, "merged", *found) if found else None
 
 
+def _lines(refs: Refs) -> list[str]:
+    """Return the branches on which work is taken back: the default one and the one that is checked out, here and at remotes."""
+    return refs.named([name for name in dict.fromkeys((refs.default, refs.current)) if name])
+
+
 def _ends_up_in(refs: Refs, one: Branch) -> list[str]:
     """Return the branches that count as merged into: the default one and the one that was planned from, here and at remotes."""
     names = [name for name in (refs.default, one.base_branch) if name]
@@ -339,7 +359,7 @@ def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
     """Say whether some branch has the work, under another name, reworked, or squashed into something that is not merged yet."""
     if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
         return False
-    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE):
+    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE, one.named):
         return True
     found = commits_traced(repo, one.trace_id, one.digest, _EVERYWHERE, one.base)
     return bool(found) and _touch_all(repo, found, one)
@@ -352,7 +372,7 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
         sha = merged_by(repo, one.tip, target)
         return sha, "fast-forward" if sha == one.tip else "merge"
     since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
-    if there and since and (sha := same_patches(repo, since, one.tip, (target,))):
+    if there and since and (sha := same_patches(repo, since, one.tip, (target,), one.named)):
         return sha, "the same changes"
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
     if found and (not there or _touch_all(repo, found, one)):

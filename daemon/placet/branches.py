@@ -25,6 +25,7 @@ from placet.desk import case_of, user
 from placet.journal import open_reader
 from placet.lease import lock_holder
 from placet.repo import (
+    REVERTS,
     Conflicts,
     GitError,
     Repo,
@@ -41,6 +42,7 @@ from placet.repo import (
     is_repository,
     keep_aside,
     keep_notes,
+    log,
     merge_base,
     merge_into_checkout,
     must_be_ready,
@@ -224,10 +226,10 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(f"{onto} does not have {sha[:12]}, which brought the work in.",
                         f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}")
-    if not ask(f"Take back what {sha[:12]} brought into {onto} of {repo.path}, by a new commit?"):
+    if not ask(f"Take back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, by a new commit?"):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
-    message = f"Revert {case.branch}\n\nWhat {sha} brought in is taken back.\n"
+    message = f"Revert {case.branch}\n\nThis reverts commit {sha}.\n\n{REVERTS}: {case.trace_id}\n"
     commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):
@@ -240,6 +242,12 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
                         f"By hand: {repo.by_hand} revert {mainline}{' '.join(sha[:12] for sha in commits)}") from found
     except GitError as error:
         raise UserError(f"git does not take it back: {error.stderr}", "The checkout is as it was.") from error
+
+
+def _whose(repo: Repo, sha: str) -> str:
+    """Return whose commit this is, for one that names no mission: it may be more than the mission's work."""
+    found = log(repo, f"{sha}^", sha) if not trailers_of(repo, sha, "Placet-Trace")[0] and parents_of(repo, sha) else []
+    return f" ({show(found[0].subject)!r} of {show(found[0].author)})" if found else ""
 
 
 def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:

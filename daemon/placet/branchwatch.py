@@ -16,7 +16,7 @@ from placet.core.errors import mistake
 GLANCE_EVERY_S = 2.0
 """How often the files of references are looked at."""
 LOOK_EVERY_S = 60.0
-"""How often git is asked whatever the files say: one process a repository while nothing has moved there."""
+"""How often git is asked whatever the files say, where branches are open: two processes a repository while nothing moved."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class BranchWatch:
         def look() -> None:
             found: list[Looked] = []
             for path, opens in asked.items():
-                if whole or may_have_moved(opens, known[path]):
+                if (whole and opens) or may_have_moved(opens, known[path]):
                     self.asks = True
                     try:
                         found.append(look_at_branches(path, opens, known[path]))
@@ -72,7 +72,7 @@ class BranchWatch:
             if self.asks:
                 self.ring()
 
-        self.asks = whole
+        self.asks = any((whole and opens) or known[path].seen is None for path, opens in asked.items())
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
             thread.start()

@@ -16,13 +16,13 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from placet.aftermath import Looked
+from placet.aftermath import Looked, Revert
 from placet.asking import count_unseen
 from placet.branchwatch import BranchWatch
 from placet.briefing import agents
 from placet.casebook import Cases, Taken
 from placet.clock import rfc3339
-from placet.config import portal_path
+from placet.config import portal_path, repositories
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.beside import beside
 from placet.core.budget import Limits, money_problem
@@ -47,7 +47,7 @@ from placet.core.case import (
     Started,
     State,
 )
-from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch
+from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch, settle_revert
 from placet.core.drift import KEY, IfChanged
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
@@ -82,6 +82,7 @@ from placet.journal import (
 from placet.perform import Desk, Outbox
 from placet.planner import Assignment
 from placet.record import LIFE, Interrupted, Postponed, Record
+from placet.repo import is_repository
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level
 from placet.sight import Sight, View
@@ -89,7 +90,7 @@ from placet.tools import PLANNABLE
 from placet.vault import Found, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 from placet.waits import Waits
 from placet.watch import Mode
-from placet.workshop import Ports, facts_of
+from placet.workshop import Ports, failure_of
 
 LEASE_TTL_S = 30.0
 """How long a lease lives without a heartbeat, and HEARTBEAT_S how often it gets one (measured as cheap: 9 µs each)."""
@@ -710,19 +711,38 @@ class Loop:
             for branch in branches:
                 if not branch.portal or branch.portal in config.portals:
                     found.setdefault(portal_path(self.ports.vault, config, branch.portal), []).append(branch)
+        for place in repositories(self.ports.vault, config):
+            if place not in found and is_repository(place):  # where nothing is open a merge may be taken back
+                found[place] = []
         return found
 
     def _settle_branches(self, found: Looked) -> None:
-        if found.calls:
+        if found.calls and (found.asked or found.reverts or any(call.stderr for call in found.calls)):
             now, place = self.ports.clock.now(), str(found.path)
-            self.ports.journal.commit([AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place,
-                                                            metadata=facts_of(call))) for call in found.calls])
+            facts = {"operation": "look at the branches", "processes": len(found.calls), "branches": found.asked,
+                     "duration_ms": round(sum(call.duration_ms for call in found.calls), 1)}
+            self.ports.journal.commit([
+                AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place, metadata=one))
+                for one in (facts, *(failure_of(call) for call in found.calls if call.stderr))])
         for fate in found.fates:
             by, reason = self._why_dropped(fate.of) if fate.became == "dropped" else ("", "")
             decision = settle_branch(self.cases[fate.of.trace_id], fate.of, fate.became, fate.commit_sha, fate.how, reason,
                                      by or found.owner, self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
+        for revert in found.reverts:
+            self._settle_revert(revert, found.owner)
+
+    def _settle_revert(self, found: Revert, who: str) -> None:
+        case = self.cases.get(found.trace_id)
+        if case is None or case.became != "merged":
+            return
+        with self.ports.journal.ask() as reader:
+            row = reader.last_of(Action.PR_MERGED, trace_id=case.trace_id)
+        merged = str(row.details.get("commit_sha", "")) if row is not None else ""
+        decision = settle_revert(case, merged, found.of, found.commit_sha, who, self.ports.clock.now())
+        if decision is not None:
+            self._record(decision)
 
     def _why_dropped(self, branch: Branch) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""

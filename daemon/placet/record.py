@@ -38,6 +38,10 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
 LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
 
+_BY_GIT = {"base": "open the repository", "branch": "make the worktree", "step": "commit", "last commit": "commit",
+           "ended": "look at the branch"}
+"""Outcomes of the record up to which git's processes count as one operation, and what a person would call that."""
+
 MAX_CRASHES = 3
 """The third crash in the same place ends a mission or a planning: a fourth attempt would crash as well."""
 
@@ -61,6 +65,7 @@ class Record:
     seq: int = 0
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
+    ran_ms: list[float] = field(default_factory=list)  # git's processes since the last row about them
 
     @classmethod
     def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
@@ -106,6 +111,8 @@ class Record:
         With `hold` that is together with what is written down next: only for what may be done twice, and has to be
         followed by a `flush`.
         """
+        if (operation := _BY_GIT.get(key.partition(":")[0])) is not None:
+            self._tell_of_git(operation)
         self._write(key, "outcome", body, rows, hold=hold)
         self.outcomes[key] = body
 
@@ -122,8 +129,16 @@ class Record:
         """Have a journal row written with whatever is written next: one that is not worth a transaction of its own."""
         self.held.append(AddActivity(row))
 
+    def _tell_of_git(self, operation: str) -> None:
+        """Have a row written about the git processes since the last one, with whatever is written next."""
+        if self.ran_ms:
+            facts = {"operation": operation, "processes": len(self.ran_ms), "duration_ms": round(sum(self.ran_ms), 1)}
+            self.aside(self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts))
+            self.ran_ms = []
+
     def close(self) -> None:
         """Write what is still waiting; nothing where the lease was lost."""
+        self._tell_of_git("tidy up")
         if self.held:
             with suppress(Stop):
                 self.flush()

@@ -190,14 +190,20 @@ def kept_index(state: Path) -> Path:
 
 
 def journalled(record: Record) -> OnCall:
-    """Return what writes each git process into the journal, with the record's next write."""
-    return lambda call: record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts_of(call)))
+    """Return what has git's processes journalled: together, an operation at a time, one that failed in a row of its own."""
+    def on_call(call: GitCall) -> None:
+        if call.stderr:
+            record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call)))
+        else:
+            record.ran_ms.append(call.duration_ms)
+
+    return on_call
 
 
-def facts_of(call: GitCall) -> dict[str, Any]:
-    """Return what the journal says of a git process: the command's name and time; all of it, and its words, where it failed."""
-    failed = {"command": ["git", *map(show, call.argv)], "stderr": redact(show(call.stderr))[0]} if call.stderr else {}
-    return {"operation": call.argv[0], "exit": call.returncode, "duration_ms": round(call.duration_ms, 1), **failed}
+def failure_of(call: GitCall) -> dict[str, Any]:
+    """Return what the journal says of a git process that failed: all of it, and its words."""
+    return {"operation": call.argv[0], "exit": call.returncode, "processes": 1, "duration_ms": round(call.duration_ms, 1),
+            "command": ["git", *map(show, call.argv)], "stderr": redact(show(call.stderr))[0]}
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:

@@ -74,6 +74,7 @@ class Action(StrEnum):
     MISSION_ADOPTED = "mission.adopted"
     REPORT_WRITTEN = "report.written"
     PR_MERGED = "pr.merged"
+    PR_REVERTED = "pr.reverted"
     PR_REJECTED = "pr.rejected"
     PR_REOPENED = "pr.reopened"
     JOURNAL_RECONCILED = "journal.reconciled"

@@ -194,6 +194,11 @@ class Branch:
         """Its full name."""
         return f"refs/heads/{self.name}"
 
+    @property
+    def named(self) -> tuple[str, str]:
+        """What its commits name in their trailers: the trace id, and the digest of the plan."""
+        return self.trace_id, self.digest
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -244,7 +249,7 @@ class Case:
     base: str = ""  # the commits between which the branch's work lies; empty where nothing was committed
     tip: str = ""
     carried_out: str = ""  # digest of the plan that was carried out on it
-    became: str = ""  # what people did with the branch: "merged", "dropped", or nothing yet
+    became: str = ""  # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
     earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
     since: str = ""  # when the state was entered
 
@@ -269,7 +274,7 @@ class Case:
     @property
     def watched(self) -> tuple[Branch, ...]:
         """The branches with which people may still do something that counts: merge them, drop them, bring them back."""
-        ended = self.state is State.COMPLETED and self.tip and self.became != "merged"
+        ended = self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
         return (*self.earlier, self.newest) if ended else self.earlier
 
     @property

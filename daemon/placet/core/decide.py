@@ -513,6 +513,21 @@ def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str
     return d.done()
 
 
+def settle_revert(case: Case, merged: str, of: str, by: str, who: str, now: str) -> Decision | None:
+    """Return what follows from a commit `by` that takes work back; None where that is not the mission's merge, or acknowledged.
+
+    `merged` is the commit by which the work was merged, `of` the one that was taken back, empty where the commit names the mission.
+    """
+    if case.state is not State.COMPLETED or case.became != "merged" or of not in ("", merged):
+        return None
+    d = _Drawer(case, case.state, now)
+    d.set(became="reverted")
+    d.by_human(Action.PR_REVERTED, Entity.REPOSITORY, who, branch=case.branch, commit_sha=by, merged_as=merged)
+    if case.report_path:
+        d.commands.append(Stamp(case.report_path, {"became": "reverted"}))
+    return d.done()
+
+
 # --- small pieces ---------------------------------------------------------------------------------------------
 
 EDITED_MEANWHILE = ("> [!warning] The plan was changed during the run\n> What was carried out is the text that had been "

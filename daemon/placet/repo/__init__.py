@@ -14,6 +14,7 @@ from placet.repo.checkout import (
     where_checked_out,
 )
 from placet.repo.history import (
+    REVERTS,
     Commit,
     ahead_behind,
     changes,
@@ -28,14 +29,15 @@ from placet.repo.history import (
     merge_base,
     merge_preview,
     merged_by,
+    messages_since,
     parents_of,
     patch_bytes,
     paths_at,
+    reverts_in,
     same_patches,
     signs_commits,
     tip_now,
     touched_by,
-    touched_since,
     traced_work,
     trailers_of,
 )
@@ -64,6 +66,7 @@ from placet.repo.repository import (
     tree_of,
 )
 from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged
+from placet.repo.sift import Open, Sieve
 from placet.repo.snapshots import keep_notes
 from placet.repo.undoing import undo_since
 from placet.repo.worktrees import (
@@ -96,6 +99,7 @@ from placet.repo.worktrees import (
 
 __all__ = [
     "BOT",
+    "REVERTS",
     "Allowance",
     "Author",
     "Commit",
@@ -105,10 +109,12 @@ __all__ = [
     "GitError",
     "Mover",
     "OnCall",
+    "Open",
     "Pins",
     "Refs",
     "Repo",
     "RepositoryChanged",
+    "Sieve",
     "Size",
     "TooMuch",
     "WorkNotKept",
@@ -159,6 +165,7 @@ __all__ = [
     "merge_into_checkout",
     "merge_preview",
     "merged_by",
+    "messages_since",
     "moving",
     "must_be_ready",
     "not_kept_here",
@@ -178,6 +185,7 @@ __all__ = [
     "resolve",
     "restore",
     "revert_in_checkout",
+    "reverts_in",
     "roll_back",
     "same_patches",
     "signs_commits",
@@ -187,7 +195,6 @@ __all__ = [
     "take_hold",
     "tip_now",
     "touched_by",
-    "touched_since",
     "traced_work",
     "trailers_of",
     "tree_of",

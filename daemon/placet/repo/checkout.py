@@ -19,7 +19,7 @@ from placet.core.case import Branch
 from placet.core.errors import PlacetError, UserError
 from placet.core.names import show
 from placet.repo.differences import read_status
-from placet.repo.history import changes, commits_traced, content, merge_base, parents_of, patch_of, patches_of
+from placet.repo.history import changes, commits_traced, content, merge_base, of_others, parents_of, patch_of, patches_of
 from placet.repo.mover import update_ref
 from placet.repo.repository import current_branch, filters_named, head, identity, private_dirs, resolve, tree_of
 from placet.repo.runner import (
@@ -211,7 +211,7 @@ def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
         return own
     since = merge_base(repo, tip, sha) or base
     wanted = patches_of(repo, (tip,), (base,))
-    there = patches_of(repo, (sha,), (since,))
+    there = patches_of(repo, (sha,), (since,), without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)))
     if wanted.keys() <= there.keys():
         return [commit for patch, commit in there.items() if patch in wanted]
     if patch_of(repo, base, tip) in there:

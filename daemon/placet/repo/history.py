@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,44 +186,77 @@ def parents_of(repo: Repo, sha: str) -> list[str]:
     return text_of(run_git(place_of(repo), "rev-list", "--parents", "-n", "1", "--end-of-options", sha)[1]).split()[1:]
 
 
-def same_patches(repo: Repo, since: str, tip: str, among: Sequence[str]) -> str:
+def same_patches(repo: Repo, since: str, tip: str, among: Sequence[str], of: tuple[str, str]) -> str:
     """Return the newest of the commits that `among` has beyond `since` which repeats the changes of `since..tip`; empty for none.
 
     `among` are revisions, or `--branches` and the like. Either all of its commits one by one (rebase, cherry-pick) or all
-    of them as one (squash); by patch-id, so that where a change lies in a file does not matter.
+    of them as one (squash); by patch-id, so that where a change lies in a file does not matter. Commits that name another
+    mission than `of` (its trace id and its plan's digest) are that one's, whatever they change.
     """
     paths = [change.path for change in changes(repo, since, tip)]
     there = patches_of(repo, among, (since,), paths)
-    branch = patches_of(repo, (tip,), (since,)) if there else {}
+    if not there:
+        return ""
+    branch, whole = patches_of(repo, (tip,), (since,)), patch_of(repo, since, tip)
+    found = _repeats(there, branch, whole)
+    if found and (others := of_others(repo, among, since, of)):
+        found = _repeats(patches_of(repo, among, (since,), paths, without=others), branch, whole)
+    return found
+
+
+def _repeats(there: Mapping[str, str], branch: Mapping[str, str], whole: str) -> str:
     if branch and branch.keys() <= there.keys():
         shas = {there[patch] for patch in branch}
         return next(sha for sha in there.values() if sha in shas)
-    return there.get(patch_of(repo, since, tip), "") if there else ""
+    return there.get(whole, "")
 
 
-def patches_of(repo: Repo, among: Sequence[str], beyond: Sequence[str], paths: Sequence[str] = ()) -> dict[str, str]:
+def patches_of(repo: Repo, among: Sequence[str], beyond: Sequence[str], paths: Sequence[str] = (),
+               without: Collection[str] = ()) -> dict[str, str]:
     """Return the patch-ids, with their commits, of what `among` has and `beyond` has not, newest first; merges have none.
 
-    Only of commits that touch one of `paths`, where some are given. No setting of the person's on how patches look changes them.
+    Only of commits that touch one of `paths`, where some are given, and not of those `without`. No setting of the person's on how
+    patches look changes them.
     """
     only = () if any("\n" in path for path in paths) else paths  # a line each
     wanted = (*among, *(f"^{sha}" for sha in beyond))
-    _, shas = run_git(place_of(repo), "rev-list", "--no-merges", "--full-history", *wanted, "--stdin",
-                      stdin=os.fsencode("\n".join(["--", *only, ""])) if only else b"\n", timeout_s=BULK_TIMEOUT_S)
-    return _patch_ids(repo, "--stdin", stdin=shas) if shas else {}
+    _, out = run_git(place_of(repo), "rev-list", "--no-merges", "--full-history", *wanted, "--stdin",
+                     stdin=os.fsencode("\n".join(["--", *only, ""])) if only else b"\n", timeout_s=BULK_TIMEOUT_S)
+    return {patch: sha for sha, patch in patch_ids(repo, [sha for sha in out.decode().split() if sha not in without]).items()}
 
 
 def patch_of(repo: Repo, base: str, tip: str) -> str:
     """Return the patch-id of all that differs between two commits; empty where nothing does."""
-    return next(iter(_patch_ids(repo, "--end-of-options", base, tip)), "")
+    return patch_ids(repo, [f"{tip} {base}"]).get(tip, "")
 
 
-def _patch_ids(repo: Repo, *which: str, stdin: bytes = b"") -> dict[str, str]:
+def patch_ids(repo: Repo, commits: Sequence[str]) -> dict[str, str]:
+    """Return the patch-id of each of these commits, in their order; where a base stands behind one, of what differs from that.
+
+    What changes nothing has none. Two processes.
+    """
+    if not commits:
+        return {}
+    lines = "".join(f"{line}\n" for line in commits).encode()
     _, patches = run_git(place_of(repo), "diff-tree", "-p", "-r", "--root", "--no-ext-diff", "--no-textconv", "--no-renames",
-                         "--full-index", *which, stdin=stdin, timeout_s=BULK_TIMEOUT_S)
-    _, out = run_git(place_of(repo), "patch-id", "--stable", stdin=patches or b"\n")
-    rows = [line.split() for line in out.decode().splitlines()]
-    return {row[0]: row[1] for row in rows}
+                         "--full-index", "--stdin", stdin=lines, timeout_s=BULK_TIMEOUT_S)
+    _, out = run_git(place_of(repo), "patch-id", "--stable", stdin=patches or b"\n", timeout_s=BULK_TIMEOUT_S)
+    return {sha: patch for patch, sha in (line.split() for line in out.decode().splitlines())}
+
+
+def of_others(repo: Repo, among: Sequence[str], since: str, of: tuple[str, str]) -> frozenset[str]:
+    """Return the commits of `among` beyond `since` that name missions, but not this one (its trace id, its plan's digest)."""
+    _, out = run_git(place_of(repo), "log", "-z", "--format=%H%n%B", "--no-notes", "--extended-regexp",
+                     "--grep=^[[:space:]]*Placet-Trace: ", *among, f"^{since}", "--", timeout_s=BULK_TIMEOUT_S)
+    rows = (item.partition("\n") for item in items_of(out))
+    return frozenset(sha for sha, _, message in rows if not _names(message, *of))
+
+
+def _names(message: str, trace_id: str, digest: str) -> bool:
+    """Say whether a commit's message names this mission; where it names plans, and the digest of this one's is known, that too."""
+    traces = re.findall(r"^\s*Placet-Trace: (\S+)\s*$", message, re.MULTILINE)
+    plans = re.findall(r"^\s*Placet-Plan: (\S+)\s*$", message, re.MULTILINE)
+    return trace_id in traces and (not digest or not plans or digest in plans)
 
 
 def touched_by(repo: Repo, sha: str) -> set[str]:
@@ -232,13 +265,50 @@ def touched_by(repo: Repo, sha: str) -> set[str]:
     return {change.path for change in changes(repo, parents[0], sha)} if parents else set(paths_at(repo, sha))
 
 
-def touched_since(repo: Repo, new: str, old: Sequence[str]) -> frozenset[str]:
-    """Return the files that the commits touch which `new` has and none of `old` has; of a merge, beside each of its parents."""
-    _, out = run_git(
-        place_of(repo), "log", "-m", "-z", "--format=", "--name-only", "--no-renames", "--no-notes", "--no-show-signature",
-        "--no-ext-diff", "--no-textconv", new, "--not", *old, "--", timeout_s=BULK_TIMEOUT_S,
-    )
-    return frozenset(name.lstrip("\n") for name in items_of(out))
+REVERTS = "Placet-Reverts"
+"""The trailer of a commit by which `placet undo` takes a mission's work back; its trace id."""
+_REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
+MAX_REVERTS = 50
+
+
+def messages_since(repo: Repo, news: Sequence[str], then: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the commits of `news`, without those of `then`, that may take others back, with their messages, newest first.
+
+    Without `then` those of the last 30 days. One process.
+    """
+    since = [f"^{sha}" for sha in then] or ["--since=30.days"]
+    _, out = run_git(place_of(repo), "log", "-z", f"-n{MAX_REVERTS}", "--format=%H%n%B", "--no-notes", "--extended-regexp",
+                     f"--grep=^(This reverts commit [0-9a-f]{{40,64}}|{REVERTS}: )", *news, *since, "--",
+                     timeout_s=BULK_TIMEOUT_S)
+    return [(sha, message) for sha, _, message in (item.partition("\n") for item in items_of(out))]
+
+
+def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return which of these commits take a mission's work back: its trace, the commit that is taken back or "", by which.
+
+    The trace is what `placet undo` writes, or stands in the commit that is taken back, or in what that merged: two processes for
+    each of those.
+    """
+    found: list[tuple[str, str, str]] = []
+    for sha, message in messages:
+        of = next(iter(_REVERT.findall(message)), "")
+        own = re.findall(rf"^{REVERTS}: (\S+)\s*$", message, re.MULTILINE)
+        found += [(trace, "" if own else of, sha) for trace in (own or (_traces_of(repo, of) if of else []))]
+    return found[:MAX_REVERTS]
+
+
+def _traces_of(repo: Repo, sha: str) -> list[str]:
+    """Return the missions that a commit names, or else what it merged names; none for one that is not there."""
+    code, out = run_git(place_of(repo), "log", "-z", "--no-walk=unsorted", "--format=%B", "--no-notes", "--end-of-options", sha,
+                        ok=(0, 128))
+    if code == 0 and not (traces := _traces(out)) and len(parents := parents_of(repo, sha)) > 1:
+        out = run_git(place_of(repo), "log", "-1", "-z", "--format=%B", "--no-notes", "--end-of-options", parents[1])[1]
+        traces = _traces(out)
+    return traces if code == 0 else []
+
+
+def _traces(message: bytes) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"^\s*Placet-Trace: (\S+)\s*$", message.decode("utf-8", "replace"), re.MULTILINE)))
 
 
 def commits_traced(repo: Repo, trace_id: str, digest: str, among: Sequence[str], since: str) -> list[str]:
@@ -251,13 +321,8 @@ def commits_traced(repo: Repo, trace_id: str, digest: str, among: Sequence[str],
     line = f"^[[:space:]]*Placet-Trace: {re.escape(trace_id)}[[:space:]]*$"
     _, out = run_git(place_of(repo), "log", "-z", "--format=%H%n%B", "--no-notes", "--extended-regexp", f"--grep={line}", *among,
                      *([f"^{since}"] if since else []), "--", timeout_s=BULK_TIMEOUT_S)
-    found = []
-    for item in items_of(out):
-        commit, _, message = item.partition("\n")
-        named = re.findall(r"^\s*Placet-Plan: (\S+)\s*$", message, re.MULTILINE)
-        if not digest or not named or digest in named:
-            found.append(commit)
-    return found
+    rows = (item.partition("\n") for item in items_of(out))
+    return [commit for commit, _, message in rows if _names(message, trace_id, digest)]
 
 
 def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -10,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from placet.config import load
+from placet.configured import configured
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import CASE_JSON, Case, State
+from placet.core.errors import UserError
 from placet.journal import AddActivity, Journal, PutCase, Reader
 from placet.journal.reading import connect
 from vaultkit import PLAN, TestVault, make_vault, started
@@ -147,3 +153,55 @@ def test_names_of_finished_requests_stay_taken(vault):
         vault.drop("Do it.\n", "Request 1.md")
         daemon.run_once()
     assert vault.rows("request.detected")[0]["entity_id"] == "request-1-2"
+
+
+HEAVY = {"pydantic", "tomlkit", "git", "sqlite_utils", "anthropic", "httpx", "ssl", "asyncio", "placet.tools", "placet.repo",
+         "placet.config", "placet.loop"}
+
+
+@pytest.mark.parametrize("words", [("status",), ("plans",), ("why", "say-hello"), ("show", "say-hello"), ("journal",)])
+def test_looking_imports_nothing_that_only_working_needs(vault, words):
+    vault.drop("Say hello.\n")
+    vault.here()
+    code = (f"import sys; sys.argv = ['placet', *{words!r}]\ntry:\n    import placet.__main__\n"
+            "except SystemExit as end:\n    assert not end.code, end.code\n"
+            "print(*sys.modules, sep='\\n', file=sys.stderr)")
+    done = subprocess.run([sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stderr.split()), done.stderr[-500:]
+
+
+@pytest.mark.parametrize("text", [
+    "", "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
+    "[limits]\nday_usd = '3.10'\n", "[limits]\nday_usd = 3\n",
+])
+def test_those_who_look_read_the_configuration_as_the_daemon_does(vault, text):
+    vault.configure(text)
+    whole, seen = load(vault.root), configured(vault.root, vault.env)
+    assert (seen.provider, seen.model, seen.paused, seen.day_usd, seen.day_tokens) == (
+        whole.model.provider, whole.model.name, whole.daemon.paused, whole.limits.day_usd, whole.limits.day_tokens)
+
+
+@pytest.mark.parametrize("text", ["[model]\nname = 7\n", "not toml", "[daemon]\npaused = 'yes, do'\n", "model = 3\n"])
+def test_those_who_look_say_what_is_wrong_with_the_configuration_as_the_daemon_does(vault, text):
+    vault.configure(text)
+    with pytest.raises(UserError) as whole:
+        load(vault.root)
+    with pytest.raises(UserError) as seen:
+        configured(vault.root, vault.env)
+    assert str(seen.value) == str(whole.value)
+
+
+def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):
+    with started(vault) as daemon:
+        put(daemon.journal, *(case_of(number) for number in range(60)), case_of(500, State.REVIEW),
+            case_of(501, State.REJECTED, request_path="Inbox/Requests/No.md"),
+            *(case_of(number, State.REJECTED) for number in range(600, 640)))
+    (vault.root / "Inbox/Requests/No.md").write_text(f"---\nstatus: rejected\ntrace_id: {TRACE(501)}\n---\nNo.\n")
+    found = json.loads(vault.click("status", "--json").stdout)
+    shown = {case["trace_id"] for case in found["cases"]}
+    assert {TRACE(500), TRACE(501)} <= shown
+    assert len(shown) in (42, 41)
+    assert found["earlier"] == 102 - len(shown)
+    assert not found["not_taken_up"]
+    assert f"{found['earlier']} earlier ones" in vault.click("status").stdout
+    assert json.loads(vault.click("show", "request-3", "--json").stdout)["state"] == "completed"

@@ -116,7 +116,7 @@ def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> No
 
 @pytest.mark.parametrize(("uid", "said"), [(0, ["user"]), (1000, [])])
 def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[str]) -> None:
-    with patch("os.geteuid", return_value=uid), patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+    with patch("os.geteuid", return_value=uid), patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
         found = doctor(vault.root, vault.env)
     assert [line["what"] for line in found if "yourself" in line["helps"]] == said
 
@@ -359,7 +359,7 @@ def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
 
 def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
-    with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+    with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
         model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
     assert model["state"] == "warn"
     assert model["found"].startswith("not checked: ")
@@ -377,7 +377,7 @@ def test_the_doctor_asks_the_server_whether_the_key_will_do(tmp_path: Path, answ
         api.models["claude-test"] = answer
         vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-wrong-key", ANTHROPIC_BASE_URL=api.url)
         vault.configure('[model]\nname = "claude-test"\n')
-        with patch("placet.desk.probe", return_value=Probe(Level.NONE, ())):
+        with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
             model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
     assert (model["state"], api.requests) == (state, []), model
     assert said in model["found"]

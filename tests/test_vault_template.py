@@ -16,9 +16,9 @@ import yaml
 from pydantic import BaseModel
 
 from placet.briefing import agents
-from placet.config import CONFIG_PATH, Config, load
+from placet.config import Config, load
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS
-from placet.core.names import QUEUES, Folder
+from placet.core.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.note import read_note
 from placet.core.plan_note import PlanHead
 from placet.core.request import read_request

@@ -13,9 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from placet.config import CONFIG_PATH, Config, load, made_of, parse, put_in_place
+from placet.config import Config, load, made_of, parse, put_in_place
 from placet.core.errors import UserError
-from placet.core.names import show
+from placet.core.names import CONFIG_PATH, show
 from placet.state import State, vault_state, write_private
 
 _ALL: tuple[str, ...] = ()

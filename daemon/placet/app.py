@@ -16,11 +16,11 @@ from typing import Any
 from placet import __version__
 from placet.accepted import InForce, accept, differing, holding, in_force
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, Config, load, portal_path, write_setting
+from placet.config import Config, load, portal_path, write_setting
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
-from placet.core.names import MARKER, QUEUES, Folder, show
+from placet.core.names import CONFIG_PATH, MARKER, QUEUES, Folder, show
 from placet.core.note import read_note
 from placet.core.plan import parse_plan
 from placet.core.price import DEFAULT_PRICES, Price
@@ -45,24 +45,6 @@ from placet.tools import PLANNABLE
 from placet.vault import Vault
 from placet.watch import Bell, Mode
 from placet.workshop import Ports
-
-
-def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
-    """Return the vault: the one given, else `$PLACET_VAULT`, else the first folder upwards that has System/placet.toml.
-
-    Raises UserError (exit code 2) where there is none.
-    """
-    named = given or env.get("PLACET_VAULT")
-    if named:
-        path = Path(named).expanduser().absolute()
-        if not path.is_dir():
-            raise UserError(f"The vault {path} is not a folder.", f"Make one there: placet init {path}", exit_code=2)
-        return path
-    for folder in (here, *here.parents):
-        if (folder / CONFIG_PATH).is_file():
-            return folder
-    raise UserError(f"There is no vault in {here} or above it.",
-                    "Name one with --vault DIR or PLACET_VAULT, or make one: placet init DIR", exit_code=2)
 
 
 @dataclass(slots=True)

@@ -16,10 +16,10 @@ from placet.accepted import in_force
 from placet.aftermath import fate_here, fate_of
 from placet.aftermath import remove_leftovers as leftovers
 from placet.clock import Clock
-from placet.config import CONFIG_PATH, load, portal_path, repositories
+from placet.config import load, portal_path, repositories
 from placet.core.case import WORKING, Case, State
 from placet.core.errors import UserError
-from placet.core.names import show
+from placet.core.names import CONFIG_PATH, show
 from placet.core.note import UnsafeEdit, stamp
 from placet.desk import case_of, user
 from placet.journal import open_reader

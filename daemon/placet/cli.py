@@ -61,7 +61,7 @@ def _fail(error: UserError) -> NoReturn:
 
 
 def _vault(given: str | None) -> Path:
-    from placet.app import find_vault
+    from placet.state import find_vault
 
     return find_vault(given, os.environ, _here())
 

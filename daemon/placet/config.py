@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from placet.core.errors import UserError
-
-CONFIG_PATH = "System/placet.toml"
+from placet.core.names import CONFIG_PATH
 
 
 class _Table(BaseModel):

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -21,18 +21,16 @@ from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from shlex import join, quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from placet.accepted import InForce, accept, change, holding, in_force
-from placet.briefing import agents
 from placet.clock import Clock, rfc3339
-from placet.config import CONFIG_PATH, Config, load, portal_path, repositories, with_setting
+from placet.configured import configured
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, OPEN, WORKING, Case, NoteSeen, State
 from placet.core.errors import ToolError, UserError
-from placet.core.names import QUEUES, Folder, active_name, plan_name, rejected_name, request_id
+from placet.core.names import CONFIG_PATH, QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.core.observe import look_at, refusal
@@ -55,20 +53,20 @@ from placet.core.standing import standing
 from placet.core.talk import ModelError, ModelErrorKind
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
-from placet.events import listen, places
 from placet.glance import Glance, Undecided, glance
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
-from placet.models import ModelSettings, check, open_model
-from placet.notify import Event, Notice, NotifySettings, send
-from placet.portals import problem_of
-from placet.repo import old_locks, open_repo
-from placet.sandbox import Box, Level, exec_in_box, probe
 from placet.state import vault_state
-from placet.tools import PLANNABLE
 from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
 
+if TYPE_CHECKING:
+    from placet.accepted import InForce
+    from placet.models import ModelSettings
+
 FOLLOW_STEP_S = 0.2
+OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
+LATEST = 20
+"""Cases that are over are shown up to so many of each state, the last ones."""
 LAST = 50
 """Rows of the journal that are shown unless another number is asked for."""
 
@@ -78,6 +76,9 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
 
     `meta` goes into its frontmatter. The name is the title's; a name that is taken gets a number.
     """
+    from placet.briefing import agents
+    from placet.config import load
+
     if not text.strip():
         raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
     config = load(vault)
@@ -112,6 +113,10 @@ def proposal(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
 
     Raises UserError for a plan that the daemon would refuse, with the same words.
     """
+    from placet.accepted import in_force
+    from placet.config import portal_path
+    from placet.tools import PLANNABLE
+
     with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "approved")
@@ -159,6 +164,8 @@ def approve(vault: Path, env: Mapping[str, str], ident: str, bound: str = "") ->
 
 
 def _approvable(case: Case, raw: bytes) -> NoteSeen:
+    from placet.tools import PLANNABLE
+
     note = look_at(case.plan_path, raw, "")
     if why := note.problem or lost_keys(case, note) or refusal(case, note, PLANNABLE):
         raise UserError(f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}")
@@ -241,6 +248,8 @@ def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
 
 def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callable[[str], None]) -> int:
     """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is; return its exit code."""
+    from placet.sandbox import Box, Level, exec_in_box, probe
+
     level = probe().level
     if level is Level.NONE:
         raise UserError("This machine has no sandbox.", "Install bubblewrap; `placet doctor` says what is missing.")
@@ -261,6 +270,8 @@ def _found(what: str, state: str, found: str, helps: str = "") -> dict[str, str]
 
 def _model_line(settings: ModelSettings, env: Mapping[str, str]) -> dict[str, str]:
     """Return what the model's server says of key and model; a server that cannot be reached says nothing of them."""
+    from placet.models import check, open_model
+
     if settings.provider == "scripted":
         return _found("model", "warn", "scripted: replies are replayed from a file, no model is asked")
     try:
@@ -284,6 +295,13 @@ def _model_line(settings: ModelSettings, env: Mapping[str, str]) -> dict[str, st
 
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     """Return what placet needs, each with `state` good, warn or bad, what was found, and what helps."""
+    from placet.accepted import in_force
+    from placet.config import Config, portal_path, repositories
+    from placet.models import ModelSettings
+    from placet.portals import problem_of
+    from placet.repo import old_locks, open_repo
+    from placet.sandbox import Level, probe
+
     lines: list[dict[str, str]] = []
 
     def line(what: str, state: str, found: str, helps: str = "") -> None:
@@ -351,6 +369,9 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
 
 def notify_test(vault: Path, env: Mapping[str, str]) -> tuple[str, ...]:
     """Send a notice every way that is on, as accepted on this machine; return what went wrong."""
+    from placet.accepted import in_force
+    from placet.notify import Event, Notice, NotifySettings, send
+
     held = in_force(vault, env)
     if any(key[0] == "notify" for key in held.refused):
         raise UserError(held.problem)
@@ -364,12 +385,16 @@ def notify_test(vault: Path, env: Mapping[str, str]) -> tuple[str, ...]:
 
 def settings(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that hold, and those of the file that do not because nobody accepted them on this machine."""
+    from placet.accepted import in_force
+
     held = in_force(vault, env)
     return {"settings": held.config.model_dump(mode="json"), "unaccepted": _unaccepted(held)}
 
 
 def setting(vault: Path, env: Mapping[str, str], name: str) -> Any:
     """Return one setting that holds, or a table of them. Raises UserError (exit code 2) where there is none of that name."""
+    from placet.accepted import in_force
+
     found: Any = in_force(vault, env).config.model_dump(mode="json")
     for part in name.split("."):
         if not isinstance(found, dict) or part not in found:
@@ -383,6 +408,9 @@ def change_setting(vault: Path, env: Mapping[str, str], name: str, given: str) -
 
     Raises UserError (exit code 2) for a name or a value that cannot be used; nothing is changed then.
     """
+    from placet.accepted import change
+    from placet.config import with_setting
+
     key = tuple(name.split("."))
     if len(key) < 2:
         raise UserError(f"{visible(name)} is no setting.", "Name one with its table, as in daemon.paused.", exit_code=2)
@@ -399,6 +427,8 @@ def unaccepted(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
 
     Raises UserError where the daemon did not run on this vault yet: its first start accepts what is there.
     """
+    from placet.accepted import in_force
+
     held = in_force(vault, env)
     if not held.settled:
         raise UserError("The daemon has not run on this vault yet: its first start accepts what is there.", "placet run")
@@ -412,6 +442,9 @@ def _unaccepted(held: InForce) -> list[dict[str, Any]]:
 
 def accept_settings(vault: Path, env: Mapping[str, str], shown: Sequence[Mapping[str, Any]]) -> None:
     """Accept the settings that a person was shown. Raises UserError where they say something else by now."""
+    from placet.accepted import accept, holding
+    from placet.config import load
+
     config = load(vault)
     held = holding(config, vault_state(vault, env))
     if _unaccepted(held) != list(shown):
@@ -489,11 +522,14 @@ NEAR_AMONG = 1_000
 
 
 def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last."""
+    """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last.
+
+    `earlier` is how many cases are left out: they are over, and none of their notes lies in a watched folder.
+    """
     state = vault_state(vault, env)
-    held = in_force(vault, env)
-    config = held.config
+    config = configured(vault, env)
     cases: list[dict[str, Any]] = []
+    earlier = 0
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
@@ -501,7 +537,11 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
         if state.journal.exists():
             with open_reader(state.journal) as reader:
                 pending = reader.pending_commands()
-                seen = _seen_now(vault, env, folder, reader, [CASE_JSON.validate_json(row.body) for row in reader.cases()])
+                rows = {*reader.cases(*OPEN), *(row for over in OVER for row in reader.latest_cases(over, LATEST))}
+                rows.update(reader.cases_of(paths=folder.scan(QUEUES).found.keys()))
+                earlier = reader.count_cases() - len(rows)
+                seen = _seen_now(vault, env, folder, reader, [CASE_JSON.validate_json(row.body) for row in
+                                                              sorted(rows, key=lambda row: row.trace_id)])
                 cases = [_line(reader, case, seen.undecided.get(trace)) for trace, case in seen.cases.items()]
                 today = used_today(reader, Clock().wall())
                 waits = _waits(reader)
@@ -513,13 +553,12 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
     known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
     new = sorted(visible(path) for path in listed if path.startswith(f"{Folder.REQUESTS}/"))
     cases.sort(key=lambda c: c["since"])
-    limits = config.limits
     return {
-        "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.model.provider,
-        "model": config.model.name, "paused": config.daemon.paused, "waits": waits, "stuck": stuck, "cases": cases,
-        "unaccepted": held.names, "explained": unusable, "not_taken_up": [path for path in new if path not in known],
-        "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": limits.day_tokens or None,
-                  "day_usd": _float(limits.day_usd) or None},
+        "vault": str(vault), "daemon": lock_holder(state.lock), "provider": config.provider, "model": config.model,
+        "paused": config.paused, "waits": waits, "stuck": stuck, "cases": cases, "earlier": earlier,
+        "unaccepted": list(config.unaccepted), "explained": unusable, "not_taken_up": [path for path in new if path not in known],
+        "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": config.day_tokens or None,
+                  "day_usd": _float(config.day_usd) or None},
     }
 
 
@@ -622,7 +661,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
-        reason, helps = standing(case, rows, daemon_runs=runs, paused=in_force(vault, env).config.daemon.paused)
+        reason, helps = standing(case, rows, daemon_runs=runs, paused=configured(vault, env).paused)
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
 
 
@@ -640,7 +679,7 @@ def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) ->
     left = remains(facts, detail, rows)
     text = reader.text(facts["digest"])
     assert text is not None, "what is carried out was stored when it was approved"
-    plan = parse_plan(read_note(text).body, PLANNABLE)
+    plan = parse_plan(read_note(text).body, None)
     found = verdict(left.end)
     limit = plan.scope.budget_usd
     return {
@@ -684,12 +723,16 @@ def journal_rows(vault: Path, env: Mapping[str, str], ident: str | None, *, limi
 
 def live_events(vault: Path, env: Mapping[str, str]) -> Iterator[str]:
     """Give what the daemon's socket sends, a line of JSON each, until the daemon stops."""
+    from placet.events import listen, places
+
     for line in listen(places(vault_state(vault, env).folder, env)):
         yield line.decode().rstrip("\n")
 
 
 def events_path(vault: Path, env: Mapping[str, str]) -> Path:
     """Return where a client finds the daemon's socket; where there is none now, where it will be."""
+    from placet.events import places
+
     found = places(vault_state(vault, env).folder, env)
     return next((path for path in found if path.exists()), found[0])
 
@@ -714,12 +757,31 @@ def _seen_now(vault: Path, env: Mapping[str, str], folder: Vault, reader: Reader
     """Lay the folders over the journal: today's paths of these cases, and what people did that it does not know."""
     newest = reader.activity(limit=1, newest=True)
     busy = {command.trace_id for command in reader.pending_commands()}
-    seen = glance(folder, {case.trace_id: case for case in cases}, busy, PLANNABLE, newest[0].timestamp if newest else "")
+    seen = glance(folder, {case.trace_id: case for case in cases}, busy, _PlannableTools(), newest[0].timestamp if newest else "")
     if not seen.undecided:
         return seen
     with open_reader(vault_state(vault, env).journal) as later:  # what the daemon did meanwhile, nobody else did
         done = {trace for trace in seen.undecided if later.activity(trace, after_id=newest[0].id if newest else 0, limit=1)}
     return replace(seen, undecided={trace: what for trace, what in seen.undecided.items() if trace not in done})
+
+
+class _PlannableTools(Collection[str]):
+    """The names of the tools that a plan may use. They are known only to their modules, which few of those who look need."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    @staticmethod
+    def _names() -> Collection[str]:
+        from placet.tools import PLANNABLE
+
+        return PLANNABLE
 
 
 def _line(reader: Reader, case: Case, undecided: Undecided | None) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from placet.accepted import change, holding
-from placet.config import CONFIG_PATH, from_home, load, portal_path
+from placet.config import from_home, load, portal_path
 from placet.core.errors import UserError
-from placet.core.names import Folder, show
+from placet.core.names import CONFIG_PATH, Folder, show
 from placet.core.portal import Card, how_to_test, languages, render_card, unfit
 from placet.repo import content, default_branch, is_repository, notes, open_repo, paths_at, resolve
 from placet.state import vault_state

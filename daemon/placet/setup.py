@@ -6,8 +6,9 @@ import os
 import socket
 from pathlib import Path
 
-from placet.config import CONFIG_PATH, load, write_setting
+from placet.config import load, write_setting
 from placet.core.errors import UserError
+from placet.core.names import CONFIG_PATH
 from placet.repo import Size, is_repository, survey
 from placet.vault import AlreadyThere, Vault
 from placet.workshop import VAULT_EXCLUDES

@@ -58,6 +58,8 @@ def status_text(found: Mapping[str, Any]) -> str:
     for case in found["cases"]:
         state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])
         lines.append(f"{state} {visible(case['request_id'])}  {_turn(case, daemon=bool(found['daemon']))}")
+    if found["earlier"]:
+        lines.append(f"{found['earlier']:,} earlier ones are over. One of them: placet show ID")
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from placet.core.errors import UserError
-from placet.core.names import MARKER
+from placet.core.names import CONFIG_PATH, MARKER
 
 # f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
 # network.
@@ -47,6 +47,24 @@ def state_home(env: Mapping[str, str]) -> Path:
         raise UserError("there is no place for state: HOME is not set", "set HOME or PLACET_STATE_HOME",
                         exit_code=2)
     return Path(home) / ".local" / "state" / "placet"
+
+
+def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
+    """Return the vault: the one given, else `$PLACET_VAULT`, else the first folder upwards that has System/placet.toml.
+
+    Raises UserError (exit code 2) where there is none.
+    """
+    named = given or env.get("PLACET_VAULT")
+    if named:
+        path = Path(named).expanduser().absolute()
+        if not path.is_dir():
+            raise UserError(f"The vault {path} is not a folder.", f"Make one there: placet init {path}", exit_code=2)
+        return path
+    for folder in (here, *here.parents):
+        if (folder / CONFIG_PATH).is_file():
+            return folder
+    raise UserError(f"There is no vault in {here} or above it.",
+                    "Name one with --vault DIR or PLACET_VAULT, or make one: placet init DIR", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid5
 
+CONFIG_PATH = "System/placet.toml"
+"""Where a vault's configuration lies in it."""
+
 
 class Folder(StrEnum):
     """The vault's folders, relative to its root."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,12 @@ import pytest
 
 from benchkit import real
 from disks import small_disk_at
-from gitkit import git, make_repo
+from gitkit import git, make_repo, write
+from placet.confine import ALWAYS
 from placet.core.scope import Scope
+from placet.repo import open_repo
 from placet.sandbox import Level, probe
+from placet.workshop import denied_in
 from vaultkit import PLAN, TestVault, make_vault
 
 needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a sandbox")
@@ -106,9 +112,71 @@ def test_a_folder_that_a_command_shut_is_told_and_nothing_waits_for_it(tmp_path:
             raise PermissionError(errno.EACCES, "Permission denied", str(at))
         return run
 
-    with real(tmp_path, scope=Scope(run=(("true",),)), level=Level.LANDLOCK) as tools:
+    (tmp_path / "worktree").mkdir()
+    with real(tmp_path / "worktree", scope=Scope(run=(("true",),)), level=Level.LANDLOCK) as tools:
         inside = replace(tools, place=replace(tools.place, run=fails(tools.place.box.worktree / "shut")))
         assert inside.dispatch("run_command", {"command": "true"}).error_type == "permission_denied"
         outside = replace(tools, place=replace(tools.place, run=fails(tmp_path / "elsewhere")))
         with pytest.raises(PermissionError):  # the machine's fault: the work waits
             outside.dispatch("run_command", {"command": "true"})
+
+
+LINKS = """
+import os
+for name, target in (('System', 'System/Active'), ('all', '.'), ('up', '../x'), ('abs', '/etc/passwd'), ('deep/sys', '../System'),
+                     ('chain', 'inner/Active'), ('fine', 'docs/a.md'), ('case', 'sYsTem/active')):
+    os.makedirs('deep', exist_ok=True)
+    os.symlink(target, 'l-' + name if '/' not in name else name)
+"""
+
+
+@needs_wall
+def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commit(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    write(vault.root, {"docs/a.md": "x\n", "tool.py": LINKS})
+    (vault.root / "inner").symlink_to("System")
+    git(vault.root, "init", "-q", "-b", "main")
+    git(vault.root, "add", "docs", "tool.py", "inner")
+    git(vault.root, "commit", "-q", "-m", "Begin")
+    plan = {**PLAN, "scope": {"write": ["**"], "run": ["python3 tool.py"]}, "steps": [{"title": "Do it", "tools": ["run_command"]}]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [
+        ("run_command", {"command": "python3", "args": ["tool.py"]}), ("complete_step", {"step": 1, "summary": "Done"}),
+        ("finish", {"summary": "Done"})]}]))
+    vault.drop("Do it.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert changed(vault, vault.root) == ["A\tl-fine"]
+    report = vault.reports()[0].read_text()
+    assert "`l-fine`, a link to `docs/a.md`" in report
+    assert all(f"`{name}`" in report for name in ("deep/sys", "l-System", "l-abs", "l-all", "l-case", "l-chain", "l-up"))
+
+
+def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(tmp_path: Path) -> None:
+    outer = make_repo(tmp_path / "outer", {"README.md": "x\n"})
+    vault = make_vault(outer / "notes")
+    git(vault.root, "init", "-q", "-b", "main")
+    for path, shut in ((vault.root, ""), (outer, "notes/vault")):
+        denied = denied_in(open_repo(path), vault.root)
+        assert denied.root == shut
+        assert denied.protects(f"{shut}/System/Active/x.md".lstrip("/"))
+    assert denied_in(open_repo(make_repo(tmp_path / "other")), vault.root) == ALWAYS
+
+
+PASSWORD = "hunter2-Zq81x-" + "secret"
+LEAK = "import re\nv = re.search('=(.*)', open('.env').read())[1]\n"
+
+
+@needs_wall
+@pytest.mark.parametrize("where", ["open('src/settings.py', 'w').write('PASSWORD = %r' % v)", "open('src/' + v, 'w').write('x')",
+                                   "import os; os.symlink(v, 'src/link')", "open('outside-' + v, 'w'); open('src/fine', 'w')"])
+def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(tmp_path: Path, where: str) -> None:
+    vault, repo = mission(tmp_path, {".env": f"DB_PASSWORD={PASSWORD}\n", "src/x": "x"}, {"write": ["src/**"]}, LEAK + where)
+    fine = "outside" in where
+    assert len(vault.rows("execution.completed" if fine else "execution.failed")) == 1
+    assert PASSWORD not in vault.reports()[0].read_text()
+    assert not [row["action_type"] for row in vault.rows() if PASSWORD in json.dumps(row)]
+    with closing(sqlite3.connect(vault.db)) as db:
+        assert not [key for key, body in db.execute("SELECT key, body FROM records") if body and PASSWORD.encode() in body]
+    for ref in git(repo, "for-each-ref", "--format=%(refname)").split():  # what was kept of the attempt has it neither
+        assert PASSWORD not in git(repo, "log", "-p", "--format=%B", f"main..{ref}"), ref

@@ -31,7 +31,7 @@ from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDon
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
 from placet.core.scope import fixed_part
-from placet.core.secrets import redact
+from placet.core.secrets import redact, redacted
 from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse
 from placet.core.waiting import Why
@@ -226,7 +226,7 @@ class _Work:
                                  case.approved_by)
         try:
             kept = checkpoint(self.tree, ref, message, self.ports.clock.wall(),
-                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed)))
+                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed), self._secrets()))
         except ToolError:
             kept = ""
         try:
@@ -402,7 +402,7 @@ class _Work:
             paths[:] = sorted(set(changed) - set(self.left_out))
             if paths:
                 refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
-                refuse_secrets(self.repo, self.tree, paths)
+                refuse_secrets(self.repo, self.tree, paths, self._secrets())
                 self._must_be_unchanged()
             return paths
 
@@ -415,8 +415,19 @@ class _Work:
     def out_of_scope(self, changed: Sequence[str]) -> tuple[str, ...]:
         """Return those of these changed files that the plan does not allow to be committed, or whose commit would delete one."""
         assert self.place is not None
-        refused = {path for path in changed if not self.place.may_commit(path)}
+        refused = {path for path in changed if not self.place.may_commit(path) or self._leads_out(path)}
         return tuple(sorted(refused | _in_the_place_of(refused, changed, self.tree.path)))
+
+    def _leads_out(self, path: str) -> bool:
+        """Return whether a changed path is a link out of the repository, to all of it, or to what no mission may write."""
+        assert self.place is not None
+        top, link = os.path.realpath(self.tree.path), self.tree.path / path
+        if not link.is_symlink():
+            return False
+        said = os.path.normpath(os.path.join(top, os.path.dirname(path), link.readlink()))  # noqa: PTH118, PTH120 - as it is written
+        ends = [os.path.relpath(end, top) for end in (said, os.path.realpath(link))]
+        return link.readlink().is_absolute() or any(
+            end == "." or end.split("/")[0] == ".." or self.place.root.protects(end) for end in ends)
 
     def _must_be_unchanged(self) -> None:
         """Raise Stop where the repository's settings, or what the plan was based on, are others than when they were looked at."""
@@ -578,7 +589,7 @@ def _in_worktree(
                  _restraint(ports, mission, record, cancelled))
     with workplace(ports, repo, tree, scope, work, cancelled, writable=True) as place:
         work.place = place
-        work.restraint.secrets = place.secrets
+        work.restraint.secrets = record.secrets = place.secrets
         if lost:
             work.rebuild()
             mark.unlink()
@@ -701,7 +712,7 @@ def _named(plan: Plan) -> frozenset[str]:
 
 def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
     """Commit what is left of a success, and say what the mission came to."""
-    repo, tree, scope = work.repo, work.tree, work.mission.plan.scope
+    repo, tree, scope, secrets = work.repo, work.tree, work.mission.plan.scope, work.record.secrets
     left_out: tuple[str, ...] = ()
     if stop is None and work.trouble is not None:
         tool, error = work.trouble
@@ -730,10 +741,12 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
     if stop is None and scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed", error_type="NothingChanged")
     return Ended(
-        ok=stop is None, end=End.FINISHED if stop is None else stop.end, detail="" if stop is None else stop.detail,
-        error_type="" if stop is None else stop.error_type, error=None if work.trouble is None else work.trouble[1],
+        ok=stop is None, end=End.FINISHED if stop is None else stop.end,
+        detail="" if stop is None else redact(stop.detail, secrets)[0], error_type="" if stop is None else stop.error_type,
+        error=None if work.trouble is None else redacted(work.trouble[1], secrets),
         summary=summary, branch=tree.branch, base=tree.base, commit=last if last != tree.base and stop is None else "",
-        kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files, left_out=left_out,
+        kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files,
+        left_out=tuple(redact(path, secrets)[0] for path in left_out),
         commands=tuple(work.commands), calls=dict(work.calls),
         failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
         iterations=work.restraint.spent.replies, spent=work.restraint.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
@@ -792,7 +805,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     if not ended.ok:
         take_hold(tree)
     if tree.path.exists() and (tree.git_dir / "index").exists():
-        blank_secrets(repo, tree, _drop_temporaries(tree))
+        blank_secrets(repo, tree, _drop_temporaries(tree), ports.secrets)
     if ended.ok:
         left = None
         if tree.path.exists() and ended.left_out:
@@ -874,7 +887,7 @@ def _whole(changed: Sequence[str]) -> list[str]:
 
 
 def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
-    return tuple(ChangedFile(f.path, f.status, f.added, f.deleted) for f in changes(repo, base, last))
+    return tuple(ChangedFile(f.path, f.status, f.added, f.deleted, f.link) for f in changes(repo, base, last))
 
 
 def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:

@@ -17,6 +17,7 @@ from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import Case
 from placet.core.errors import End, PlacetError, Stop
+from placet.core.secrets import redacted
 from placet.core.waiting import Why
 from placet.journal import ATTEMPT, AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
 
@@ -52,7 +53,7 @@ class Record:
 
     `attempt` tells the case's conversations apart. With a `token` each write is guarded by the case's lease: a holder
     that lost it writes nothing more. Raises Stop(lease_lost) then. `halt` is raised instead of doing anything that is not
-    recorded yet.
+    recorded yet. `secrets` are known values that no row shows.
     """
 
     journal: Journal
@@ -66,6 +67,7 @@ class Record:
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
     ran_ms: list[float] = field(default_factory=list)  # git's processes since the last row about them
+    secrets: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
@@ -180,7 +182,7 @@ class Record:
     def row(self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any) -> Activity:
         """Return a journal row about this record's case."""
         return Activity(self.clock.now(), self.case.trace_id, actor, action, entity, self.case.request_id,
-                        self.case.agent, metadata)
+                        self.case.agent, redacted(metadata, self.secrets) if self.secrets else metadata)
 
     def _write(self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False) -> None:
         self.seq += 1

@@ -16,7 +16,7 @@ from typing import Any
 from placet.clock import local
 from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End
-from placet.core.mission import After, Ended
+from placet.core.mission import After, ChangedFile, Ended
 from placet.core.names import Folder, numbered, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
@@ -158,13 +158,17 @@ def _steps(ended: Ended, plan: Plan) -> str:
 def _files(ended: Ended) -> str:
     lines = ["None."] if not ended.files else [
         "| file | change | lines |", "|---|---|---|",
-        *(f"| {_cell(f.path)} | {f.status} | {_lines(f.added, f.deleted)} |" for f in ended.files)]
+        *(f"| {_cell(f.path)}{_target(f)} | {f.status} | {_lines(f.added, f.deleted)} |" for f in ended.files)]
     if ended.left_out:
         lines += ["", "Changed by commands but outside the approved scope, so in no commit: "
                   + ", ".join(_code(p) for p in ended.left_out[:20])
                   + (f" and {len(ended.left_out) - 20} more." if len(ended.left_out) > 20 else ".")
                   + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else "")]
     return "\n".join(lines)
+
+
+def _target(file: ChangedFile) -> str:
+    return f", a link to {_cell(file.link)}" if file.link else ""
 
 
 def _lines(added: int | None, deleted: int | None) -> str:

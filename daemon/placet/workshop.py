@@ -209,10 +209,10 @@ def failure_of(call: GitCall) -> dict[str, Any]:
 def denied_in(repo: Repo, vault: Path) -> Denied:
     """Return what no mission may write in a repository: where the vault lies in it, or in a worktree of it, its own folders too."""
     vault = vault.resolve()
-    top = next((folder for folder in (vault, *vault.parents) if is_repository(folder)), None)
-    if top is None or common_dir_at(top) != repo.common_dir:
-        return ALWAYS
-    return replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
+    # Every one above it: a vault may be a repository of its own in another one, and what is merged there lands in it.
+    above = (folder for folder in (vault, *vault.parents) if is_repository(folder) and common_dir_at(folder) == repo.common_dir)
+    top = next(above, None)
+    return ALWAYS if top is None else replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
 
 
 def checkpoint_ref(name: str) -> str:

@@ -70,12 +70,13 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file that a mission changed: `status` is A, M, D or T; lines are None for a binary file."""
+    """A file that a mission changed: `status` is A, M, D or T; lines are None for a binary file; a symbolic link has a target."""
 
     path: str
     status: str
     added: int | None
     deleted: int | None
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 from placet.core.cut import lines_of
 
@@ -319,6 +320,19 @@ def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
     return ("".join([*pieces, text[at:]]), count) if count else (text, 0)
 
 
+def redacted(value: Any, literals: Sequence[str]) -> Any:
+    """Return a value with the secrets in all of its texts redacted; lists and tables are copied."""
+    match value:
+        case str():
+            return redact(value, literals)[0]
+        case dict():
+            return {redacted(k, literals): redacted(v, literals) for k, v in value.items()}
+        case list() | tuple():
+            return [redacted(v, literals) for v in value]
+        case _:
+            return value
+
+
 def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
     """Return the text in pieces, each with whether it is a secret; joined they are the text."""
     pieces: list[tuple[str, bool]] = []
@@ -456,23 +470,29 @@ def _is_plain(value: str, *, short: bool = False) -> bool:
 # --- commits ---------------------------------------------------------------------------------------------
 
 
-def find_secrets(data: bytes, *, path: str = "", before: bytes = b"") -> list[tuple[int, str]]:
+def latin(words: Sequence[str]) -> tuple[str, ...]:
+    """Return words as they stand in a text that was decoded byte by byte, as Latin-1."""
+    return tuple(word.encode("utf-8", "surrogateescape").decode("latin-1") for word in words)
+
+
+def find_secrets(data: bytes, *, path: str = "", before: bytes = b"", known: Sequence[str] = ()) -> list[tuple[int, str]]:
     """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
 
-    What stands in `before`, the file as it was, is not new. With `path` a file of settings is looked at value by
-    value, and a key store is a secret as a whole.
+    What stands in `before`, the file as it was, is not new. `known` are values that are secret whatever they look like. With
+    `path` a file of settings is looked at value by value, and a key store is a secret as a whole.
     """
     text, old = data.decode("latin-1"), before.decode("latin-1")  # what is looked for is ASCII, and nothing is quicker
     if path.casefold().endswith(_KEY_STORES) and data and data != before:
         return [(1, "key store")]
     found: list[tuple[int, str]] = []
     line, at = 1, 0
-    known = {old[span.start:span.end] for span in _spans(old)}
+    literals = latin(known)
+    there = {old[span.start:span.end] for span in _spans(old, literals)}
     looked = 0
-    for span in _spans(text):
+    for span in _spans(text, literals):
         line, at = line + text.count("\n", at, span.start), span.start
         secret = text[span.start:span.end]
-        if secret in known:
+        if secret in there:
             continue
         looked += 1
         if looked > _MAX_NEW or next(_places(old, secret), None) is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from placet.repo.repository import head, loose_tip, resolve
 from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, settings_of, text_of
 
+_MAX_TARGET_BYTES = 4096  # PATH_MAX
 _MAX_DIFFED_BYTES = 16 * 1024 * 1024  # a bigger file counts as binary in a patch: git need not hold it
 
 
@@ -30,23 +31,28 @@ class Commit:
 def changes(repo: Repo, base: str, head: str) -> list[FileChange]:
     """Return what differs between two commits, in git's order, with counted lines.
 
-    A rename is its D and its A.
+    A rename is its D and its A. Of links is said where they point.
     """
     _, out = run_git(
         place_of(repo), "diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-ext-diff",
         "--no-textconv", "--end-of-options", base, head,
     )
     statuses: dict[str, str] = {}
+    links: dict[str, str] = {}
     found = []
     items = iter(items_of(out))
     for item in items:
         if item.startswith(":"):
-            statuses[next(items)] = item.split(" ")[4][0]
+            _, mode, _, _, status = item.split(" ")
+            path = next(items)
+            statuses[path] = status[0]
+            if mode == "120000":
+                links[path] = os.fsdecode(content(repo, head, path, max_bytes=_MAX_TARGET_BYTES))
         else:
             added, deleted, path = item.split("\t", 2)
             binary = added == "-"
             found.append(FileChange(path, statuses[path], None if binary else int(added),
-                                    None if binary else int(deleted)))
+                                    None if binary else int(deleted), links.get(path, "")))
     return found
 
 

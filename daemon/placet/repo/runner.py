@@ -133,13 +133,15 @@ class FileChange:
     """A changed file.
 
     `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path can be
-    held against a plan's scope. Counts are None for a binary file, and where nothing was counted.
+    held against a plan's scope. Counts are None for a binary file, and where nothing was counted. `link` is where a
+    symbolic link points, of changes between two commits.
     """
 
     path: str
     status: str
     added: int | None = None
     deleted: int | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)

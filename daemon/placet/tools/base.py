@@ -17,10 +17,10 @@ from placet.confine import Entry
 from placet.core.errors import ToolError, UserError
 from placet.core.names import show
 from placet.core.scope import Scope
-from placet.core.secrets import redact
+from placet.core.secrets import redact, redacted
 from placet.core.talk import ToolSpec
 from placet.sandbox import Box, Level, Ran, run
-from placet.tools.present import Results, Shown, present, redacted
+from placet.tools.present import Results, Shown, present
 
 
 class Effect(StrEnum):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from placet.confine import Fault, Root
 from placet.core.errors import ToolError
 from placet.core.names import show
-from placet.core.secrets import SecretFile, find_secrets, redact, redact_values, secret_file
+from placet.core.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
 from placet.repo import Repo, Worktree, content, not_kept_here
+from placet.tools.texts import known_secrets
 
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
 """Largest changed file that is looked through; a larger one is not committed."""
@@ -17,18 +19,21 @@ MAX_NAMED = 20
 """Secrets that an error names; nobody mends more at a time."""
 
 
-def refuse_secrets(repo: Repo, tree: Worktree, paths: Sequence[str]) -> None:
+def refuse_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequence[str] = ()) -> None:
     """Raise ToolError `secret_in_commit`, with files and lines, if committing these files would add a secret.
 
-    What the mission's base has already is not added. Raises ToolError `unchecked` for a file that cannot be looked through.
+    `known` are values that are secret whatever they look like; no file may be named by one either. What the mission's base has
+    already is not added. Raises ToolError `unchecked` for a file that cannot be looked through.
     """
     found: list[str] = []
     with _files(tree) as files:
         for path in paths:
             data = _changed(tree, files, path)
-            if data is None:
-                continue
-            found += [f"{show(path)}:{line}: {kind}" for line, kind in _added(repo, tree, path, data)]
+            named, count = redact(path, known)
+            if count and os.path.lexists(tree.path / path):
+                found.append(f"the name of {show(named)}")
+            if data is not None:
+                found += [f"{show(named)}:{line}: {kind}" for line, kind in _added(repo, tree, path, data, known)]
     if found:
         raise ToolError("secret_in_commit", "Nothing was committed, because it would add a secret: " + "; ".join(found[:MAX_NAMED])
                         + ". Take it out, and read it from the environment instead.", refused=True, found=found[:MAX_NAMED])
@@ -43,18 +48,31 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
         raise ToolError("not_kept_here", f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.", refused=True)
 
 
-def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str]) -> None:
-    """Redact the secrets that these files of a worktree have beyond its base, before what is in it is kept in a commit."""
+def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> None:
+    """Redact the secrets that these files of a worktree have beyond its base, before what is in it is kept in a commit.
+
+    Those are what looks like one, the values `own`, and those of the worktree's own secret files; names of files are looked at too.
+    """
     with _files(tree) as files:
+        known = (*own, *known_secrets(files)) if paths else ()
         for path in paths:
             try:
                 data = _changed(tree, files, path)
             except ToolError:
                 continue  # in no commit of the mission's, and so large or odd that nobody put a key there
-            if data is None or not _added(repo, tree, path, data):
+            named, count = redact(path, known)
+            if count and os.path.lexists(tree.path / path):
+                if data is not None:
+                    files.write(named, data)
+                files.delete(path)
+                path = named  # noqa: PLW2901 - it is called so from here on
+            if data is None or not _added(repo, tree, path, data, known):
+                continue
+            if (tree.path / path).is_symlink():
+                files.delete(path)
                 continue
             text = data.decode("latin-1")  # every byte as it is
-            shown = redact_values(text)[0] if secret_file(path) is SecretFile.NAMES else redact(text)[0]
+            shown = redact_values(text)[0] if secret_file(path) is SecretFile.NAMES else redact(text, latin(known))[0]
             if shown == text:  # a key store: there is nothing in it to keep
                 shown = ""
             files.write(path, shown.encode("latin-1"))
@@ -65,9 +83,9 @@ def _files(tree: Worktree) -> Root:
 
 
 def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
-    """Return a changed file's content; None for one that is deleted, a link or a folder. Raises ToolError."""
+    """Return a changed file's content (of a link: where it points); None for one that is deleted or a folder. Raises ToolError."""
     if (tree.path / path).is_symlink():
-        return None
+        return os.fsencode((tree.path / path).readlink())
     try:
         return files.read(path)
     except ToolError as error:
@@ -77,7 +95,7 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
                         f"{error.message}.") from error
 
 
-def _added(repo: Repo, tree: Worktree, path: str, data: bytes) -> list[tuple[int, str]]:
-    if not find_secrets(data, path=path):
+def _added(repo: Repo, tree: Worktree, path: str, data: bytes, known: Sequence[str]) -> list[tuple[int, str]]:
+    if not find_secrets(data, path=path, known=known):
         return []
-    return find_secrets(data, path=path, before=content(repo, tree.base, path, max_bytes=MAX_LOOKED_AT_BYTES))
+    return find_secrets(data, path=path, known=known, before=content(repo, tree.base, path, max_bytes=MAX_LOOKED_AT_BYTES))

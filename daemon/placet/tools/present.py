@@ -12,7 +12,6 @@ from threading import Lock
 from typing import Any
 
 from placet.core.cut import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
-from placet.core.secrets import redact
 
 RESULTS = "@result/"
 """What the name of a kept result begins with; `read_file` takes such names."""
@@ -77,19 +76,6 @@ class Shown:
     content: str
     words_cut: int = 0
     image: str = ""
-
-
-def redacted(value: Any, secrets: Sequence[str]) -> Any:
-    """Return what a tool was given or returns with the secrets in its texts redacted."""
-    match value:
-        case str():
-            return redact(value, secrets)[0]
-        case dict():
-            return {redacted(k, secrets): redacted(v, secrets) for k, v in value.items()}
-        case list() | tuple():
-            return [redacted(v, secrets) for v in value]
-        case _:
-            return value
 
 
 def present(result: Any, results: Results) -> Shown:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -240,6 +241,37 @@ def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path
     assert len(vault.rows("execution.completed")) == 1
     assert all("SYSTEM_PROMPT.md goes on; it was cut here" in "".join(ask.system) for ask in model.asks[1:])
     assert "bytes of SYSTEM_PROMPT.md were read" in vault.plan("more").read_text()
+
+
+# --- when the model is made ready ------------------------------------------------------------------------------
+
+
+def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs_no_model(tmp_path: Path) -> None:
+    vault, model, when = bare_vault(tmp_path), Fake(greeter), []
+    copy = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
+    literal = {**PLAN, "steps": [{"title": "Copy", "tools": ["write_file"], "actions": copy}]}
+    with patch("placet.loop.prepare", lambda provider: when.append((provider, len(model.asks)))):
+        with looping(vault, model=lambda: model, time=Time()) as running:
+            running.settle()
+            assert when == []
+            vault.drop("Say hello.\n")
+            running.settle()
+            assert when[0] == ("scripted", 0)
+        model.answer = lambda _: says(("submit_plan", literal))
+        vault.drop("Copy it.\n", "Copy.md")
+        with looping(vault, model=lambda: model, time=Time()) as running:
+            running.settle()
+            vault.approve("copy")
+            asked = len(when)
+            running.settle()
+            assert len(vault.rows("execution.completed")) == 1
+            assert len(when) == asked, "a plan that is carried out as written needs no model"
+            when.clear()
+            vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
+            running.settle()
+            vault.drop("Say more.\n", "More.md")
+            running.settle()
+            assert when == [], "nothing is asked while it is paused"
 
 
 # --- answers that break off -----------------------------------------------------------------------------------

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
+import anthropic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -235,6 +239,49 @@ def test_two_threads_share_one_model():
     assert got == {n: f"number {n}" for n in range(4)}
 
 
+def test_one_client_serves_a_model_for_its_life_and_ends_with_it():
+    made = anthropic.AsyncAnthropic
+    with MessagesApi(lambda _: reply(text("Good."))) as api, patch("anthropic.AsyncAnthropic", side_effect=made) as opened:
+        model = model_at(api.url)
+        before = {thread for thread in threading.enumerate() if thread.name == "model"}
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(model.reply, [ask_of()] * 6, [never] * 6))
+        assert opened.call_count == 1
+        (own,) = {thread for thread in threading.enumerate() if thread.name == "model"} - before
+        other = model_at(api.url)
+        other.reply(ask_of(), never)
+        assert opened.call_count == 2, "another key or address is another client"
+        del model
+        gc.collect()
+        own.join(30)
+        assert not own.is_alive()
+        other.reply(ask_of(), never)
+
+
+def test_who_redirects_gets_no_key():
+    with MessagesApi([reply(text("Thanks for the key."))]) as elsewhere, MessagesApi(
+            [status(307, headers={"location": f"{elsewhere.url}/v1/messages"})]) as api:
+        with pytest.raises(ModelError, match="Redirects are not followed") as caught:
+            model_at(api.url).reply(ask_of(), never)
+        assert elsewhere.requests == []
+    assert caught.value.kind is PERMANENT
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.one_of(
+    st.builds(text, st.text(min_size=1, max_size=90).filter(str.strip)), st.builds(thinking, st.text(max_size=90)),
+    st.builds(call, st.just("grep"), st.dictionaries(st.text(max_size=5), st.text(max_size=40), max_size=3))), max_size=5))
+def test_what_was_streamed_is_what_the_sdks_own_helper_makes_of_it(blocks):
+    """The SDK's helper parses each piece anew, which is why it is not used; what comes out has to be the same."""
+    numbered = [{**block, "id": f"toolu_{n}"} if block["type"] == "tool_use" else block for n, block in enumerate(blocks)]
+    with MessagesApi(lambda _: reply(*numbered, usage={"cache_read_input_tokens": 3}, model="m")) as api:
+        with anthropic.Anthropic(api_key="k", base_url=api.url).messages.stream(
+                model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as stream:
+            theirs = stream.get_final_message().to_dict(mode="json", warnings=False)
+        got = model_at(api.url).reply(ask_of(), never)
+    assert got == reply_of((theirs, {}), "m")
+
+
 # Faults
 
 LONG = call("write_file", {"path": "a", "content": "x" * 300})
@@ -260,7 +307,7 @@ LONG = call("write_file", {"path": "a", "content": "x" * 300})
         (raw(b"<html>502 Bad Gateway</html>", 502, "text/html"), TRANSIENT, 502, "status 502"),
         (raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"), PERMANENT, 404,
          "try pulling it first"),
-        (status(307, headers={"location": "ftp://elsewhere/"}), PERMANENT, None, "Check base_url"),
+        (status(307, headers={"location": "ftp://elsewhere/"}), PERMANENT, 307, "base_url in [model]"),
         (sse_error("overloaded_error"), TRANSIENT, 200, "mid-stream, overloaded_error"),
         (sse_error("billing_error", "x", text("It began well.")), PERMANENT, 200, "billing_error"),
         (sse_error("never_heard_of"), TRANSIENT, 200, "never_heard_of"),

@@ -49,6 +49,7 @@ from placet.core.case import (
 )
 from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch, settle_revert
 from placet.core.drift import KEY, IfChanged
+from placet.core.errors import UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
@@ -59,7 +60,7 @@ from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
 from placet.core.request import RequestProblems, read_request, unknown_agent, unknown_portal
-from placet.core.talk import Usage
+from placet.core.talk import ModelError, Usage
 from placet.core.waiting import Hold, Why
 from placet.crew import Crew, Job
 from placet.executor import Mission, broken, executes, resumption
@@ -79,6 +80,7 @@ from placet.journal import (
     RenewLease,
     Write,
 )
+from placet.models import prepare
 from placet.perform import Desk, Outbox
 from placet.planner import Assignment
 from placet.record import LIFE, Interrupted, Postponed, Record
@@ -421,6 +423,8 @@ class Loop:
                     later = frozenset(note.path for note in new[number:])
                     break  # recording made the loop dirty: the next tick goes on
         self._record(*opened.values())
+        if opened:
+            self._expect_model()
         return problems, later
 
     def _request_of(self, note: NoteSeen) -> Request | str:
@@ -556,7 +560,15 @@ class Loop:
             self.literal[case.approved_digest] = all(step.actions for step in plan.steps)
         return self.literal[case.approved_digest]
 
+    def _expect_model(self) -> None:
+        """Let the model be made ready while something else is done: it will be asked soon. Nothing where it cannot be used yet."""
+        if not self.ports.config.daemon.paused:
+            with suppress(ModelError, UserError):
+                self.ports.open_model()
+                prepare(self.ports.config.model.provider)
+
     def _start_planning(self, case: Case) -> None:
+        self._expect_model()
         request = read_note(self._text(case.request_digest)).body
         current = read_note(self._text(case.basis_digest)).body if case.basis_digest and not case.is_elsewhere else None
         job = Job(case.trace_id, case.generation, planning=True, token=None)
@@ -602,6 +614,8 @@ class Loop:
             self.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
             return
         case = self.cases[case.trace_id]
+        if not self._needs_no_model(case):
+            self._expect_model()
         token = committed.token
         self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])
         mission = Mission(case, plan,

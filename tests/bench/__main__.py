@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.growth import figures
+from bench.streaming import streamed
 from benchkit import reading_us
 from gitkit import git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -289,10 +290,14 @@ def growth() -> None:
             told(f"{size:,} missions: {name}", f"{figure:.3f}", f"ratio {figure / max(found[0][name], 0.001):.2f}")
 
 
+def streaming() -> None:
+    streamed(told)
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
-               conversation, growth)
+               conversation, streaming, growth)
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

@@ -1,6 +1,6 @@
 """Model providers: a name in the configuration, and where it is.
 
-A provider is one module with `open_model(settings, env) -> Model`, and one line in `PROVIDERS`. Importing
+A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()`, and one line in `PROVIDERS`. Importing
 this package imports none of them.
 """
 
@@ -47,6 +47,13 @@ def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
     """
     return cast("Callable[[ModelSettings, Mapping[str, str]], bool]",
                 importlib.import_module(PROVIDERS[settings.provider]).check)(settings, env)
+
+
+def prepare(provider: str) -> None:
+    """Begin, in the background, what the first call of a provider's model would have to wait for."""
+    begin = getattr(importlib.import_module(PROVIDERS[provider]), "prepare", None) if provider in PROVIDERS else None
+    if begin is not None:
+        begin()
 
 
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:

@@ -1,6 +1,6 @@
 """The Messages API, at its vendor's or at any server that speaks it.
 
-The only module that imports the SDK, and only when the first call is made: it takes 2 to 4 s and 66 MB. The
+The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes 2 to 4 s and 66 MB. The
 SDK's own retries are off: it retries neither a cut stream, nor a reset in mid-stream, nor an error event,
 and it obeys a `retry-after` of any length. One call here is one attempt; `core.retry` decides about the
 next one.
@@ -18,11 +18,13 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
 from email.utils import mktime_tz, parsedate_tz
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.core.errors import UserError
@@ -91,7 +93,10 @@ def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
 
 
 class AnthropicModel:
-    """One model at one server. Holds no connection between calls; several threads may use it at once."""
+    """One model at one server, through one client for as long as the model lives; several threads may use it at once.
+
+    The client and its connections live in a thread of their own, which ends with the model.
+    """
 
     provider = "anthropic"
 
@@ -100,6 +105,8 @@ class AnthropicModel:
         self._base_url = base_url
         self._key = key
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._wire: _Wire | None = None
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
         """Answer `ask` in one attempt, or raise ModelError; `cancelled` is polled four times a second."""
@@ -115,58 +122,41 @@ class AnthropicModel:
             raise ModelError(ModelErrorKind.BAD_REQUEST,
                              f"the conversation cannot be written as JSON ({type(error).__name__})") from None
         _load_sdk(cancelled)
-        # An event loop for each call: cancelling a task closes its connection at once, whatever it waits
-        # for, where a thread that sits in a blocking read can only be abandoned, and the server would go on
-        # writing.
-        import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
-
-        return asyncio.run(self._reply(request, text, cancelled))
+        attempt = self._open_wire().run(lambda client: self._attempt(client, request, text))
+        try:
+            while not wait({attempt}, timeout=_POLL_S)[0]:
+                if cancelled():
+                    raise _cancelled(served=True)
+            return attempt.result()
+        finally:
+            attempt.cancel()  # a task that is cancelled closes its connection at once, so the server stops writing
 
     def is_known(self) -> bool:
         """Ask for the model's description; False where the server has none, as many have that speak the Messages API."""
-        import asyncio
-
         _load_sdk(lambda: False)
-        return asyncio.run(self._is_known())
+        return self._open_wire().run(self._is_known).result()
 
-    async def _is_known(self) -> bool:
+    async def _is_known(self, client: anthropic.AsyncAnthropic) -> bool:
         import anthropic
 
-        async with self._client() as client:
-            try:
-                await client.models.retrieve(self.name, timeout=_CONNECT_S)
-            except anthropic.APIStatusError as error:
-                if error.status_code in _HAS_NO_SUCH_PATH and self._base_url != DEFAULT_BASE_URL:
-                    return False
-                raise self._refused(error, "") from None
-            except anthropic.APITimeoutError:
-                raise self._transient("no answer in time") from None
-            except anthropic.APIConnectionError as error:
-                self._unreachable(error.__cause__)
+        try:
+            await client.models.retrieve(self.name, timeout=_CONNECT_S)
+        except anthropic.APIStatusError as error:
+            if error.status_code in _HAS_NO_SUCH_PATH and self._base_url != DEFAULT_BASE_URL:
+                return False
+            raise self._refused(error, "") from None
+        except anthropic.APITimeoutError:
+            raise self._transient("no answer in time") from None
+        except anthropic.APIConnectionError as error:
+            self._unreachable(error.__cause__)
         return True
 
-    async def _reply(self, request: Mapping[str, Any], text: str, cancelled: Callable[[], bool]) -> Reply:
-        import asyncio
-
-        async with self._client() as client:
-            attempt = asyncio.create_task(self._attempt(client, request, text))
-            try:
-                while not (await asyncio.wait({attempt}, timeout=_POLL_S))[0]:
-                    if cancelled():
-                        raise _cancelled(served=True)
-                return attempt.result()
-            finally:
-                attempt.cancel()
-                await asyncio.gather(attempt, return_exceptions=True)
-
-    def _client(self) -> anthropic.AsyncAnthropic:
-        import anthropic
-        import httpx2
-
-        timeout = httpx2.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s))
-        return anthropic.AsyncAnthropic(
-            api_key=self._key, base_url=self._base_url, max_retries=0, timeout=timeout,
-            http_client=anthropic.DefaultAsyncHttpxClient(verify=_tls(), timeout=timeout))
+    def _open_wire(self) -> _Wire:
+        with self._lock:
+            if self._wire is None:
+                self._wire = _Wire(self._base_url, self._key, self._timeout_s)
+                weakref.finalize(self, self._wire.close)
+            return self._wire
 
     async def _attempt(self, client: anthropic.AsyncAnthropic, request: Mapping[str, Any],
                        text: str) -> Reply:
@@ -174,7 +164,7 @@ class AnthropicModel:
         import httpx2
 
         try:
-            async with client.messages.stream(**request) as stream:
+            async with await client.messages.create(**request, stream=True) as stream:
                 return reply_of(await self._receive(stream), self.name)
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
@@ -187,24 +177,19 @@ class AnthropicModel:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise self._transient(f"the connection broke in mid-stream ({type(error).__name__})") from None
 
-    async def _receive(self, stream: anthropic.AsyncMessageStream[None]) -> _Received:
-        pieces: dict[int, list[str]] = {}
-        started = False
+    async def _receive(self, stream: anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent]) -> _Received:
+        joined = _Joined()
         try:
             async for event in stream:
-                if event.type == "message_start":
-                    started = True
-                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-                    pieces.setdefault(event.index, []).append(event.delta.partial_json)
+                joined.add(event)
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-            # What the SDK's parser raises, by what it trips over. Its words may quote the stream.
+            # What a malformed stream trips up: the SDK's parser, or `add`. Its words may quote the stream.
             raise self._transient(f"the stream is malformed ({type(error).__name__})") from None
-        if not started:
+        if joined.message is None:
             kind = stream.response.headers.get("content-type", "no content type")
             raise self._transient(f"the answer is no event stream but {kind[:60]}; does this server speak the"
                                   " Messages API?")
-        message = stream.current_message_snapshot.to_dict(mode="json", warnings=False)
-        return message, {index: "".join(parts) for index, parts in pieces.items()}
+        return joined.received()
 
     def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
         said = error.body if isinstance(error.body, Mapping) else {}
@@ -241,8 +226,104 @@ class AnthropicModel:
         return f"{self.name} at {urlsplit(self._base_url).netloc}"
 
 
+T = TypeVar("T")
+
+
+class _Wire:
+    """A client of the SDK's and the event loop that it lives on, in a thread of its own. Needs the SDK."""
+
+    def __init__(self, base_url: str, key: str, timeout_s: float) -> None:
+        import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
+
+        import anthropic
+        import httpx2
+
+        timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
+        # A redirect is not followed: whoever is asked elsewhere would get the key.
+        http_client = anthropic.DefaultAsyncHttpxClient(verify=_tls(), timeout=timeout, follow_redirects=False)
+        self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=timeout,
+                                                http_client=http_client)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._serve, name="model", daemon=True).start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        try:
+            self._loop.run_until_complete(self._client.close())
+        finally:
+            self._loop.close()
+
+    def run(self, work: Callable[[anthropic.AsyncAnthropic], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Set work going on the loop."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(work(self._client), self._loop)
+
+    def close(self) -> None:
+        """Let the loop end, and the client with it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
 _Received = tuple[Mapping[str, Any], Mapping[int, str]]
-"""A message as the SDK put it together, and the JSON text of each tool call's input by the block's index."""
+"""A message as it was put together, and the JSON text of each tool call's input by the block's index."""
+
+
+class _Joined:
+    """The events of one answer, put together.
+
+    Not by the SDK's own helper: that parses a call's input anew with each piece of it, which takes the square of its length.
+    """
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] | None = None
+        self._blocks: list[dict[str, Any]] = []
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+
+    def add(self, event: anthropic.types.RawMessageStreamEvent) -> None:
+        """Take in the next event. What does not fit raises ValueError, TypeError, LookupError or AttributeError."""
+        match event.type:
+            case "content_block_delta":
+                self._add_piece(event.index, event.delta)
+            case "content_block_start":
+                self._blocks.append(event.content_block.to_dict(mode="json", warnings=False))
+            case "message_start":
+                if self.message is not None or self._blocks:
+                    raise ValueError("a second message, or one that began before its start")
+                self.message = event.message.to_dict(mode="json", warnings=False)
+            case "message_delta":
+                if self.message is None:
+                    raise ValueError("the end of a message that has not begun")
+                self.message["stop_reason"] = event.delta.stop_reason
+                usage: Any = event.usage  # not every server counts
+                counts = usage.to_dict(mode="json", warnings=False) if usage is not None else {}
+                self.message["usage"] = {**(self.message.get("usage") or {}),
+                                         **{key: count for key, count in counts.items() if count is not None}}
+
+    def _add_piece(self, index: int, delta: Any) -> None:
+        if index < 0:
+            raise IndexError(index)
+        block = self._blocks[index]
+        match delta.type:
+            case "text_delta" if block["type"] == "text":
+                self._pieces.setdefault((index, "text"), []).append(delta.text)
+            case "input_json_delta":
+                self._pieces.setdefault((index, "input"), []).append(delta.partial_json)
+            case "thinking_delta" if block["type"] == "thinking":
+                self._pieces.setdefault((index, "thinking"), []).append(delta.thinking)
+            case "signature_delta" if block["type"] == "thinking":
+                block["signature"] = delta.signature
+            case "citations_delta" if block["type"] == "text":
+                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(mode="json", warnings=False)]
+
+    def received(self) -> _Received:
+        """Return the message."""
+        inputs: dict[int, str] = {}
+        for (index, key), pieces in self._pieces.items():
+            if key == "input":
+                inputs[index] = "".join(pieces)
+            else:
+                self._blocks[index][key] = "".join([self._blocks[index].get(key) or "", *pieces])
+        return {**(self.message or {}), "content": self._blocks}, inputs
 
 
 def request_of(ask: Ask, name: str) -> dict[str, Any]:
@@ -335,7 +416,7 @@ def _input_of(text: str, *, cut: bool) -> Any:
     except ValueError:
         if cut:
             return {}
-        raise _malformed("the input of a call is not JSON") from None
+        raise _malformed("the stream is malformed: the input of a call is not JSON") from None
 
 
 def _check_call(block: Mapping[str, Any]) -> None:
@@ -401,7 +482,7 @@ def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
 
     Status 200 is an error event in a stream that had begun well.
     """
-    if error_code in _FOR_A_PERSON:
+    if error_code in _FOR_A_PERSON or 300 <= status < 400:
         return ModelErrorKind.PERMANENT
     if error_type in _BY_TYPE:
         return _BY_TYPE[error_type]
@@ -417,6 +498,8 @@ def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
 
 def _advice(status: int) -> str:
     match status:
+        case _ if 300 <= status < 400:
+            return "Redirects are not followed, as who is asked gets the key: write the server's own address as base_url in [model]"
         case 401 | 403:
             return f"Check {KEY_VARIABLE}"
         case 402:
@@ -472,10 +555,21 @@ def _tls() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _load_sdk(cancelled: Callable[[], bool]) -> None:
-    """Import the SDK without going deaf to `cancelled` for the seconds that it takes the first time."""
-    loading = threading.Thread(target=importlib.import_module, args=("anthropic",), daemon=True)
+@cache
+def prepare() -> threading.Thread:
+    """Begin to import the SDK, which takes seconds the first time, in a thread, which is returned. Safe to repeat."""
+    def load() -> None:
+        importlib.import_module("anthropic")
+        _tls()
+
+    loading = threading.Thread(target=load, name="sdk", daemon=True)
     loading.start()
+    return loading
+
+
+def _load_sdk(cancelled: Callable[[], bool]) -> None:
+    """Wait until the SDK is imported, without going deaf to `cancelled`."""
+    loading = prepare()
     while loading.is_alive():
         if cancelled():
             raise _cancelled()

@@ -143,7 +143,7 @@ def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time:
         settings = _Settings(vault.root, environ, state, _stamps(vault.root, state), holding(config, state), journal, clock,
                              said.append)
         loop = Loop(ports, folder, Owner("here", "boot", 1, "1"), lambda: None, said.append, told.append,
-                    settings.reload, draft, carry_out)
+                    settings.reload, draft, carry_out, hurried=True)
         loop.load()
         try:
             yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)

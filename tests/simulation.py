@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from placet.clock import Clock
-from placet.config import Config
+from placet.config import Config, VaultTable
 from placet.core.activity import Action
 from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, PlanningFailed, State
 from placet.core.errors import End
@@ -170,7 +170,8 @@ class Play:
         def no_model():
             raise AssertionError("nothing here asks a model")
 
-        ports = Ports(self.root, self.state / "worktrees", Config(), self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)
+        config = Config(vault=VaultTable(quiet_s=0))
+        ports = Ports(self.root, self.state / "worktrees", config, self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)
         self.waiting = []
         self.loop = self.loop_type(ports, self.vault, Owner("here", "boot", 1, str(self.restarts)), lambda: None, self.said.append,
                                    lambda _case: None, lambda ports: ports, self.draft, self.carry_out,

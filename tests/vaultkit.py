@@ -52,6 +52,7 @@ def until(look: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_
         time.sleep(STEP_S)
 
 
+AT_ONCE = "quiet_s = 0\n"
 DAEMONS = ("Inbox", "System", "Knowledge/Reports", "Knowledge/Portals")
 """Folders of a vault that the daemon writes notes in."""
 _meddling = False
@@ -164,7 +165,13 @@ class TestVault:
         return said
 
     def configure(self, text: str, *, accepted: bool = True) -> None:
-        """Write the configuration as the person at this machine does, who accepts it; without `accepted` as anybody else."""
+        """Write the configuration as the person at this machine does, who accepts it; without `accepted` as anybody else.
+
+        Requests are planned at once: tests do not type.
+        """
+        text = text.replace(f"\n[vault]\n{AT_ONCE}", "\n")
+        if "quiet_s" not in text:
+            text = text.replace("[vault]\n", f"[vault]\n{AT_ONCE}", 1) if "[vault]\n" in text else f"{text}\n[vault]\n{AT_ONCE}"
         (self.root / "System" / "placet.toml").write_text(text)
         state = vault_state(self.root, self.env)
         if accepted and state.accepted.exists():

@@ -43,7 +43,7 @@ from placet.state import State as VaultState
 from placet.state import known_id, original_of, remember, vault_state, write_private
 from placet.tools import PLANNABLE
 from placet.vault import Vault
-from placet.watch import Bell, Mode
+from placet.watch import Bell, Mode, Rung
 from placet.workshop import Ports
 
 
@@ -64,14 +64,13 @@ class Daemon:
     def run(self) -> None:
         """Work until `ending` is set."""
         self.notify("READY=1")
-        hinted: frozenset[str] = frozenset()
+        rung = Rung(frozenset(), any=False)
         while not self.ending.is_set():
-            tick = self.loop.tick(hinted, self.bell.mode)
+            tick = self.loop.tick(rung.paths, self.bell.mode, rung.moved)
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
             rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
             if not rung.any:
                 self.bell.check()
-            hinted = rung.paths
         self._end()
 
     def _end(self) -> None:
@@ -83,10 +82,12 @@ class Daemon:
     def run_once(self) -> Tick:
         """Work until nothing is left to do that needs no person; return the last tick, which says what waits and why.
 
-        A vault that goes away is waited for as long as work is under way, and AWAY_S more.
+        Requests are planned at once: whoever starts it wants the work done now. A vault that goes away is waited for as long as
+        work is under way, and AWAY_S more.
         """
         hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()
+        self.loop.hurried = True
         while True:
             tick = self.loop.tick(hinted, self.bell.mode)
             if self.ending.is_set():

@@ -29,6 +29,7 @@ class VaultTable(_Table):
     host: str = ""
     frontmatter: Literal["yaml", "toml"] = "yaml"
     default_agent: str = "default"
+    quiet_s: float = Field(default=30.0, ge=0, le=3600, allow_inf_nan=False)
     own_keys: tuple[str, ...] = ()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from placet.core.names import CONFIG_PATH
 from placet.state import State, vault_state
 
-PROVIDER, MODEL = "anthropic", "claude-opus-5-5"
+PROVIDER, MODEL, QUIET_S = "anthropic", "claude-opus-5-5", 30
 """What holds where the file does not say."""
 
 
@@ -26,6 +26,7 @@ class Configured:
     paused: bool
     day_usd: Decimal
     day_tokens: int
+    quiet_s: float
     unaccepted: tuple[str, ...]  # settings that do not hold, because nobody accepted them on this machine
 
 
@@ -33,10 +34,10 @@ def configured(vault: Path, env: Mapping[str, str]) -> Configured:
     """Return these settings of a vault. Raises UserError as `accepted.in_force` does for a file in which one cannot be used."""
     try:
         tables = tomllib.loads((vault / CONFIG_PATH).read_bytes().decode(), parse_float=Decimal)
-        model, daemon, limits = (tables.get(name, {}) for name in ("model", "daemon", "limits"))
+        model, daemon, limits, asked = (tables.get(name, {}) for name in ("model", "daemon", "limits", "vault"))
         found = Configured(_of(model, "provider", str, PROVIDER), _of(model, "name", str, MODEL),
                            _of(daemon, "paused", bool, default=False), Decimal(_of(limits, "day_usd", (int, Decimal), Decimal(0))),
-                           _of(limits, "day_tokens", int, 0), ())
+                           _of(limits, "day_tokens", int, 0), float(_of(asked, "quiet_s", (int, Decimal), QUIET_S)), ())
         if _as_accepted(tables, vault_state(vault, env)):
             return found
     except (OSError, ValueError, TypeError, AttributeError):
@@ -46,7 +47,7 @@ def configured(vault: Path, env: Mapping[str, str]) -> Configured:
     held = in_force(vault, env)
     whole = held.config
     return Configured(whole.model.provider, whole.model.name, whole.daemon.paused, whole.limits.day_usd, whole.limits.day_tokens,
-                      tuple(held.names))
+                      whole.vault.quiet_s, tuple(held.names))
 
 
 def _as_accepted(tables: dict[str, Any], state: State) -> bool:

@@ -33,7 +33,7 @@ from placet.core.errors import ToolError, UserError
 from placet.core.names import CONFIG_PATH, QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
-from placet.core.observe import look_at, refusal
+from placet.core.observe import DRAFT, look_at, refusal
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import with_comment
 from placet.core.postmortem import (
@@ -57,7 +57,7 @@ from placet.glance import Glance, Undecided, glance
 from placet.journal import CommittedActivity, Reader, open_reader, query, verify
 from placet.lease import lock_holder
 from placet.state import vault_state
-from placet.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
+from placet.vault import AlreadyThere, Changed, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 
 if TYPE_CHECKING:
     from placet.accepted import InForce
@@ -542,7 +542,8 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
                 earlier = reader.count_cases() - len(rows)
                 seen = _seen_now(vault, env, folder, reader, [CASE_JSON.validate_json(row.body) for row in
                                                               sorted(rows, key=lambda row: row.trace_id)])
-                cases = [_line(reader, case, seen.undecided.get(trace)) for trace, case in seen.cases.items()]
+                cases = [_line(reader, case, seen.undecided.get(trace), _held_back(folder, reader, case, config.quiet_s))
+                         for trace, case in seen.cases.items()]
                 today = used_today(reader, Clock().wall())
                 waits = _waits(reader)
                 unusable = {row.path: row.detail for row in reader.seen()}
@@ -607,7 +608,8 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         rows = [_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
         seen = _seen_now(vault, env, folder, reader, [case])
         case = seen.cases[case.trace_id]
-        line = _line(reader, case, seen.undecided.get(case.trace_id))
+        line = _line(reader, case, seen.undecided.get(case.trace_id),
+                     _held_back(folder, reader, case, configured(vault, env).quiet_s))
         approved = reader.text(case.approved_digest) if case.approved_digest else None
         asked = reader.text(case.request_digest) if case.request_digest else None
         plan = approved or (_text(folder, case.plan_path) if case.plan_path else None)
@@ -644,9 +646,11 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         notices = [f"{row.path}: {row.detail}" for row in explained if row.path in its]
         notices += [f"Waits to be done: {c.error}" for c in reader.pending_commands() if c.error and c.trace_id == case.trace_id]
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
+        config = configured(vault, env)
         with Vault(vault) as folder:
             seen = _seen_now(vault, env, folder, reader, [case])
-        case = seen.cases[case.trace_id]
+            case = seen.cases[case.trace_id]
+            held_back = _held_back(folder, reader, case, config.quiet_s)
         runs = lock_holder(state.lock) is not None
         if (undecided := seen.undecided.get(case.trace_id)) is not None:
             return {**found, "why": [f"{_since(undecided)}. The journal still has it as: {case.state}.", *notices],
@@ -661,7 +665,9 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
-        reason, helps = standing(case, rows, daemon_runs=runs, paused=configured(vault, env).paused)
+        reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
+        if runs and held_back and not config.paused:
+            reason = f"{case.request_path}: {held_back}."
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
 
 
@@ -784,13 +790,29 @@ class _PlannableTools(Collection[str]):
         return PLANNABLE
 
 
-def _line(reader: Reader, case: Case, undecided: Undecided | None) -> dict[str, Any]:
+def _held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str:
+    """Say why a plan that was asked for is not begun although nothing is in its way: its request is still being written."""
+    if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
+        return ""
+    try:
+        raw, mark = folder.read(case.request_path)
+    except (Stale, NotAFile, TooLarge, VaultTrouble):
+        return ""
+    if look_at(case.request_path, raw, "").status == DRAFT:
+        return "it says `status: draft`; it is planned once that line goes, or says `pending`"
+    age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
+    if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
+        return ""
+    return f"waits until you stop writing: it is planned once its note has stayed as it is for {quiet_s:g} s ([vault] quiet_s)"
+
+
+def _line(reader: Reader, case: Case, undecided: Undecided | None, held_back: str) -> dict[str, Any]:
     line: dict[str, Any] = {
         "request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "title": case.title,
         "agent": case.agent, "portal": case.portal, "priority": case.priority, "revision": case.revision,
         "since": case.since, "request": case.request_path, "plan": case.plan_path, "branch": case.branch,
         "became": case.became, "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
-        "undecided": None if undecided is None else asdict(undecided),
+        "undecided": None if undecided is None else asdict(undecided), "held_back": held_back,
     }
     if case.state is State.RUNNING:
         text = reader.text(case.approved_digest)

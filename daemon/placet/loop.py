@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -54,11 +54,12 @@ from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
-from placet.core.observe import CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
+from placet.core.observe import DRAFT, CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
 from placet.core.price import cost_usd
+from placet.core.quiet import Quiet
 from placet.core.request import RequestProblems, read_request, unknown_agent, unknown_portal
 from placet.core.talk import ModelError, Usage
 from placet.core.waiting import Hold, Why
@@ -151,6 +152,8 @@ class Loop:
     archived_at: float = float("-inf")
     dirty: bool = True
     stopping: bool = False
+    hurried: bool = False  # nobody is waited for who may still be writing
+    quiet: Quiet = field(default_factory=Quiet)
     cases: Cases = field(init=False)
     sight: Sight = field(init=False)
     notices: Notices = field(init=False)
@@ -187,8 +190,8 @@ class Loop:
         for case in begun:  # then a worker that did not come back in time was left, and did not crash
             Record.load(self.ports.journal, case, case.generation, self.ports.clock).leave_life()
 
-    def tick(self, hinted: Iterable[str], mode: Mode) -> Tick:
-        """Do everything that can be done now. `hinted` are paths that were just closed or moved into place."""
+    def tick(self, hinted: Iterable[str], mode: Mode, moved: Collection[str] = ()) -> Tick:
+        """Do everything that can be done now. `hinted` are paths that were just closed or moved into place, `moved` the latter."""
         clock = self.ports.clock
         # What is known to be due is done before looking, so that the look shows it.
         self._take_back()
@@ -203,6 +206,11 @@ class Loop:
         expected = {p for c in self.cases.values() if c.state in OPEN for p in (c.request_path, c.plan_path) if p}
         view = self.sight.look(scan, hinted, expected, SLICE_S)
         self.dirty |= view.changed
+        if view.changed or moved:
+            asked = {path: thing.fingerprint for path, thing in scan.found.items() if path.startswith(f"{Folder.REQUESTS}/")}
+            self.quiet.look((n for n in self.sight.notes.values() if n.folder is Folder.REQUESTS), asked,
+                            [path for path in moved if path.startswith(f"{Folder.REQUESTS}/")], clock.monotonic(),
+                            clock.wall().timestamp())
         if self.dirty:
             self.dirty = False
             self._decide(view, scan.side_notes)
@@ -250,6 +258,9 @@ class Loop:
             if case.state in OPEN and trace not in busy and trace not in found.of_case \
                     and (gesture := self._observe(case, CaseNotes())) is not None:
                 self._apply(case, gesture)
+        for job in self.crew.jobs.values():
+            if job.planning and self._is_draft(self.cases[job.trace_id]):
+                job.cancel.set()  # what it has so far is kept; the request is read anew once it says that it is ready
         taken = Taken(self.cases)
         unjudged = unread | unsure
         if not self.sight.is_certain:  # the request of a plan may be among what is unread
@@ -524,13 +535,25 @@ class Loop:
         for job in self.crew.jobs.values():
             free[job.planning] -= 1
         due = [c for c in self.cases.values()
-               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy and self._is_judged(c)]
+               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy and self._is_judged(c)
+               and not (c.state in _DRAFTING and (self._is_draft(c) or self._quiet_left_s(c)))]
         for case in self.waits.may_start(sorted(due, key=_before_others), self._needs_no_model):
             planning = case.state in _DRAFTING
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
             self._start_planning(case) if planning else self._start_mission(case)
+
+    def _is_draft(self, case: Case) -> bool:
+        """Whether its request says that it is still being written."""
+        its = self.shown.get(case.trace_id)
+        return its is not None and its.request is not None and its.request.status == DRAFT
+
+    def _quiet_left_s(self, case: Case) -> float:
+        """Return for how long a request has to be left alone until it is planned."""
+        if self.hurried:
+            return 0.0
+        return self.quiet.left_s(case.request_path, self.ports.clock.monotonic(), self.ports.config.vault.quiet_s)
 
     def _is_judged(self, case: Case) -> bool:
         """Whether a look of this life has shown the note whose mission is to begin or to go on, and nothing speaks against that.
@@ -813,7 +836,10 @@ class Loop:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
         at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and not self.branches.asks
-        working = [c for c in self.cases.values() if c.state in WORKING and c.trace_id not in self.waits.postponed]
+        drafting = [c for c in self.cases.values() if c.state in _DRAFTING]
+        waits += [left_s for c in drafting if (left_s := self._quiet_left_s(c))]
+        drafts = {c.trace_id for c in drafting if self._is_draft(c)}
+        working = [c for c in self.cases.values() if c.state in WORKING and c.trace_id not in self.waits.postponed.keys() | drafts]
         unjudged = [c for c in working if not self._is_judged(c)] if at_rest else []
         idle = not self.dirty and at_rest and (paused or len(working) == len(unjudged))
         waiting = [f"all work waits for the model: {held.notice}"] if (held := self.waits.holding()) is not None else []

@@ -69,6 +69,8 @@ def _turn(case: Mapping[str, Any], *, daemon: bool) -> str:
         at = f" at {shown_time(undecided['at'])}" if undecided["at"] else ""
         then = "is looked at within seconds" if daemon else f"when a daemon runs, {visible(undecided['follows'].splitlines()[0])}"
         return f"{visible(undecided['what'])}{at}, not taken up yet; {then}"
+    if daemon and case["held_back"]:
+        return visible(case["held_back"])
     turn = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
     return f"{turn}{_detail(case)}"
 

@@ -77,11 +77,12 @@ class Mode(StrEnum):
 class Rung:
     """Why a wait ended. `any` is false when its time was up.
 
-    `paths`, relative to the vault, were closed after writing or moved into place since the last wait.
+    `paths`, relative to the vault, were closed after writing or moved into place since the last wait; `moved` are the latter.
     """
 
     paths: frozenset[str]
     any: bool
+    moved: frozenset[str] = frozenset()
 
 
 class Bell:
@@ -99,6 +100,7 @@ class Bell:
         self._changed = threading.Condition()
         self._rung = False
         self._hints: set[str] = set()
+        self._moved: set[str] = set()
         self._heard = False
         self._last_s = float("-inf")
         self._observer: BaseObserver | None = None
@@ -157,8 +159,9 @@ class Bell:
                 if rest_s > 0:
                     self._changed.wait_for(lambda: False, rest_s)  # let a burst gather
                 self._last_s = time.monotonic()
-            rung = Rung(frozenset(self._hints), self._rung)
+            rung = Rung(frozenset(self._hints), self._rung, frozenset(self._moved))
             self._hints.clear()
+            self._moved.clear()
             self._rung = False
             return rung
 
@@ -252,6 +255,8 @@ class Bell:
         with self._changed:
             if settled and named[-1].startswith(base) and len(self._hints) < MAX_HINTS:
                 self._hints.add(named[-1][len(base):])
+                if named[-1] == into:
+                    self._moved.add(named[-1][len(base):])
             self._rung = True
             self._changed.notify_all()
 

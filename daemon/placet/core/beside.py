@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from placet.core.case import Case, NoteSeen, State
 from placet.core.names import Folder
 from placet.core.note import read_note
-from placet.core.observe import CaseNotes
+from placet.core.observe import DRAFT, CaseNotes
 from placet.core.plan_comments import comments
 from placet.core.plan_note import HOW_TO_REVIEW
 
@@ -40,6 +40,8 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
     approved = case.state in (State.APPROVED, State.RUNNING)
     # Old words of the daemon's come back with a sync tool or a late save; a person's are those that it never wrote here.
     own = {"", "planning", "planned", _STAMPED.get(case.state, "")} | (set() if approved else {"pending"})
+    if note.status == DRAFT and not approved:
+        return ""
     if note.status not in own:
         helps = f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`." if approved else \
             f"To ask for a plan anew write `status: pending`; to withdraw the request, move it out of `{Folder.REQUESTS}`."

@@ -18,6 +18,8 @@ from placet.core.plan_comments import diff_callout, rejection_reason
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
+DRAFT = "draft"
+"""`status` of a request that is still being written: nothing is done with it, and nothing is said about it."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
                                       "whose plan it is. Put its `trace_id` back, or remove these lines as well."))
             elif plan_place:
                 notices.append((note, _STRANGER[note.folder]))
+            elif note.status == DRAFT:
+                continue
             elif why := _not_asking(note):
                 strangers.append((note, why))
             else:
@@ -162,7 +166,7 @@ def _candidates(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterabl
             yield Gesture(Kind.REQUEST_GONE)
         yield from _pending_plan(notes, None)
         return
-    if request is None or request.folder is not Folder.REQUESTS:
+    if request is None or request.folder is not Folder.REQUESTS or request.status == DRAFT:
         return
     if not case.request_path:
         yield Gesture(Kind.REQUEST_RETURNED, request, request=request)

@@ -1,0 +1,200 @@
+"""A request is planned once its writer has stopped: editors save every few seconds, and each plan costs money."""
+
+from __future__ import annotations
+
+import time as real_time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from looping import Fake, Time, bare_vault, greeter, looping
+from messages_api import MessagesApi, call, hang, reply
+from placet.core.case import NoteSeen
+from placet.core.names import Folder
+from placet.core.quiet import Quiet
+from placet.core.settle import Fingerprint
+from placet.watch import Mode
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+PATH = "Inbox/Requests/Say hello.md"
+WALL_S = 1_000_000.0
+
+
+def note(text: str, path: str = PATH, trace: str = "") -> NoteSeen:
+    return NoteSeen(path, Folder.REQUESTS, text.encode(), text, text, "me", trace)
+
+
+def mark(mtime_s: float = WALL_S, moved_s: float = 0.0) -> Fingerprint:
+    return Fingerprint(1, 1, 1, int(mtime_s * 1e9), int((mtime_s + moved_s) * 1e9))
+
+
+def test_a_text_has_to_stay_as_it_is() -> None:
+    quiet = Quiet()
+    quiet.look([note("a")], {PATH: mark()}, (), 100.0, WALL_S)
+    assert quiet.left_s(PATH, 100.0, 30) == 30
+    quiet.look([note("ab")], {PATH: mark(WALL_S + 20)}, (), 120.0, WALL_S + 20)
+    assert quiet.left_s(PATH, 120.0, 30) == 30
+    quiet.look([note("ab", trace="t")], {PATH: mark(WALL_S + 25, 1)}, (PATH,), 125.0, WALL_S + 25)  # the daemon's stamp
+    assert quiet.left_s(PATH, 125.0, 30) == 25
+    assert quiet.left_s(PATH, 150.0, 30) == 0
+    assert quiet.left_s(PATH, 120.0, 0) == 0
+    assert quiet.left_s("Inbox/Requests/Other.md", 120.0, 30) == 0
+
+
+@pytest.mark.parametrize(("found", "moved"), [(mark(), [PATH]), (mark(moved_s=0.01), []), (mark(WALL_S - 31), [])])
+def test_what_came_in_whole_or_is_old_need_not_wait(found: Fingerprint, moved: list[str]) -> None:
+    quiet = Quiet()
+    quiet.look([], {}, moved, 99.0, WALL_S)  # it was heard of before it could be read
+    quiet.look([note("a")], {PATH: found}, (), 100.0, WALL_S)
+    assert quiet.left_s(PATH, 100.0, 30) == 0
+    quiet.look([note("ab")], {PATH: found}, (PATH,), 101.0, WALL_S)  # an editor that saves by moving
+    assert quiet.left_s(PATH, 101.0, 30) == 30
+
+
+def test_a_time_that_lies_ahead_is_now() -> None:
+    quiet = Quiet()
+    quiet.look([note("a")], {PATH: mark(WALL_S + 10_000)}, (), 100.0, WALL_S)
+    assert quiet.left_s(PATH, 100.0, 30) == 30
+
+
+@pytest.mark.parametrize("trace", ["", "t"])
+@pytest.mark.parametrize("between", [True, False])
+def test_a_note_that_is_renamed_while_it_is_written_is_the_same(trace: str, between: bool) -> None:
+    quiet, other = Quiet(), "Inbox/Requests/Other.md"
+    quiet.look([note("a", trace=trace)], {PATH: mark()}, (), 100.0, WALL_S)
+    if between:
+        quiet.look([], {}, (), 105.0, WALL_S + 5)
+    quiet.look([note("a", other, trace)], {other: mark(moved_s=5)}, (other,), 106.0, WALL_S + 6)
+    assert quiet.left_s(other, 106.0, 30) == 24
+    if trace:
+        quiet.look([note("ab", PATH, trace)], {PATH: mark(moved_s=9)}, (PATH,), 110.0, WALL_S + 10)
+        assert quiet.left_s(PATH, 110.0, 30) == 30
+
+
+def test_a_note_that_could_not_be_read_for_a_while_is_not_new() -> None:
+    quiet = Quiet()
+    quiet.look([note("a")], {PATH: mark()}, (), 100.0, WALL_S)
+    quiet.look([], {PATH: mark()}, (), 101.0, WALL_S)
+    quiet.look([note("ab")], {PATH: mark(moved_s=1)}, (), 102.0, WALL_S)
+    assert quiet.left_s(PATH, 102.0, 30) == 30
+
+
+def typed(vault: TestVault, text: str, name: str = "Say hello.md") -> None:
+    """Save a note as an editor does that writes in place."""
+    path = vault.root / "Inbox/Requests" / name
+    old = path.read_text() if path.exists() else ""
+    head = old[:old.index("---\n", 4) + 4] if old.startswith("---\n") else ""
+    path.write_text(head + text)
+
+
+def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
+    vault, time, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time(), Fake(greeter)
+    with looping(vault, time=time, model=lambda: model) as run:
+        run.loop.hurried = False
+        for save in range(10):
+            typed(vault, "Say hello" + " again" * save + "\n")
+            for _ in range(8):
+                run.loop.tick((), Mode.POLLING)
+                time.clock.sleep(0.5)
+        assert len(vault.rows("request.detected")) == 1  # at once
+        assert len(model.asks) == 0
+        for _ in range(80):
+            run.loop.tick((), Mode.POLLING)
+            time.clock.sleep(0.5)
+        run.settle()
+        assert len(model.asks) == 1
+        assert "again " * 8 in str(model.asks[0].turns)
+        typed(vault, "Say goodbye\n")  # of a plan that waits: the revision waits for quiet too
+        for _ in range(20):
+            run.loop.tick((), Mode.POLLING)
+            time.clock.sleep(0.5)
+        assert len(model.asks) == 1
+        for _ in range(80):
+            run.loop.tick((), Mode.POLLING)
+            time.clock.sleep(0.5)
+        run.settle()
+        assert len(vault.rows("plan.revised")) == 1
+
+
+def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def slow(body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return hang() if "stop" not in str(body) else reply(call("submit_plan", PLAN))
+
+    with MessagesApi(slow) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault.configure("[vault]\nquiet_s = 2.5\n[daemon]\nscan_interval_s = 0.2\n")
+        with running(vault):
+            typed(vault, "Say hello\n")
+            until(lambda: asked, "the first call")
+            for save in range(8):
+                typed(vault, "Say hello" + " again" * save + "\n")
+                real_time.sleep(0.5)
+            assert len(asked) == 1
+            typed(vault, "Say hello and stop\n")
+            assert "waits until you stop writing" in until(
+                lambda: "stop writing" in (said := vault.click("why", "say-hello").stdout) and said, "why says so")
+            assert "waits until you stop writing" in vault.click("status").stdout
+            until(vault.plan().exists, "a plan")
+        assert len(asked) == 2
+
+
+def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.configure((vault.root / "System/placet.toml").read_text().replace("quiet_s = 0", "quiet_s = 3600"))
+    with running(vault):
+        vault.click("submit", "Say hello")
+        elsewhere = tmp_path / "Say more.md"
+        elsewhere.write_text("Say more\n")
+        elsewhere.rename(vault.root / "Inbox/Requests/Say more.md")
+        vault.drop("Say the rest\n", "Typed.md")
+        until(lambda: vault.plan().exists() and vault.plan("say-more").exists(), "plans")
+        vault.await_action("request.detected", 3)
+        assert not vault.plan("typed").exists()
+    vault.once()  # who starts this wants it now
+    assert vault.plan("typed").exists()
+
+
+def test_a_draft_is_left_alone_until_it_says_otherwise(tmp_path: Path) -> None:
+    vault, time, model = bare_vault(tmp_path), Time(), Fake(greeter)
+    path = vault.drop("---\nstatus: draft\n---\nSay hel\n")
+    with looping(vault, time=time, model=lambda: model) as run:
+        run.settle()
+        assert not vault.rows("request.detected")
+        assert not list(vault.root.rglob("*.placet.md"))
+        path.write_text("---\nstatus: pending\n---\nSay hello\n")
+        run.settle()
+        assert vault.plan().exists()
+        path.write_text(path.read_text().replace("status: planned", "status: draft").replace("hello", "goodb"))
+        run.settle()
+        assert not vault.rows("request.edited")
+        assert not list(vault.root.rglob("*.placet.md"))
+        path.write_text("".join(line for line in path.read_text().replace("goodb", "goodbye").splitlines(keepends=True)
+                                if not line.startswith("status")))
+        run.settle()
+        assert len(vault.rows("plan.revised")) == 1
+
+
+def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def answer(body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return hang() if len(asked) == 1 else reply(call("submit_plan", PLAN))
+
+    with MessagesApi(answer) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        path = vault.drop("Say hello\n")
+        with running(vault):
+            until(lambda: asked and "status: planning" in path.read_text(), "the first call")
+            path.write_text(path.read_text().replace("status: planning", "status: draft"))
+            until(lambda: "status: draft" in vault.click("why", "say-hello").stdout, "why says so")
+            until(lambda: vault.rows("model.failed"), "the call is cut")
+            real_time.sleep(1)
+            assert len(asked) == 1
+            path.write_text(path.read_text().replace("status: draft\n", ""))
+            until(vault.plan().exists, "a plan")

@@ -48,6 +48,19 @@ def test_what_was_not_moved_is_as_the_journal_has_it(vault: TestVault) -> None:
     assert "waits for you: Inbox/Plans/another name.md" in told(vault)
 
 
+def test_a_request_that_no_daemon_has_seen_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.drop("# Say hello\n")
+    found = json.loads(vault.click("why", "say-hello", "--json").stdout)
+    assert (found["state"], found["why"]) == ("new", ["Inbox/Requests/Say hello.md was not taken up yet."])
+    assert "Start it: placet run" in found["next"][0]
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.once()
+    vault.drop("# Say more\n", "Say more.md")
+    assert json.loads(vault.click("why", "say-more", "--json").stdout)["state"] == "new"
+    assert vault.click("why", "nobody", check=False).returncode == 3
+
+
 @pytest.mark.parametrize(("target", "what", "follows"), [
     ("System/Active/say-hello.md", "its plan was moved to System/Active", "when a daemon runs, it is approved, and carried out"),
     ("Inbox/Rejected/no.md", "its plan was rejected", "when a daemon runs, that is recorded"),

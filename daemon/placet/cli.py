@@ -117,9 +117,10 @@ def init(vault: str | None, folder: str | None, history: bool | None, yes: bool)
     where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
     _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
     _say("Next:")
-    _say("  export ANTHROPIC_API_KEY=…        # or set provider and base_url in System/placet.toml")
-    _say(f"  placet run{where}                 # the daemon, in the foreground")
-    _say(f"  placet submit{where} 'Add a changelog'   # or drop a note into Inbox/Requests")
+    for line in ("# the key; or provider and base_url in System/placet.toml", "export ANTHROPIC_API_KEY=…",
+                 f"placet run{where} # the daemon", "# in another terminal; or drop a note into Inbox/Requests",
+                 f"placet submit{where} 'Add a changelog'"):
+        click.echo(f"  {line}", err=True)
 
 
 def _ask_for_history(place: Path, *, yes: bool) -> bool | None:

@@ -631,6 +631,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     A note that is no case because it cannot be used is found by the id it would have. Raises UserError as `find` does.
     """
     state = vault_state(vault, env)
+    if not state.journal.exists() and (new := _not_taken_up(vault, env, ident)):
+        return new
     with _reader(vault, env, ident) as reader:
         explained = reader.seen()
         unusable = [row for row in explained if request_id(PurePosixPath(row.path).name, ()) == ident]
@@ -638,6 +640,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
             case = find(reader, ident)
         except UserError:
             if not unusable:
+                if new := _not_taken_up(vault, env, ident):
+                    return new
                 raise
             return {"request_id": ident, "state": "unusable", "why": [f"{row.path}: {row.detail}" for row in unusable],
                     "next": ["Mend the note; it is taken up as soon as it can be used."], "mission": None}
@@ -669,6 +673,18 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         if runs and held_back and not config.paused:
             reason = f"{case.request_path}: {held_back}."
     return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
+
+
+def _not_taken_up(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any] | None:
+    """Return why there is no case of a request that lies in the vault; None where none would get an ID that begins so."""
+    with Vault(vault) as folder:
+        found = sorted(folder.scan([Folder.REQUESTS]).found)
+    paths = [path for path in found if ident and request_id(PurePosixPath(path).name, ()).startswith(ident)]
+    if not paths:
+        return None
+    return {"request_id": ident, "state": "new", "why": [f"{visible(path)} was not taken up yet." for path in paths],
+            "next": ["The daemon runs and looks within seconds." if daemon_runs(vault, env) else
+                     "No daemon runs. When one starts, a plan is written. Start it: placet run"], "mission": None}
 
 
 def _since(undecided: Undecided) -> str:
@@ -814,6 +830,10 @@ def _line(reader: Reader, case: Case, undecided: Undecided | None, held_back: st
         "became": case.became, "report": case.report_path, "failure": case.failure, "approved_by": case.approved_by,
         "undecided": None if undecided is None else asdict(undecided), "held_back": held_back,
     }
+    if case.state in WORKING:
+        last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
+        line["model_trouble"] = None if last is None or last.action_type == Action.MODEL_CALLED \
+            or last.details.get("kind") == ModelErrorKind.CANCELLED else last.details["reason"]
     if case.state is State.RUNNING:
         text = reader.text(case.approved_digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd

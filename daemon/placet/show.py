@@ -13,7 +13,7 @@ import click
 from placet.clock import local, wall
 from placet.core.activity import Action
 from placet.core.names import show as visible
-from placet.core.story import facts
+from placet.core.story import count, facts
 
 _COLOURS = {"review": "yellow", "running": "cyan", "planning": "cyan", "revising": "cyan", "approved": "cyan",
             "completed": "green", "failed": "red", "rejected": "magenta", "withdrawn": "white"}
@@ -72,7 +72,8 @@ def _turn(case: Mapping[str, Any], *, daemon: bool) -> str:
     if daemon and case["held_back"]:
         return visible(case["held_back"])
     turn = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
-    return f"{turn}{_detail(case)}"
+    trouble = f"; the model does not answer: {visible(case['model_trouble'])}" if daemon and case.get("model_trouble") else ""
+    return f"{turn}{_detail(case)}{trouble}"
 
 
 def _today(used: Mapping[str, Any]) -> str:
@@ -86,7 +87,8 @@ def _detail(case: Mapping[str, Any]) -> str:
     if progress := case.get("progress"):
         cost = "cost unknown" if progress["cost_usd"] is None else f"${progress['cost_usd']:.4f}"
         budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
-        return f": step {progress['step']} of {progress['of']}, {progress['iterations']} iterations, {cost}{budget}"
+        done = " done" if progress["step"] else ""
+        return f": step {progress['step']} of {progress['of']}{done}, {count(progress['iterations'], 'iteration')}, {cost}{budget}"
     if case["state"] == "failed":
         return f": {visible(case['failure'].splitlines()[0][:150])}" if case["failure"] else ""
     if case["state"] == "review":
@@ -235,15 +237,16 @@ def fitted(text: str, width: int) -> str:
     return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width))
 
 
-_COLUMN = re.compile(r"\s*(?:\S+ {2,}|- )")
+_COLUMNS = (re.compile(r"\s*\S{1,4} {2,}\S+(?: \S+)? {2,}"), re.compile(r"\s*(?:\S+ {2,}|- )"))
 
 
 def _broken(line: str, width: int) -> list[str]:
     plain = click.unstyle(line)
     if len(plain) <= width:
         return [line]
-    column = _COLUMN.match(plain)
-    indent = column.end() if column is not None and column.end() <= width // 3 else len(plain) - len(plain.lstrip(" ")) + 2
+    leading = len(plain) - len(plain.lstrip(" "))
+    columns = (found.end() for pattern in _COLUMNS if (found := pattern.match(plain)))
+    indent = next((end for end in columns if end <= width // 3), leading + (2 if leading < 8 else 0))
     lines: list[str] = []
     now, used = "", 0
     for number, word in enumerate(line.split(" ")):

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from placet.core.activity import Action, CommittedRow
 from placet.core.case import WORKING, Case, State
+from placet.core.talk import ModelErrorKind
 
 
 def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, paused: bool) -> tuple[str, tuple[str, ...]]:
@@ -26,7 +27,9 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
         case State.RUNNING:
             noticed = _last(rows, {Action.FAILURE_DETECTED}, since=Action.EXECUTION_STARTED)
             seen = "" if noticed is None else f" Noticed last: {noticed.details['description']}"
-            return f"It is carried out since {case.since}.{seen}", (f"Follow it: placet status. Stop it: placet stop {ident}",)
+            trouble = f"\n{waits}" if (waits := _model_trouble(rows)) else ""
+            return (f"It is carried out since {case.since}.{seen}{trouble}",
+                    (f"Follow it: placet status. Stop it: placet stop {ident}",))
         case State.REVIEW:
             refused = _last(rows, {Action.PLAN_REFUSED, Action.PLAN_CHANGED_AFTER_APPROVAL, Action.PLAN_APPROVED,
                                    Action.PLAN_REVISED, Action.PLAN_DRIFTED})
@@ -73,9 +76,10 @@ def _stands_still(case: Case, rows: Sequence[CommittedRow]) -> str:
 
 def _model_trouble(rows: Sequence[CommittedRow]) -> str:
     last = _last(rows, {Action.MODEL_FAILED, Action.MODEL_CALLED})
-    if last is None or last.action_type == Action.MODEL_CALLED:
+    if last is None or last.action_type == Action.MODEL_CALLED or last.details.get("kind") == ModelErrorKind.CANCELLED:
         return ""
-    return f"It waits for the model: {last.details['reason']} (attempt {last.details['attempt']}, {last.timestamp})"
+    return (f"It waits for the model, which was asked {last.details['attempt']} times, last at {last.timestamp}: "
+            f"{last.details['reason']}").replace(" 1 times,", " once,")
 
 
 def _last(rows: Sequence[CommittedRow], actions: Collection[str], *, since: str = "") -> CommittedRow | None:

@@ -169,6 +169,8 @@ def events(world: World) -> Iterator[Event]:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
         yield from (Gesture(Kind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
+    if case.state in (State.APPROVED, State.RUNNING):
+        yield from (Gesture(Kind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
         for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
             yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")

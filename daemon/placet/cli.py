@@ -661,14 +661,20 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
 @vault_option
 @_boundary
 def journal_verify(vault: str | None) -> None:
-    """Check that no row was changed, taken out or put in; name the first one that does not fit."""
-    from placet.journal import verify
+    """Check that no row, text or record was changed, taken out or put in; print the last row's id and hash.
+
+    Whoever can write the database can also make all of it anew, hashes and all. A hash that is kept elsewhere shows that: the row
+    with its id must have it.
+    """
+    from placet.journal import examine
     from placet.state import vault_state
 
-    bad = verify(vault_state(_vault(vault), os.environ).journal)
-    if bad is not None:
-        raise UserError(f"row {bad.id} does not fit: {bad.reason}", "Rows before it are as they were written.")
-    _say("every row is as it was written")
+    state = vault_state(_vault(vault), os.environ)
+    row_id, row_hash, problem = examine(state.journal, state.mark)
+    if problem:
+        raise UserError(f"the journal is not as it was written: {problem}", "Put it back from a backup, or keep it aside as it is.")
+    click.echo(f"{row_id} {row_hash}")
+    _say(f"whole up to row {row_id}. Who can write this file can make it anew: keep the hash elsewhere, and compare later")
 
 
 @journal.command("backup")
@@ -676,15 +682,17 @@ def journal_verify(vault: str | None) -> None:
 @vault_option
 @_boundary
 def journal_backup(target: str, vault: str | None) -> None:
-    """Copy the journal to TARGET, with the texts it names, while the daemon goes on."""
+    """Copy the journal to TARGET, one file with all that it names, while the daemon goes on."""
     from placet.journal import backup
     from placet.state import vault_state
 
     try:
-        backup(vault_state(_vault(vault), os.environ).journal, Path(target).expanduser().absolute())
+        lost = backup(vault_state(_vault(vault), os.environ).journal, Path(target).expanduser().absolute())
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror}", "Name a file, in a folder that is there.") from error
     click.echo(target)
+    for one in lost:
+        _say(f"not in the copy: {one}")
 
 
 @journal.command("path")

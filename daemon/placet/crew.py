@@ -11,6 +11,7 @@ from placet.clock import Clock
 from placet.core.case import Drafted, MissionEnded, PlanningFailed
 from placet.core.errors import mistake
 from placet.core.waiting import Why
+from placet.journal import BodyDamaged
 from placet.record import Interrupted, Postponed
 
 CANCEL_S = 2.0
@@ -60,6 +61,9 @@ class Crew:
                 back = Back(job, None)
             except Postponed as postponed:
                 back = Back(job, None, postponed)
+            except BodyDamaged as damaged:
+                back = Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged")) if job.planning \
+                    else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
             except Exception as error:
                 back = Back(job, PlanningFailed(job.generation, mistake(error), "InternalError")) if job.planning \
                     else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))

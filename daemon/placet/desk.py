@@ -54,7 +54,7 @@ from placet.core.talk import ModelError, ModelErrorKind
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
 from placet.glance import Glance, Undecided, glance
-from placet.journal import CommittedActivity, Reader, open_reader, query, verify
+from placet.journal import CommittedActivity, Reader, examine, open_reader, query
 from placet.lease import lock_holder
 from placet.state import vault_state
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
@@ -353,8 +353,8 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     if config.daemon.paused:
         line("work", "warn", "paused", "placet resume")
     if state.journal.exists():
-        bad = verify(state.journal)
-        line("journal", "bad" if bad else "good", f"row {bad.id}: {bad.reason}" if bad else str(state.journal))
+        damage = examine(state.journal, state.mark)[2]
+        line("journal", "bad" if damage else "good", damage or str(state.journal))
         with open_reader(state.journal) as reader:
             live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
         left = [p.name for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)] \

@@ -69,6 +69,7 @@ from placet.explain import MODEL, Notices
 from placet.journal import (
     AcquireLease,
     AddActivity,
+    BodyDamaged,
     Committed,
     Enqueue,
     Guard,
@@ -183,12 +184,14 @@ class Loop:
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
             ended_well = last is not None and last.action_type == Action.DAEMON_STOPPED and last.details.get("orderly", False)
             begun = [case for case in self.cases.values() if ended_well and case.state in WORKING
-                     and any(row.key.startswith(LIFE) for row in reader.records(case.trace_id, case.generation))]
+                     and reader.has_record(case.trace_id, case.generation, LIFE)]
             asked = reader.asked()
         for trace, attempt in asked:  # whatever has become of the case since: it may have been decided on before the daemon died
-            count_unseen(Record.load(self.ports.journal, self.cases[trace], attempt, self.ports.clock))
+            with suppress(BodyDamaged):  # said when its work is taken up
+                count_unseen(Record.load(self.ports.journal, self.cases[trace], attempt, self.ports.clock))
         for case in begun:  # then a worker that did not come back in time was left, and did not crash
-            Record.load(self.ports.journal, case, case.generation, self.ports.clock).leave_life()
+            with suppress(BodyDamaged):
+                Record.load(self.ports.journal, case, case.generation, self.ports.clock).leave_life()
 
     def tick(self, hinted: Iterable[str], mode: Mode, moved: Collection[str] = ()) -> Tick:
         """Do everything that can be done now. `hinted` are paths that were just closed or moved into place, `moved` the latter."""
@@ -288,7 +291,7 @@ class Loop:
                                                       "try again.")
             if case.state is State.RUNNING and case.reported_edit and (plan := self.sight.notes.get(case.plan_path)) is not None \
                     and plan.digest == case.reported_edit:
-                approved = self._text(case.approved_digest).decode(errors="replace")
+                approved = self._known_text(case.approved_digest).decode(errors="replace")
                 notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, without_keys(plan.raw, PLAN_STAMPS).decode(
                     errors="replace")))
         for trace, why in self.waits.told().items():
@@ -313,7 +316,7 @@ class Loop:
         if gesture.kind in _PLANNED_FROM:
             return self._with_keys(gesture)
         if gesture.kind is Kind.ACTIVE_EDITED:
-            return replace(gesture, approved_text=read_note(self._text(case.approved_digest)).body)
+            return replace(gesture, approved_text=read_note(self._known_text(case.approved_digest)).body)
         if gesture.note is None:
             path = case.request_path if gesture.kind is Kind.REQUEST_GONE else case.plan_path
             other = self.sight.notes.get(path)
@@ -339,7 +342,10 @@ class Loop:
     def _body_if_known(self, name: str) -> str:
         """Return the body of a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
         with self.ports.journal.read() as reader:
-            text = reader.text(name) if name else None
+            try:
+                text = reader.text(name) if name else None
+            except BodyDamaged:
+                text = None
         return "" if text is None else read_note(text).body
 
     def _unpayable(self, gesture: Gesture) -> str:
@@ -519,6 +525,13 @@ class Loop:
         self.cases.put(replace(case, version=case.version + 1))
         return [_put(case), AddActivity(row)]
 
+    def _known_text(self, name: str) -> bytes:
+        """Return a text to be shown: nothing where it is damaged, which is said when it is to be used."""
+        try:
+            return self._text(name)
+        except BodyDamaged:
+            return b""
+
     def _text(self, name: str) -> bytes:
         with self.ports.journal.read() as reader:
             text = reader.text(name)
@@ -542,7 +555,18 @@ class Loop:
             if free[planning] <= 0:
                 continue
             free[planning] -= 1
-            self._start_planning(case) if planning else self._start_mission(case)
+            try:
+                self._start_planning(case) if planning else self._start_mission(case)
+            except BodyDamaged as damaged:
+                self._cannot_go_on(case, damaged)
+
+    def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
+        """Stop the work on a case whose texts or record are not as they were written; nothing is carried out from what is left."""
+        self.say(f"{case.request_id}: {damaged}")
+        if case.state in _DRAFTING:
+            self._apply(case, PlanningFailed(case.generation, str(damaged), type(damaged).__name__))
+        elif (note := self.sight.notes.get(case.plan_path)) is not None:  # else it is on its way: the next look says where
+            self._apply(case, Gesture(Kind.TEXT_LOST, note, f"The journal is not as it was written: {damaged.what}."))
 
     def _is_draft(self, case: Case) -> bool:
         """Whether its request says that it is still being written."""
@@ -579,7 +603,10 @@ class Loop:
         if case.state in _DRAFTING:
             return False
         if case.approved_digest not in self.literal:
-            plan = parse_plan(read_note(self._text(case.approved_digest)).body, PLANNABLE)
+            try:
+                plan = parse_plan(read_note(self._text(case.approved_digest)).body, PLANNABLE)
+            except BodyDamaged:
+                return True  # it need not wait to be told so
             self.literal[case.approved_digest] = all(step.actions for step in plan.steps)
         return self.literal[case.approved_digest]
 

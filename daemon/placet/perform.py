@@ -13,7 +13,7 @@ from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Mo
 from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
 from placet.core.observe import trace_of
-from placet.journal import Journal, MarkDone, MarkFailed, PendingCommand, Write
+from placet.journal import BodyDamaged, Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
 MAX_BACKOFF_S = 60.0
@@ -73,7 +73,7 @@ class Outbox:
             command, case = COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id]
             try:
                 place = perform(command, case, desk)
-            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge) as error:
+            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged) as error:
                 held.add(pending.trace_id)
                 left.append(self._put_off(pending, str(error)))
                 continue

@@ -70,6 +70,7 @@ class Kind(StrEnum):
     PLANNING_FAILED = "planning failed"
     WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
     FILES_CHANGED = "files changed under the plan"
+    TEXT_LOST = "approved text or record damaged in the journal"
     MISSION_STARTED = "mission started"
     MISSION_COMPLETED = "mission completed"
     MISSION_FAILED = "mission failed"
@@ -109,10 +110,12 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
     (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
     (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
+    (S.APPROVED, K.TEXT_LOST): S.REVIEW,
     (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
     (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
     (S.RUNNING, K.STOP_ASKED): S.RUNNING,
     (S.RUNNING, K.FILES_CHANGED): S.REVIEW,
+    (S.RUNNING, K.TEXT_LOST): S.REVIEW,
     (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
     (S.RUNNING, K.MISSION_FAILED): S.FAILED,
     (S.FAILED, K.REQUEST_PENDING): S.PLANNING,

@@ -340,6 +340,18 @@ def _wall_weakened(d: _Drawer, g: Gesture) -> None:
     _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
+def _text_lost(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.void_work()
+    _spend_approval(d)
+    d.set(stop="")
+    d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
+    text = _with_callout(plan.raw, f"[!danger] The journal is damaged ({d.now})",
+                         f"{g.why}\nNothing of it was carried out since. Read the plan again, and move it to System/Active to "
+                         "approve it as it stands here.")
+    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
+
+
 def _files_changed(d: _Drawer, g: Gesture) -> None:
     plan, drift = _note(g), g.drift
     assert drift is not None, "a gesture of this kind says what changed"
@@ -422,6 +434,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
     Kind.ACTIVE_EDITED: _active_edited,
     Kind.STOP_ASKED: _stop_asked,
     Kind.WALL_WEAKENED: _wall_weakened,
+    Kind.TEXT_LOST: _text_lost,
     Kind.FILES_CHANGED: _files_changed,
 }
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from placet.journal.files import sync
-from placet.journal.values import JournalDamaged
+from placet.journal.values import BodyDamaged
 
 INLINE_BYTES = 16 * 1024
 """Bodies up to this size stand in their row; longer ones are files, and the database stays quick to check."""
@@ -47,15 +47,15 @@ def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
         sync(folder)
 
 
-def body_of(blobs: Path, sha256: str, inline: bytes | None) -> bytes:
-    """Return a body, from its row or its file. Raises JournalDamaged where it is not what was written."""
+def body_of(blobs: Path, sha256: str, inline: bytes | str | None) -> bytes:
+    """Return a body, from its row (where who writes by hand may leave text) or its file. Raises BodyDamaged for another one."""
     try:
         body = blob_path(blobs, sha256).read_bytes() if inline is None else inline
-    except FileNotFoundError as error:
-        raise JournalDamaged(f"{error.filename} is missing", "put it back from a backup") from error
-    if hashlib.sha256(body).hexdigest() != sha256:
+    except OSError as error:
+        raise BodyDamaged(f"{error.filename} cannot be read: {error.strerror}", "put it back from a backup") from error
+    if isinstance(body, str) or hashlib.sha256(body).hexdigest() != sha256:
         where = blob_path(blobs, sha256) if inline is None else f"a row of the journal (sha256 {sha256})"
-        raise JournalDamaged(f"{where} is not what was written", "put it back from a backup")
+        raise BodyDamaged(f"{where} is not what was written", "put it back from a backup")
     return body
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
-from placet.journal.blobs import blob_path, body_of, write_blob
+from placet.journal.blobs import body_of
 from placet.journal.chain import chained, ends, link
 from placet.journal.files import new_database
-from placet.journal.reading import snapshot
+from placet.journal.reading import Reader, snapshot
 from placet.journal.schema import ACTIVITY, migrate_aside
-from placet.journal.values import BadRow
+from placet.journal.values import BadRow, BodyDamaged
 
 
 def verify(path: Path) -> BadRow | None:
@@ -42,20 +43,57 @@ def verify(path: Path) -> BadRow | None:
     return None
 
 
-def backup(path: Path, target: Path) -> None:
-    """Copy the journal, while it is written too, to the file `target` (replaced whole); its blobs beside it.
+def examine(path: Path, mark: Path) -> tuple[int, str, str]:
+    """Return the last event's id and hash, and the first thing found that is not as it was written ("" for nothing).
 
+    Looked at are the events (`verify`), their end beside the one that the daemon marked, and each text and entry of a record
+    beside its name. Who can write all of that can make it anew: the hash has to be kept elsewhere to be safe from that.
+    """
+    bad = verify(path)
+    with snapshot(path) as connection:
+        last_id, last_hash = ends(connection)[2:]
+        if bad is not None:
+            return last_id, last_hash, f"row {bad.id} {bad.reason}"
+        reader = Reader(connection, path.parent / "blobs")
+        with contextlib.suppress(FileNotFoundError):
+            row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
+            if not row_id.isdecimal() or not reader.knows(int(row_id), row_hash):
+                return last_id, last_hash, (f"row {row_id}, which {mark.name} names, is not in it as the daemon left it: rows were "
+                                            "cut off at the end, or it was put back from a backup")
+        for (digest,) in connection.execute("SELECT digest FROM texts"):
+            try:
+                reader.text(digest)
+            except BodyDamaged as error:
+                return last_id, last_hash, error.what
+        for trace_id, sha256, body in connection.execute("SELECT trace_id, sha256, body FROM records"):
+            try:
+                body_of(path.parent / "blobs", sha256, body)
+            except BodyDamaged as error:
+                return last_id, last_hash, f"{error.what} (in the record of {trace_id})"
+    return last_id, last_hash, ""
+
+
+def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
+    """Copy the journal, while it is written too, to the file `target` (replaced whole). Return what could not be copied.
+
+    The copy is complete in itself, long bodies stand in its rows; unless `whole` is false, for a copy that stays beside the blobs.
     Raises UserError as `open_reader`, and OSError or sqlite3.Error for a target that cannot be written.
     """
-    with snapshot(path) as connection:
-        with new_database(target) as copy:
-            connection.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, and readable from a read-only place
-        there = target.parent / "blobs"
-        for (sha256,) in connection.execute("SELECT sha256 FROM records WHERE body IS NULL "
-                                            "UNION SELECT sha256 FROM texts WHERE body IS NULL"):
-            if not blob_path(there, sha256).exists():
-                write_blob(there, sha256, body_of(path.parent / "blobs", sha256, None))
+    lost: list[str] = []
+    with snapshot(path) as connection, new_database(target) as copy:
+        connection.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, and readable from a read-only place
+        for table in ("records", "texts") if whole else ():
+            copy.execute("BEGIN")
+            for row_id, sha256 in connection.execute(f"SELECT rowid, sha256 FROM {table} WHERE body IS NULL"):  # noqa: S608 - a literal
+                try:
+                    body = body_of(path.parent / "blobs", sha256, None)
+                except BodyDamaged as error:
+                    lost.append(error.what)
+                    continue
+                copy.execute(f"UPDATE {table} SET body = ? WHERE rowid = ?", (body, row_id))  # noqa: S608 - as above
+            copy.execute("COMMIT")
+    return tuple(lost)
 
 
 def archive(connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str]) -> Path | None:

@@ -20,7 +20,7 @@ from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary
 from placet.journal.files import suspect
 from placet.journal.schema import ACTIVITY, schema_of
 from placet.journal.sums import quarter
-from placet.journal.values import CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
+from placet.journal.values import BodyDamaged, CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
 
 
 @contextlib.contextmanager
@@ -75,6 +75,10 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"
+
+
+SHA256_HEX = 64
+"""Characters of a SHA-256, as names of texts have it."""
 
 
 class Reader:
@@ -150,7 +154,7 @@ class Reader:
         return tuple(PendingCommand(*row) for row in rows)
 
     def records(self, trace_id: str, attempt: int) -> tuple[Record, ...]:
-        """A mission's record, by seq. Raises JournalDamaged where a body is not what was written."""
+        """A mission's record, by seq. Raises BodyDamaged where a body is not what was written."""
         rows = self._connection.execute(
             "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
             "ORDER BY seq", (trace_id, attempt))
@@ -162,10 +166,21 @@ class Reader:
         return tuple(self._connection.execute("SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"))
 
     def text(self, digest: str) -> bytes | None:
-        """The text kept under a digest, None if there is none. Raises JournalDamaged."""
+        """The text kept under a digest, None if there is none. Raises BodyDamaged.
+
+        A text under a SHA-256 has to be the text that it names: what was approved is what runs, whoever wrote into the database.
+        """
         row = self._connection.execute(
             "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)).fetchone()
+        if row is not None and len(digest) == SHA256_HEX and row[0] != digest:
+            raise BodyDamaged(f"the text {digest} in the journal is another one: it was changed", "put it back from a backup")
         return body_of(self._blobs, *row) if row else None
+
+    def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
+        """Whether a mission's record has an entry whose key begins so; its body is not read."""
+        return self._connection.execute(
+            "SELECT 1 FROM records WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
+            (trace_id, attempt, len(beginning), beginning)).fetchone() is not None
 
     def seen(self) -> tuple[SeenRow, ...]:
         """What was acknowledged about notes that are no case, by path."""
@@ -252,6 +267,10 @@ def open_reader(path: Path) -> Iterator[Reader]:
         yield Reader(connection, path.parent / "blobs")
 
 
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""The longest value that a person's query may have or make."""
+
+
 def query(path: Path, sql: str, *, timeout_s: float = 30.0) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Run one SELECT of a person's; return column names and rows.
 
@@ -263,6 +282,7 @@ def query(path: Path, sql: str, *, timeout_s: float = 30.0) -> tuple[tuple[str, 
     with snapshot(path) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.set_authorizer(_authorize)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
         try:
             cursor = connection.execute(sql)

@@ -37,6 +37,10 @@ class JournalDamaged(UserError):  # noqa: N818 - named for what happened, as Sto
     """The database or one of its files is not what was written."""
 
 
+class BodyDamaged(JournalDamaged):
+    """One text, or one entry of a record, is missing or is not what was written: it stops the case that needs it, no other."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddActivity:
     """Append one event."""

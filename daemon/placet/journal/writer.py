@@ -493,7 +493,7 @@ class Journal:
                              "and a new one was begun")
             make_private_file(self._path)
         if 0 < version < len(schema.SCHEMA):
-            backup(self._path, self._path.with_name(f"journal.before-schema-{len(schema.SCHEMA)}.db"))
+            backup(self._path, self._path.with_name(f"journal.before-schema-{len(schema.SCHEMA)}.db"), whole=False)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")

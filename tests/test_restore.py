@@ -1,0 +1,157 @@
+"""What a backup has, what a restore of it does, and what becomes of texts and records that are not as they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from messages_api import MessagesApi, call, hang, reply
+from vaultkit import PLAN, TestVault, make_vault, running, until
+
+LONG = "hi\n" * 8_000
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    vault = make_vault(tmp_path)
+    step = {**PLAN["steps"][0], "actions": [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [step]})]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    return vault
+
+
+def sql(vault: TestVault, text: str, *values: object) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(vault.db)) as db, db:
+        return db.execute(text, values).fetchall()
+
+
+def swap(vault: TestVault) -> None:
+    """Put another text in the place of the one that was approved, name, size and all, as who can write the database can."""
+    digest = vault.rows("plan.approved")[0]["metadata"]["digest"]
+    body = sql(vault, "SELECT body FROM texts WHERE digest = ?", digest)[0][0]
+    assert isinstance(body, bytes)
+    evil = body.replace(b"hello.txt", b"evil.txt")
+    name = hashlib.sha256(evil).hexdigest()
+    sql(vault, "UPDATE texts SET body = ?, sha256 = ?, size = ? WHERE digest = ?", evil, name, len(evil), digest)
+
+
+def paused(vault: TestVault, *, on: bool) -> None:
+    vault.click("pause" if on else "resume")
+
+
+def test_a_text_that_was_swapped_after_its_approval_is_not_carried_out(vault):
+    paused(vault, on=True)
+    vault.approve()
+    vault.here()
+    swap(vault)
+    done = vault.click("journal", "verify", check=False)
+    assert done.returncode == 1
+    assert "is another one" in done.stderr
+    paused(vault, on=False)
+    said = vault.here()
+    assert any("is another one" in line for line in said)
+    assert not vault.rows("execution.started")
+    assert not vault.rows("git.branch_created")
+    assert "is another one" in vault.rows("plan.refused")[-1]["metadata"]["reason"]
+    note = vault.plan().read_text()
+    assert "The journal is damaged" in note
+    assert "evil.txt" not in note
+    vault.approve()  # as it stands there: that is a new approval, of a text that is kept anew
+    vault.here()
+    assert vault.rows("execution.completed")
+
+
+def test_verify_says_what_it_proves_and_compares_with_the_mark(vault):
+    done = vault.click("journal", "verify")
+    last, row_hash = sql(vault, "SELECT last_id, last_hash FROM chain")[0]
+    assert done.stdout == f"{last} {row_hash}\n"
+    assert "keep the hash elsewhere" in done.stderr
+    cut = int(str(last)) - 3
+    (kept,) = sql(vault, "SELECT hash FROM activity WHERE id = ?", cut)[0]
+    sql(vault, "DELETE FROM activity WHERE id > ?", cut)
+    sql(vault, "UPDATE chain SET last_id = ?, last_hash = ?", cut, kept)
+    done = vault.click("journal", "verify", check=False)
+    assert done.returncode == 1
+    assert "cut off at the end" in done.stderr
+    assert "cut off at the end" in vault.click("doctor", check=False).stdout
+
+
+def test_verify_finds_a_record_that_was_changed(vault):
+    sql(vault, "UPDATE records SET body = 'other' WHERE rowid = (SELECT min(rowid) FROM records)")
+    done = vault.click("journal", "verify", check=False)
+    assert done.returncode == 1
+    assert "is not what was written" in done.stderr
+
+
+def test_a_value_that_is_too_long_is_an_error_of_the_query(vault):
+    done = vault.click("journal", "--sql", "SELECT zeroblob(1000000000)", check=False)
+    assert done.returncode == 2
+    assert "the query failed" in done.stderr
+
+
+@pytest.fixture
+def under_way(tmp_path: Path):
+    """A vault whose mission is in its second turn, with a long body in its record, and a backup of its journal."""
+    def script(body):
+        if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+            return reply(call("submit_plan", PLAN))
+        if sum(message["role"] == "assistant" for message in body["messages"]) == 0:
+            return reply(call("write_file", {"path": "hello.txt", "content": LONG}))
+        return hang() if not finish else reply(call("complete_step", {"step": 1, "summary": "Hello"}),
+                                               call("finish", {"summary": "done"}))
+
+    finish: list[bool] = []
+    with MessagesApi(script) as api:
+        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault.configure('[commands]\nsandbox = "none"\n')
+        vault.drop("Say hello\n")
+        vault.here()
+        vault.approve()
+        copy = tmp_path / "copy" / "FILE"
+        copy.parent.mkdir()
+        with running(vault):
+            until(lambda: len(api.requests) >= 3, "the second turn")
+            vault.click("journal", "backup", str(copy))
+        finish.append(True)
+        api.release()
+        yield vault, copy
+
+
+def restore(vault: TestVault, copy: Path) -> None:
+    """Do what the README says, on a new disk."""
+    db = vault.db
+    shutil.rmtree(db.parent)
+    db.parent.mkdir(parents=True, mode=0o700)
+    shutil.copy(copy, db)
+
+
+def test_a_backup_is_one_file_and_a_mission_that_was_under_way_goes_on_from_it(under_way):
+    vault, copy = under_way
+    assert [path.name for path in copy.parent.iterdir()] == ["FILE"]
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT count(*) FROM records WHERE body IS NULL").fetchone() == (0,)
+        assert db.execute("SELECT count(*) FROM records WHERE size > 16384").fetchone()[0] > 0
+    restore(vault, copy)
+    vault.here()
+    assert "execution.completed" in vault.actions() or "plan.created" in vault.actions()
+    assert vault.click("journal", "verify").returncode == 0
+
+
+def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_else(under_way):
+    vault, copy = under_way
+    with closing(sqlite3.connect(copy)) as db, db:  # as an older placet made it, whose blobs lay beside it
+        db.execute("UPDATE records SET body = NULL WHERE size > 16384")
+    restore(vault, copy)
+    vault.drop("Something else\n", "Other.md")
+    said = vault.here()
+    assert any("cannot be read" in line for line in said), said
+    assert vault.plan("other").exists(), "the daemon is up, and plans"
+    assert "The journal is damaged" in vault.plan().read_text()
+    assert not vault.rows("execution.resumed")
+    assert "cannot be read" in vault.click("journal", "verify", check=False).stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.case import PLAN_STAMPS, Case, Decision, Drafted, Gesture, Kind, MissionEnded, Move, NoteSeen, Stamp, State
+from placet.core.case import PLAN_STAMPS, Case, Decision, Drafted, Gesture, Hand, Kind, MissionEnded, Move, NoteSeen, Stamp, State
 from placet.core.decide import adopt_outcome, decide
 from placet.core.mission import Outcome
 from placet.core.note import digest, read_note
@@ -102,8 +102,8 @@ def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> No
 
 
 def test_a_revision_names_who_asked_for_it() -> None:
-    note = plan_at(CASE.plan_path, keys="status: needs_revision\nreviewed_by: cleo")
-    asked = decide(CASE, Gesture(Kind.REVISION_ASKED, note, plan=note), NOW)
+    note = plan_at(CASE.plan_path, keys="status: needs_revision")
+    asked = decide(CASE, Gesture(Kind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW)
     assert asked is not None
     text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, digest(text, PLAN_STAMPS), 2)

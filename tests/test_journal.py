@@ -152,9 +152,9 @@ def test_the_contracts_queries_run_as_they_stand(journal):
         plan(Action.PLAN_CREATED, "two", "2026-01-02T00:00:00Z", digest="d"),
         plan(Action.PLAN_CREATED, "three", "2026-01-03T00:00:00Z", digest="d"),
         plan(Action.PLAN_CREATED, "four", "2026-01-04T00:00:00Z", digest="d"),
-        plan(Action.PLAN_APPROVED, "one", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Ada", digest="d"),
-        plan(Action.PLAN_REVISION_REQUESTED, "one", "2026-01-05T00:00:00Z", Actor.HUMAN, reviewed_by="Bo"),
-        plan(Action.PLAN_REJECTED, "two", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Bo", reason="no"),
+        plan(Action.PLAN_APPROVED, "one", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Ada", via="cli", digest="d"),
+        plan(Action.PLAN_REVISION_REQUESTED, "one", "2026-01-05T00:00:00Z", Actor.HUMAN, reviewed_by="Bo", via="cli"),
+        plan(Action.PLAN_REJECTED, "two", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Bo", via="cli", reason="no"),
     ])
     with contextlib.closing(sqlite3.connect(journal.path)) as connection:
         assert connection.execute("""

@@ -13,7 +13,7 @@ import pytest
 
 from gitkit import git
 from messages_api import MessagesApi, call, drip, reply
-from placet.core.case import TABLE
+from placet.core.case import SOMEONE, TABLE
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'
@@ -126,14 +126,13 @@ def test_a_spent_approval_is_refused_once_and_not_for_ever(vault: TestVault) -> 
 def test_a_plan_is_approved_by_a_move_under_any_name_and_by_the_command_line(vault: TestVault) -> None:
     with running(vault):
         by_hand, _ = planned(vault, "by-hand", "by-cli")
-        owner = by_hand.owner()
         by_hand.rename(vault.root / "System/Active/Sure, do it! ✅ (v2).md")
         vault.cli("approve", "by-cli")
-        for ident, who in (("by-hand", owner), ("by-cli", "cleo")):
+        for ident, who, via in (("by-hand", SOMEONE, "move"), ("by-cli", "cleo", "cli")):
             row = await_row(vault, ident, "plan.approved")
             assert row["actor"] == "human"
             written = rows(vault, ident, "plan.created")[0]["metadata"]["digest"]
-            told = {"digest": written, "reviewed_by": who, "edited": False, "changed_lines": [], "revision": 1}
+            told = {"digest": written, "reviewed_by": who, "via": via, "edited": False, "changed_lines": [], "revision": 1}
             assert told.items() <= row["metadata"].items()
             assert await_row(vault, ident, "execution.completed")
             comes(archived(vault, ident), "status: completed", f"approved_by: {who}", "approved_at: ")
@@ -189,7 +188,8 @@ def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault)
             row = await_row(vault, ident, "plan.rejected")
             assert row["actor"] == "human"
             assert row["metadata"]["reason"] == reason
-            assert row["metadata"]["reviewed_by"] == ("cleo" if ident == "by-cli" else by_key.parent.owner())
+            assert row["metadata"]["reviewed_by"] == ("cleo" if ident == "by-cli" else SOMEONE)
+            assert row["metadata"]["via"] == {"by-cli": "cli", "in-place": "property"}.get(ident, "move")
             comes(vault.root / "Inbox/Rejected" / name, "status: rejected", "rejected_by: ", "rejected_at: ", reason)
             comes(request_of(vault, ident), "status: rejected")
         assert not vault.notes("Inbox/Plans")
@@ -270,7 +270,7 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         await_row(vault, "hello", "plan.revised", 2)
         text = comes(plan, "status: review", "revision: 3")
         asked = rows(vault, "hello", "plan.revision_requested")[1]["metadata"]
-        assert (asked["comment_count"], asked["reviewed_by"]) == (2, "cleo")
+        assert (asked["comment_count"], asked["reviewed_by"], asked["via"]) == (2, "cleo", "cli")
         assert spoken(api, 2).split("Open review comments")[1].count("\n2. ") == 1
         assert "❌ still too long" in spoken(api, 2)
         assert "Answer 1 of 4" in text

@@ -13,7 +13,7 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -21,8 +21,9 @@ from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from shlex import join, quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from placet.acts import Word, leave_word
 from placet.clock import Clock, rfc3339
 from placet.configured import configured
 from placet.core.activity import Action, CommittedRow
@@ -36,6 +37,7 @@ from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.core.observe import DRAFT, look_at, refusal
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import with_comment
+from placet.core.plan_note import plan_digest
 from placet.core.postmortem import (
     against_estimate,
     of_last_mission,
@@ -158,9 +160,10 @@ def approve(vault: Path, env: Mapping[str, str], ident: str, bound: str = "") ->
         if not note.digest.startswith(bound):
             raise UserError(f"{case.plan_path} is not what you read: its digest is {note.digest[:12]}, not {bound[:12]}.",
                             f"Somebody changed it. Read it as it is now: placet show {case.request_id}")
-        return stamp(raw, {"approved_by": user()})
+        return raw
 
-    return _change(vault, case, approved, f"{Folder.ACTIVE}/{active_name(case.request_id)}")
+    return _change(vault, case, approved, f"{Folder.ACTIVE}/{active_name(case.request_id)}",
+                   word=_says(vault, env, case, "approve"))
 
 
 def _approvable(case: Case, raw: bytes) -> NoteSeen:
@@ -210,8 +213,8 @@ def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     with _reader(vault, env, ident) as reader:
         case = find(reader, ident)
     _must_await(case, "rejected")
-    changes = {"rejected_by": user(), "rejection_reason": reason}
-    return _change(vault, case, lambda raw: stamp(raw, changes), f"{Folder.REJECTED}/{rejected_name(case.request_id)}")
+    return _change(vault, case, lambda raw: stamp(raw, {"rejection_reason": reason}),
+                   f"{Folder.REJECTED}/{rejected_name(case.request_id)}", word=_says(vault, env, case, "reject"))
 
 
 def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str]) -> str:
@@ -231,9 +234,9 @@ def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[st
         for remark in remarks:
             text = with_comment(text, remark, who, at)
         head = raw[:len(raw) - len(body.encode())]
-        return stamp(head + text.encode(), {"status": "needs_revision", "reviewed_by": who})
+        return stamp(head + text.encode(), {"status": "needs_revision"})
 
-    return _change(vault, case, commented, case.plan_path)
+    return _change(vault, case, commented, case.plan_path, word=_says(vault, env, case, "revise"))
 
 
 def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
@@ -460,8 +463,18 @@ def _must_await(case: Case, done: str) -> None:
     raise UserError(f"{case.request_id} is {case.state}, so there is no plan that could be {done}.", helps, exit_code=3)
 
 
-def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str, *, of: str = "") -> str:
-    """Change the case's plan, or its note `of`, and move it to `target`, believing in what was read; return `target`."""
+def _says(vault: Path, env: Mapping[str, str], case: Case,
+          what: Literal["approve", "reject", "revise"]) -> Callable[[bytes], AbstractContextManager[None]]:
+    """Return what leaves word for the daemon that this user decides so of the text that a plan gets."""
+    return lambda raw: leave_word(vault_state(vault, env).acts, case.trace_id, Word(what, plan_digest(raw), user(), "cli"))
+
+
+def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: str, *, of: str = "",
+            word: Callable[[bytes], AbstractContextManager[None]] = lambda _: nullcontext()) -> str:
+    """Change the case's plan, or its note `of`, and move it to `target`, believing in what was read; return `target`.
+
+    `word` holds while that is done, for the text that the note gets.
+    """
     path = of or case.plan_path
     with Vault(vault) as folder:
         for _ in range(5):
@@ -469,9 +482,10 @@ def _change(vault: Path, case: Case, change: Callable[[bytes], bytes], target: s
                 raw, _fingerprint = folder.read(path)
                 with _can_be_edited(path):
                     text = change(raw)
-                folder.replace(path, sha256(raw).hexdigest(), text)
-                if target != path:
-                    folder.move(path, target, sha256(text).hexdigest())
+                with word(text):
+                    folder.replace(path, sha256(raw).hexdigest(), text)
+                    if target != path:
+                        folder.move(path, target, sha256(text).hexdigest())
             except (Changed, NotSettled):
                 continue
             except Gone as error:

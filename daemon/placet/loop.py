@@ -16,6 +16,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from placet.acts import forget, word_of
 from placet.aftermath import Looked, Revert
 from placet.asking import count_unseen
 from placet.branchwatch import BranchWatch
@@ -39,6 +40,7 @@ from placet.core.case import (
     Drafted,
     Event,
     Gesture,
+    Hand,
     Kind,
     MissionEnded,
     NoteSeen,
@@ -305,6 +307,7 @@ class Loop:
         gesture = observe(case, its, PLANNABLE)
         if gesture is None:
             return None
+        gesture = self._with_hand(case, gesture)
         if gesture.kind is Kind.PLAN_APPROVED:
             why = self._unpayable(gesture) or self._not_there(case, gesture)
             if why:
@@ -323,6 +326,19 @@ class Loop:
             if path not in self.sight.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
                 return None
         return gesture
+
+    def _with_hand(self, case: Case, gesture: Gesture) -> Gesture:
+        """Return a gesture with who made it, where a command of a person's left word of just this."""
+        if (what := _DECISIONS.get(gesture.kind)) is None or gesture.note is None:
+            return gesture
+        word = word_of(self._acts, case.trace_id)
+        if word is None or (word.what, word.digest) != (what, gesture.note.digest):
+            return gesture
+        return replace(gesture, hand=Hand(word.who, word.via))
+
+    @property
+    def _acts(self) -> Path:
+        return self.ports.worktrees.parent / "acts"
 
     def _with_keys(self, gesture: Gesture) -> Gesture | None:
         """Return a gesture that leads to a plan, with what the request says now; None, and why, where that cannot be used."""
@@ -371,13 +387,14 @@ class Loop:
         problems: dict[str, str] = {}
         notes = self.sight.notes.values() if orphans else ()
         asked = {n.trace_id: n for n in notes if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS}
-        for note in orphans:
+        for note in sorted(orphans, key=lambda n: (n.folder is not Folder.ACTIVE, n.path)):
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.cases:
                 continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
             if is_request_id(named) and named not in taken:
                 taken.given.add(named)
-                self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now()))
+                copies = [n for n in orphans if n.trace_id == note.trace_id and n.folder is Folder.ACTIVE and n is not note]
+                self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now(), copies))
             else:
                 problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
                                        "not one that placet would give.")
@@ -475,6 +492,8 @@ class Loop:
             return None
         job = self.crew.jobs.get(case.trace_id)
         committed = self._record(decision, writes=writes)
+        if isinstance(event, Gesture) and event.kind in _OVERTAKES:
+            forget(self._acts, case.trace_id)
         if job is not None:
             if decision.case.generation != job.generation:
                 job.cancel.set()
@@ -791,7 +810,7 @@ class Loop:
         for fate in found.fates:
             by, reason = self._why_dropped(fate.of) if fate.became == "dropped" else ("", "")
             decision = settle_branch(self.cases[fate.of.trace_id], fate.of, fate.became, fate.commit_sha, fate.how, reason,
-                                     by or found.owner, self.ports.clock.now())
+                                     by, found.owner, self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
         for revert in found.reverts:
@@ -881,6 +900,10 @@ SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
 _DRAFTING = frozenset({State.PLANNING, State.REVISING})
+_DECISIONS: Mapping[Kind, str] = {Kind.PLAN_APPROVED: "approve", Kind.APPROVAL_REFUSED: "approve", Kind.PLAN_REJECTED: "reject",
+                                  Kind.REVISION_ASKED: "revise"}
+_OVERTAKES = frozenset({*_DECISIONS, Kind.PLAN_TAKEN_BACK, Kind.PLAN_MISPLACED, Kind.PLAN_GONE, Kind.STOP_ASKED})
+"""After these a word that was left before is used, or stale."""
 _PLANNED_FROM = frozenset({Kind.REQUEST_EDITED, Kind.REQUEST_PENDING, Kind.REQUEST_RETURNED, Kind.REVISION_ASKED})
 EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
                  "has no effect. To stop the mission, move this note to Inbox/Plans.\n")

@@ -109,6 +109,11 @@ class State:
         return self.folder / "worktrees"
 
     @property
+    def acts(self) -> Path:
+        """The words that people's own commands leave of what they decide (`acts`)."""
+        return self.folder / "acts"
+
+    @property
     def lock(self) -> Path:
         """The file whose flock makes the daemon the only one."""
         return self.folder / "lock"

@@ -90,7 +90,7 @@ class Activity:
     """One row of table `activity`.
 
     `timestamp` is UTC, RFC 3339, ending in `Z`. `metadata` holds digests and sizes, never contents or secrets.
-    Raises ValueError for a row of a human that does not say which one (`reviewed_by`).
+    Raises ValueError for a row of a human that does not say which one (`reviewed_by`), and how (`via`).
     """
 
     timestamp: str
@@ -103,8 +103,8 @@ class Activity:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.actor is Actor.HUMAN and not self.metadata.get("reviewed_by"):
-            raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by")
+        if self.actor is Actor.HUMAN and not (self.metadata.get("reviewed_by") and self.metadata.get("via")):
+            raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via")
 
 
 class CommittedRow(Protocol):

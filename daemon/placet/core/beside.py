@@ -63,6 +63,9 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
     if why := lost_keys(case, note):
         return why
     match note.folder, case.state:
+        case _, State.PLANNING:
+            return ("A new plan is being written for this request, so this one decides nothing. To have this one instead, wait for "
+                    f"the new one in `{Folder.PLANS}`, take that one away, then move this one to `{Folder.PLANS}`.")
         case Folder.PLANS, State.REVIEW:
             return _in_review(case, note)
         case Folder.PLANS, State.FAILED if note.status == "error":

@@ -124,12 +124,14 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
     (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
+    (S.REJECTED, K.PLAN_APPROVED): S.APPROVED,
     (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
     (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
     (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
     (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
     (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.WITHDRAWN, K.PLAN_APPROVED): S.APPROVED,
     (S.WITHDRAWN, K.APPROVAL_REFUSED): S.WITHDRAWN,
     (S.COMPLETED, K.REQUEST_PENDING): S.PLANNING,
     (S.COMPLETED, K.REQUEST_EDITED): S.PLANNING,
@@ -311,6 +313,18 @@ class NoteSeen:
 # --- what is observed -----------------------------------------------------------------------------------------
 
 
+SOMEONE = "someone who can write the vault"
+"""Who did what shows in the vault alone: nobody can say who moved or wrote a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Who did something, where it is known, and how: `cli`; `move` and `property` are what a note shows of itself."""
+
+    who: str = SOMEONE
+    via: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Gesture:
     """Something a person did. `note` is the note it shows in, None where one was taken away."""
@@ -324,6 +338,7 @@ class Gesture:
     level: int = 0  # for an approval: how strong the box for commands is
     written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
     drift: Drifted | None = None  # for files that changed under the plan
+    hand: Hand = field(default_factory=Hand)
     asked: Request | None = None  # for what leads to a plan: the request as it is read now; None where there is none
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import (
     PLAN_STAMPS,
     REQUEST_STAMPS,
+    SOMEONE,
     TABLE,
     Branch,
     Case,
@@ -19,6 +20,7 @@ from placet.core.case import (
     Drafted,
     Event,
     Gesture,
+    Hand,
     Kind,
     MissionEnded,
     Move,
@@ -38,6 +40,9 @@ from placet.core.note import read_note, stamp, without_keys
 from placet.core.observe import reason_of
 from placet.core.plan_comments import changed_lines, comments, diff_callout
 from placet.core.plan_note import HOW_TO_REVIEW
+
+_SOMEBODY = Hand()
+_COMMITTER = Hand("someone who can write the repository")
 
 
 class _Drawer:
@@ -63,8 +68,8 @@ class _Drawer:
         self.rows.append(Activity(self.now, self.case.trace_id, actor, action, entity, self.case.request_id,
                                   self.case.agent, metadata))
 
-    def by_human(self, action: Action, entity: Entity, who: str, **metadata: Any) -> None:
-        self.row(action, entity, Actor.HUMAN, reviewed_by=who, **metadata)
+    def by_human(self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any) -> None:
+        self.row(action, entity, Actor.HUMAN, reviewed_by=hand.who, via=hand.via or "move", **metadata)
 
     def text(self, raw: bytes) -> str:
         """Store a text with the decision and return the name it is known by."""
@@ -96,19 +101,19 @@ def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, 
     )
     drawer = _Drawer(case, TABLE[None, Kind.REQUEST_ARRIVED], now)
     drawer.text(without_keys(note.raw, REQUEST_STAMPS))
-    drawer.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=note.digest, size=len(note.raw),
-                    path=note.path)
+    drawer.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, digest=note.digest, size=len(note.raw), path=note.path,
+                    owner=note.owner)
     drawer.stamp_request(note, "planning")
     return drawer.done()
 
 
-def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
+def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str, copies: Sequence[NoteSeen] = ()) -> Decision:
     """Take up a plan whose case the journal does not know (it was lost or is another's): it awaits review.
 
     `request` is the note with the same trace_id, if there is one: as it stands now, it is what the plan was written for.
-    Whatever the note says, nothing is approved by this. An approval that is stamped on it counts as used up: nobody can say
-    any more whether this is the text that was approved, and what was done with it. A plan that lies in System/Active without
-    one shows there on the next look, as any move does.
+    Whatever the note says and wherever it lies, nothing is approved by this. An approval that is stamped on it counts as used
+    up: nobody can say any more whether this is the text that was approved, and what was done with it. One that lies in
+    System/Active goes back to Inbox/Plans, and `copies` of it that lie there too: it takes a move of its own to approve it.
     """
     meta = note.meta
     case = Case(
@@ -122,7 +127,13 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
     drawer = _Drawer(case, State.REVIEW, now)
     _learn_request(drawer, request, note)
     drawer.text(without_keys(note.raw, PLAN_STAMPS))
-    drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=note.path)
+    if note.folder is Folder.ACTIVE:
+        why = " ".join(["The journal does not know this plan: it was put together elsewhere, or given before the journal was lost.",
+                        "So nobody can say that a person has read and approved it.", *HOW_TO_REVIEW])
+        _put_back(drawer, note, _with_callout(note.raw, f"[!warning] Found in System/Active ({now})", why),
+                  {"status": "review", **_NO_APPROVAL}, _plan_path(drawer.case))
+    drawer.commands += [Move(copy.path, _plan_path(drawer.case)) for copy in copies]
+    drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=drawer.case.plan_path, found=note.path)
     return drawer.done()
 
 
@@ -201,7 +212,7 @@ def _edited(d: _Drawer, g: Gesture) -> None:
     _take_keys(d, g.asked)
     _set_basis(d, g.plan)
     if g.kind is Kind.REQUEST_EDITED:
-        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, note.owner, digest=note.digest, size=len(note.raw))
+        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
     d.stamp_request(note, "planning")
 
 
@@ -219,7 +230,7 @@ def _pending(d: _Drawer, g: Gesture) -> None:
     if note.is_plan:  # the plan itself was put back: what comes is a revision of it, with what the person wrote in it
         d.set(basis_digest=note.digest)
         d.text(without_keys(note.raw, PLAN_STAMPS))
-    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, note.owner, digest=d.case.request_digest, again=True)
+    d.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, _hand(g), digest=d.case.request_digest, again=True)
     d.stamp_request(request, "planning")
     # Where it lies counts: a case that was rebuilt from a report does not know it.
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan_path
@@ -231,7 +242,7 @@ def _pending(d: _Drawer, g: Gesture) -> None:
 
 def _request_gone(d: _Drawer, _: Gesture) -> None:
     d.void_work()
-    d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, d.case.requested_by or "unknown", path=d.case.request_path)
+    d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=d.case.request_path)
     d.set(request_path="")
     if d.case.plan_path:
         d.commands += [Stamp(d.case.plan_path, {"status": "rejected"}),
@@ -241,24 +252,25 @@ def _request_gone(d: _Drawer, _: Gesture) -> None:
 
 def _approved(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
-    who = _who(plan, "approved_by")
+    hand = _hand(g)
     d.void_work()
-    d.set(approved_digest=plan.digest, approved_by=who, approved_at=d.now, approved_level=g.level,
+    d.set(approved_digest=plan.digest, approved_by=hand.who, approved_at=d.now, approved_level=g.level,
           plan_path=plan.path, stop="", reported_edit="",
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
     d.set(planned=d.case.keys)
     d.text(without_keys(plan.raw, PLAN_STAMPS))
     edited = plan.digest != d.case.plan_digest
     changed = changed_lines(g.written_text, read_note(plan.raw).body) if edited else []
-    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, who, digest=plan.digest, edited=edited, changed_lines=changed,
-               revision=d.case.revision, sandbox=g.level)
-    d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": who, "approved_at": d.now}))
+    d.by_human(Action.PLAN_APPROVED, Entity.PLAN, hand, digest=plan.digest, edited=edited, changed_lines=changed,
+               revision=d.case.revision, sandbox=g.level, **_claimed(plan, "approved_by"))
+    d.set(rejection_reason="", rejected_digest="")
+    d.commands.append(Stamp(plan.path, {"status": "approved", "approved_by": hand.who, "approved_at": d.now, **_NO_REJECTION}))
     d.stamp_request(g.request, "planned")
 
 
 def _refused(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
     home = {
         State.COMPLETED: f"{Folder.ARCHIVE}/{d.case.request_id}_plan.md",
         State.REJECTED: _rejected_path(d.case),
@@ -276,13 +288,13 @@ def _refused(d: _Drawer, g: Gesture) -> None:
 
 def _rejected(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
-    who = _who(plan, "rejected_by")
+    hand = _hand(g)
     reason = reason_of(plan)
     d.void_work()
     _spend_approval(d)
     d.set(plan_path=plan.path, stop="", rejection_reason=reason, rejected_digest=plan.digest)
-    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, who, reason=reason, digest=plan.digest)
-    d.commands.append(Stamp(plan.path, {"status": "rejected", "rejected_by": who, "rejected_at": d.now,
+    d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, reason=reason, digest=plan.digest, **_claimed(plan, "rejected_by"))
+    d.commands.append(Stamp(plan.path, {"status": "rejected", "rejected_by": hand.who, "rejected_at": d.now,
                                         "rejection_reason": reason, "approved_by": None, "approved_at": None}))
     if plan.folder is not Folder.REJECTED:
         d.set(plan_path=_rejected_path(d.case))
@@ -294,22 +306,23 @@ def _rejection_explained(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     reason = reason_of(plan)
     d.set(plan_path=plan.path, rejection_reason=reason, rejected_digest=plan.digest)
-    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, _who(plan, "rejected_by"), reason=reason, digest=plan.digest)
+    d.by_human(Action.PLAN_REJECTION_EXPLAINED, Entity.PLAN, Hand(via="property"), reason=reason, digest=plan.digest)
     d.commands.append(Stamp(plan.path, {"rejection_reason": reason}))
 
 
 def _revision_asked(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
-    who = _who(plan, "reviewed_by")
+    hand = _hand(g)
+    claimed = _claimed(plan, "reviewed_by", d.case.reviewed_by)
     d.void_work()
     _spend_approval(d)
-    d.set(plan_path=plan.path, reviewed_by=who, reviewed_at=d.now)
+    d.set(plan_path=plan.path, reviewed_by=hand.who, reviewed_at=d.now)
     _take_keys(d, g.asked)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
-    d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, who, comment_count=len(open_comments), digest=plan.digest,
-               revision=d.case.revision)
-    d.commands.append(Stamp(plan.path, {"reviewed_by": who, "reviewed_at": d.now, "approved_by": None,
+    d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, hand, comment_count=len(open_comments), digest=plan.digest,
+               revision=d.case.revision, **claimed)
+    d.commands.append(Stamp(plan.path, {"reviewed_by": hand.who, "reviewed_at": d.now, "approved_by": None,
                                         "approved_at": None}))
     if plan.folder is not Folder.PLANS:
         d.set(plan_path=_plan_path(d.case))
@@ -322,12 +335,11 @@ def _taken_back(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.set(plan_path=plan.path, stop="", revision=max(d.case.revision, 1), rejection_reason="")
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, plan.owner, digest=plan.digest)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), digest=plan.digest)
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         _learn_request(d, g.request, plan)
     status = plan.status if plan.status == "needs_revision" else "review"
-    d.commands.append(Stamp(plan.path, {"status": status, "approved_by": None, "approved_at": None, "rejected_by": None,
-                                        "rejected_at": None, "rejection_reason": None}))
+    d.commands.append(Stamp(plan.path, {"status": status, **_NO_APPROVAL, **_NO_REJECTION}))
     d.stamp_request(g.request, "planned")
 
 
@@ -367,7 +379,7 @@ def _files_changed(d: _Drawer, g: Gesture) -> None:
 def _misplaced(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     _spend_approval(d)
-    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, plan.owner, digest=plan.digest, reason=g.why)
+    d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
     text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", " ".join([g.why, *HOW_TO_REVIEW]))
     changes: dict[str, str | None] = {**_NO_APPROVAL}
     if d.case.state is State.REVIEW and plan.status != "needs_revision":
@@ -379,21 +391,20 @@ def _plan_edited(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     d.void_work()
     _set_basis(d, plan)
-    d.by_human(Action.PLAN_EDITED, Entity.PLAN, plan.owner, digest=plan.digest)
+    d.by_human(Action.PLAN_EDITED, Entity.PLAN, _hand(g), digest=plan.digest)
 
 
 def _plan_gone(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
-    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, d.case.approved_by or d.case.requested_by or "unknown",
-               path=d.case.plan_path)
+    d.by_human(Action.PLAN_WITHDRAWN, Entity.PLAN, path=d.case.plan_path)
     d.set(plan_path="")
     d.stamp_request(g.request, "rejected")
 
 
 def _active_edited(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
-    d.by_human(Action.PLAN_CHANGED_AFTER_APPROVAL, Entity.PLAN, plan.owner, digest=plan.digest,
+    d.by_human(Action.PLAN_CHANGED_AFTER_APPROVAL, Entity.PLAN, _hand(g), digest=plan.digest,
                approved_digest=d.case.approved_digest, running=d.case.state is State.RUNNING)
     if d.case.state is State.RUNNING:
         d.set(reported_edit=plan.digest)
@@ -413,8 +424,7 @@ def _stop_asked(d: _Drawer, g: Gesture) -> None:
     if g.note is not None and g.note.folder is Folder.ACTIVE:  # it says no: it is moved to where that is decided
         d.set(plan_path=_rejected_path(d.case) if g.note.status == "rejected" else _plan_path(d.case))
         d.commands.append(Move(g.note.path, d.case.plan_path))
-    who = g.note.owner if g.note is not None else d.case.approved_by or "unknown"
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, who, running=True)
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, _hand(g), running=True)
 
 
 _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
@@ -500,11 +510,12 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
             d.set(request_path="")
 
 
-def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str, reason: str, who: str,
+def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str, reason: str, claimed: str, owner: str,
                   now: str) -> Decision | None:
     """Return what follows from the fate of a branch, None where it is not watched any more or that was acknowledged already.
 
     `became` is `merged`, by the commit `merged`; `dropped`, for a person's `reason`; or empty for one that was brought back.
+    Who did it git does not say: `claimed` is what the report says of that, `owner` who owns the repository.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -516,17 +527,18 @@ def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str
         d.set(became=became)
     match became:
         case "merged":
-            d.by_human(Action.PR_MERGED, Entity.REPOSITORY, who, branch=branch.name, commit_sha=merged, how=how)
+            d.by_human(Action.PR_MERGED, Entity.REPOSITORY, _COMMITTER, branch=branch.name, commit_sha=merged, how=how, owner=owner)
         case "dropped":
-            d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, who, branch=branch.name, reason=reason)
+            d.by_human(Action.PR_REJECTED, Entity.REPOSITORY, _COMMITTER, branch=branch.name, reason=reason, owner=owner,
+                       **({"claimed": claimed} if claimed else {}))
         case _:
-            d.by_human(Action.PR_REOPENED, Entity.REPOSITORY, who, branch=branch.name)
+            d.by_human(Action.PR_REOPENED, Entity.REPOSITORY, _COMMITTER, branch=branch.name, owner=owner)
     if branch.report_path:
         d.commands.append(Stamp(branch.report_path, {"became": became or None, **({"merged_as": merged} if merged else {})}))
     return d.done()
 
 
-def settle_revert(case: Case, merged: str, of: str, by: str, who: str, now: str) -> Decision | None:
+def settle_revert(case: Case, merged: str, of: str, by: str, owner: str, now: str) -> Decision | None:
     """Return what follows from a commit `by` that takes work back; None where that is not the mission's merge, or acknowledged.
 
     `merged` is the commit by which the work was merged, `of` the one that was taken back, empty where the commit names the mission.
@@ -535,7 +547,7 @@ def settle_revert(case: Case, merged: str, of: str, by: str, who: str, now: str)
         return None
     d = _Drawer(case, case.state, now)
     d.set(became="reverted")
-    d.by_human(Action.PR_REVERTED, Entity.REPOSITORY, who, branch=case.branch, commit_sha=by, merged_as=merged)
+    d.by_human(Action.PR_REVERTED, Entity.REPOSITORY, _COMMITTER, branch=case.branch, commit_sha=by, merged_as=merged, owner=owner)
     if case.report_path:
         d.commands.append(Stamp(case.report_path, {"became": "reverted"}))
     return d.done()
@@ -556,9 +568,20 @@ def _note(g: Gesture) -> NoteSeen:
     return g.note
 
 
-def _who(note: NoteSeen, key: str) -> str:
-    """Return who did it: what the person (or the command line) wrote in the note, else the file's owner."""
-    return str(note.meta.get(key) or "") or note.owner
+def _hand(g: Gesture) -> Hand:
+    """Return who did it, and how: where nobody knows more, by a property of the note or by where it lies."""
+    if g.hand.via or g.note is None:
+        return g.hand
+    by_property = g.kind in (Kind.REVISION_ASKED, Kind.REQUEST_PENDING) \
+        or (g.kind is Kind.PLAN_REJECTED and g.note.folder is not Folder.REJECTED) \
+        or (g.kind is Kind.STOP_ASKED and g.note.folder is Folder.ACTIVE)
+    return replace(g.hand, via="property" if by_property else "move")
+
+
+def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
+    """Return, for a row, what a note says itself of who decided: anybody may have written that. `own` is the daemon's own word."""
+    said = str(note.meta.get(key) or "")[:200]
+    return {"claimed": said} if said not in ("", own, SOMEONE) else {}
 
 
 def _learn_request(d: _Drawer, request: NoteSeen | None, plan: NoteSeen) -> None:
@@ -602,6 +625,7 @@ def _remember_spent(d: _Drawer, moment: str) -> None:
 
 
 _NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
+_NO_REJECTION: Mapping[str, None] = {"rejected_by": None, "rejected_at": None, "rejection_reason": None}
 
 
 def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, changes: Mapping[str, str | None], home: str) -> None:

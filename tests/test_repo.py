@@ -157,11 +157,11 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
         r.open_repo(path)
     write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
     (programs / "git").chmod(0o755)
-    runner._programs.cache_clear()
+    runner._program.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
         r.open_repo(path)
     monkeypatch.setenv("PATH", before)
-    runner._programs.cache_clear()
+    runner._program.cache_clear()
 
 
 def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Path) -> None:

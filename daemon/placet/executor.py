@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -54,6 +55,7 @@ from placet.repo import (
     Pins,
     Repo,
     RepositoryChanged,
+    WorkNotKept,
     Worktree,
     add_worktree,
     changes,
@@ -72,6 +74,7 @@ from placet.repo import (
     is_kept,
     keep_aside,
     moving,
+    must_be_there,
     open_worktree,
     pins,
     ref_now,
@@ -134,6 +137,8 @@ class _Work:
     drift: Drifted | None = None  # what changed under the plan, once something did
     trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
     troubled_in: int = 0  # how many turns were over then
+    touched: bool = True  # whether the worktree may have something that no commit has: git is asked only then
+    written: set[str] | None = None  # the only files that may be it; None where a command may have written any
 
     # --- limits ---------------------------------------------------------------------------------------------
 
@@ -177,6 +182,7 @@ class _Work:
         self.restraint.saw(use, outcome)
         turns = len(self.restraint.history.steps)
         tool = BY_NAME.get(use.name)
+        self._touch(use)
         about = target(use, self._secrets())
         if outcome.image:
             self.pictures.append(outcome.image)
@@ -207,6 +213,17 @@ class _Work:
             self.trouble = None
             self.last_success = f"{use.name} {about}".strip()
 
+    def _touch(self, use: ToolUse) -> None:
+        """Remember what a call may have written."""
+        if not _changes_files(use.name):
+            return
+        self.touched = True
+        path = use.input.get("path")
+        if BY_NAME[use.name].effect is not Effect.WRITE or not isinstance(path, str) or posixpath.isabs(path) or ".." in path:
+            self.written = None
+        elif self.written is not None:
+            self.written.add(posixpath.normpath(path))
+
     # --- states to come back to -----------------------------------------------------------------------------
 
     def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
@@ -226,7 +243,8 @@ class _Work:
                                  case.approved_by)
         try:
             kept = checkpoint(self.tree, ref, message, self.ports.clock.wall(),
-                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed), self._secrets()))
+                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed), self._secrets()),
+                              paths=sorted(self.written or ()) if self.written is not None or not self.touched else None)
         except ToolError:
             kept = ""
         try:
@@ -243,6 +261,7 @@ class _Work:
         if not kept or resolve(self.repo, kept) is None:
             return False
         restore(self.tree, kept)
+        self.touched, self.written = True, None
         box = Toolbox(BY_NAME, self.place)
         for i, use in enumerate(uses):
             if _changes_files(use.name) and self._went_well(iteration, i) and not box.dispatch(use.name, use.input).ok:
@@ -355,6 +374,7 @@ class _Work:
         if not kept or resolve(self.repo, kept) is None:
             return False
         restore(self.tree, kept)
+        self.touched, self.written = True, None
         return True
 
     def _commit_step(self, number: int, summary: str) -> str | None:
@@ -385,7 +405,14 @@ class _Work:
         if self.record.cut_off(key) and tip not in (self.tree.base, *known):
             return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
         self.record.intend(key)
-        return self.commit(subject, body)
+        if not self.touched:
+            must_be_there(self.tree)
+            self.left_out = ()
+            return None, []
+        done = self.commit(subject, body)
+        if not self.left_out:
+            self.touched, self.written = False, set()
+        return done
 
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
@@ -587,6 +614,8 @@ def _in_worktree(
                                  sparse=folders is not None))
     work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
                  _restraint(ports, mission, record, cancelled))
+    if not known:
+        work.touched, work.written = False, set()
     with workplace(ports, repo, tree, scope, work, cancelled, writable=True) as place:
         work.place = place
         work.restraint.secrets = record.secrets = place.secrets
@@ -598,7 +627,7 @@ def _in_worktree(
                     after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None)
     # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
     record.settle("ended", ENDED_JSON.dump_json(ended))
-    return _clean_up(ports, mission, record, repo, ended)
+    return _clean_up(ports, mission, record, repo, ended, mover)
 
 
 def _path(ports: Ports, case: Case, record: Record) -> Path:
@@ -789,7 +818,7 @@ def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) 
             f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`")
 
 
-def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
+def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended, mover: Mover | None = None) -> Ended:
     """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref of its own.
 
     Safe to repeat after a crash at any point of it.
@@ -804,22 +833,25 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     when = ports.clock.wall()
     if not ended.ok:
         take_hold(tree)
+    if ended.ok:
+        try:
+            remove_worktree(tree)
+        except WorkNotKept:
+            rest = _drop_temporaries(tree)
+            blank_secrets(repo, tree, rest, ports.secrets)
+            kept_there = checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when) if rest else None
+            remove_worktree(tree, kept_there)
+        delete_ref(repo, ckpt, mover=mover)
+        return replace(ended, kept=left_out if ended.left_out else "")
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree), ports.secrets)
-    if ended.ok:
-        left = None
-        if tree.path.exists() and ended.left_out:
-            left = checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when)
-        remove_worktree(tree, left)
-        delete_ref(repo, ckpt)
-        return replace(ended, kept=left_out if ended.left_out else "")
     message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
                              case.trace_id, case.approved_digest, case.approved_by)
     last = resolve(repo, ckpt)
     if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
         keep_aside(repo, last, failed)  # somebody deleted the worktree, and this is all that is left of what no commit has
     roll_back(tree, failed, message, when)
-    delete_ref(repo, ckpt)
+    delete_ref(repo, ckpt, mover=mover)
     kept_commit = resolve(repo, failed) or ""
     kept = failed if kept_commit else ""
     if record.outcome("rolled back") is None:

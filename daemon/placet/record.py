@@ -66,7 +66,7 @@ class Record:
     seq: int = 0
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
-    ran_ms: list[float] = field(default_factory=list)  # git's processes since the last row about them
+    ran: list[tuple[int, float]] = field(default_factory=list)  # git's calls since the last row about them: processes, ms
     secrets: tuple[str, ...] = ()
 
     @classmethod
@@ -133,10 +133,11 @@ class Record:
 
     def _tell_of_git(self, operation: str) -> None:
         """Have a row written about the git processes since the last one, with whatever is written next."""
-        if self.ran_ms:
-            facts = {"operation": operation, "processes": len(self.ran_ms), "duration_ms": round(sum(self.ran_ms), 1)}
+        if self.ran:
+            facts = {"operation": operation, "processes": sum(n for n, _ in self.ran),
+                     "duration_ms": round(sum(ms for _, ms in self.ran), 1)}
             self.aside(self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts))
-            self.ran_ms = []
+            self.ran = []
 
     def close(self) -> None:
         """Write what is still waiting; nothing where the lease was lost."""

@@ -195,15 +195,16 @@ def journalled(record: Record) -> OnCall:
         if call.stderr:
             record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call)))
         else:
-            record.ran_ms.append(call.duration_ms)
+            record.ran.append((call.processes, call.duration_ms))
 
     return on_call
 
 
 def failure_of(call: GitCall) -> dict[str, Any]:
     """Return what the journal says of a git process that failed: all of it, and its words."""
-    return {"operation": call.argv[0], "exit": call.returncode, "processes": 1, "duration_ms": round(call.duration_ms, 1),
-            "command": ["git", *map(show, call.argv)], "stderr": redact(show(call.stderr))[0]}
+    return {"operation": call.argv[0], "exit": call.returncode, "processes": call.processes,
+            "duration_ms": round(call.duration_ms, 1), "command": ["git", *map(show, call.argv)],
+            "stderr": redact(show(call.stderr))[0]}
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:

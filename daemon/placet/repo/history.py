@@ -340,11 +340,9 @@ def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
 
 def signs_commits(repo: Repo) -> bool:
     """Say whether the person's git is set to sign commits."""
-    # With its scope, since the runner's own override would be the answer otherwise.
-    _, out = run_git(place_of(repo), "config", "-z", "--type=bool", "--show-scope", "--get-all", "commit.gpgSign", ok=(0, 1, 128))
-    items = items_of(out)
-    said = [value for scope, value in zip(items[0::2], items[1::2], strict=False) if scope != "command"]
-    return said[-1:] == ["true"]
+    said = [item.partition("\n") for scope, item in settings_of(place_of(repo)) if scope != "command"]
+    signs = [not given or value.lower() in ("true", "yes", "on", "1") for key, given, value in said if key == "commit.gpgsign"]
+    return signs[-1:] == [True]
 
 
 def has_hooks(repo: Repo) -> bool:

@@ -37,6 +37,7 @@ class Mover:
 
     def _ask(self, argv: tuple[str, ...], request: str) -> None:
         began = time.monotonic()
+        started = self._process is None
         process = self._process or self._start()
         # Prepare is said outright: git then answers before it commits, and says why not.
         with suppress(BrokenPipeError):
@@ -50,7 +51,7 @@ class Mover:
             if late:
                 wrong = f"no answer within {CALL_TIMEOUT_S:g} s"
         if self._place.on_call is not None:
-            self._place.on_call(GitCall(argv, code, (time.monotonic() - began) * 1000, wrong))
+            self._place.on_call(GitCall(argv, code, (time.monotonic() - began) * 1000, wrong, int(started)))
         if wrong:
             raise GitError(argv, code, wrong)
 

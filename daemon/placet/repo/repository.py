@@ -29,6 +29,7 @@ from placet.repo.runner import (
     settings_of,
     text_of,
 )
+from placet.repo.store import read_commit
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Where placet, or git for it, makes files in a git directory. Other folders are links in an honest repository too."""
@@ -138,7 +139,12 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
 
 
 def resolve(repo: Repo, rev: str) -> str | None:
-    """Return the commit that `rev` names, None where there is none. A name is never taken for an option."""
+    """Return the commit that `rev` names, None where there is none. A name is never taken for an option.
+
+    No process is started for a commit's full name where it is a file of its own, as it is until git packs it.
+    """
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rev) and read_commit(repo.common_dir / "objects", rev) is not None:
+        return rev
     code, out = run_git(
         place_of(repo), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}",
         ok=(0, 1, 128),
@@ -287,7 +293,7 @@ def notes(repo: Repo) -> list[str]:
              if (repo.git_dir / name).exists()]
     if (repo.common_dir / "objects/info/alternates").exists():
         said.append("Some objects are borrowed from another repository (objects/info/alternates).")
-    if resolve(repo, "HEAD") is None:
+    if not loose_tip(repo, current_branch(repo)) and resolve(repo, "HEAD") is None:
         return [*said, "There is no commit yet."]
     _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
     rows = [item.split("\t", 1) for item in items_of(out)]

@@ -83,12 +83,16 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
+    """One call of git, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed.
+
+    `processes` is how many were started for it: none where one that moves references was there already.
+    """
 
     argv: tuple[str, ...]
     returncode: int
     duration_ms: float
     stderr: str = ""
+    processes: int = 1
 
 
 OnCall = Callable[[GitCall], None]
@@ -180,21 +184,22 @@ class Place:
 
 
 @lru_cache(maxsize=1)
-def _programs(path: str) -> tuple[str, str]:
-    """Return the full paths of `env` and `git` on this PATH.
+def _program(path: str) -> str:
+    """Return the full path of `git` on this PATH.
 
     Raises UserError where git is missing or too old.
     """
-    env, git = shutil.which("env", path=path), shutil.which("git", path=path)
-    if env is None or git is None:
+    git = shutil.which("git", path=path)
+    if git is None:
         raise UserError("git is not installed, or not on PATH", "Install git, then try again.", exit_code=2)
-    version = subprocess.run([git, "version"], capture_output=True, text=True, check=False, timeout=60)
-    said = version.stdout.strip()
+    from git.cmd import Git  # here, since importing it takes 150 ms and starts a process
+
+    _, said, _ = Git().execute([git, "version"], with_extended_output=True, with_exceptions=False, kill_after_timeout=60)
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
         wanted = ".".join(map(str, MINIMUM_GIT))
         raise UserError(f"{git} is too old: {said}", f"Install git {wanted} or newer.", exit_code=2)
-    return env, git
+    return git
 
 
 def _environment(path: str) -> dict[str, str]:
@@ -257,31 +262,22 @@ def start_git(
 ) -> subprocess.Popen[bytes]:
     """Start one git command that reads `source`, with pipes for both of its outputs; the caller reads them and waits.
 
-    GitPython starts the process (`Git.execute` with a whole argv); three things are done around it. It always
-    adds the daemon's environment to the one given, so the command begins with `env -i`. Its time limit looks
-    for children by name and leaves some behind, so the process gets a session of its own, which is killed as
-    a group. Its working folder is expanded like a shell would (`~`, `$HOME`), so `-C` names it.
+    Not by GitPython, which always adds the daemon's environment to the one given: its keys, and every `GIT_…` that somebody
+    has set, would reach git, or a second program (`env -i`) would have to be started for each. A session of its own, so that it
+    is ended with whatever it has started.
     """
     path = os.environ.get("PATH", os.defpath)
-    env_program, git_program = _programs(path)
-    from git.cmd import Git  # here, since importing it takes 150 ms and starts a process
-
-    whole_env = {**_environment(path), **place.env}
-    argv = [env_program, "-i", *(f"{name}={value}" for name, value in whole_env.items())]
-    argv += [git_program, "-C", str(place.cwd)]
+    argv = [_program(path), "-C", str(place.cwd)]
     for override in (*_OVERRIDES, *config):
         argv += ["-c", override]
     if place.git_dir is not None:
         argv.append(f"--git-dir={place.git_dir}")
     if place.work_tree is not None:
         argv.append(f"--work-tree={place.work_tree}")
-    handle = Git().execute(
-        [*argv, *args], istream=source, as_process=True, start_new_session=True,
-        pass_fds=() if place.held is None else (place.held,),
-    )
-    process, handle.proc = handle.proc, None  # else the process is ended with its handle
-    assert process is not None
-    return process
+    held = () if place.held is None else (place.held,)
+    return subprocess.Popen(
+        [*argv, *args], env={**_environment(path), **place.env}, stdin=subprocess.DEVNULL if source is None else source,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=held)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -459,8 +459,22 @@ def _since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]
     return found
 
 
-def _snapshot(wt: Worktree, place: Place, allow: Callable[[list[str]], object] = list) -> tuple[str, str]:
-    """Return the branch's commit and the tree of everything in the worktree, "" for the commit's own; its index is left alone."""
+def must_be_there(wt: Worktree) -> None:
+    """Raise RepositoryChanged where the worktree's branch is gone, or it is on another."""
+    _check_head(wt)
+    if wt.branch and ref_now(wt.repo, wt.ref) is None:
+        raise RepositoryChanged(f"the branch {wt.branch} was deleted by somebody else")
+
+
+def _snapshot(
+    wt: Worktree, place: Place, allow: Callable[[list[str]], object] = list, paths: Sequence[str] | None = None,
+) -> tuple[str, str]:
+    """Return the branch's commit and the tree of everything in the worktree, "" for the commit's own; its index is left alone.
+
+    `paths` are the only files that can have changed, where that is known: git is not asked then.
+    """
+    if paths is not None and (known := _snapshot_of(wt, place, allow, paths)) is not None:
+        return known
     tip, changes, _ = _since_tip(wt, place)
     if not changes:
         return tip, ""
@@ -479,6 +493,25 @@ def _snapshot(wt: Worktree, place: Place, allow: Callable[[list[str]], object] =
         index.unlink(missing_ok=True)
 
 
+def _snapshot_of(
+    wt: Worktree, place: Place, allow: Callable[[list[str]], object], paths: Sequence[str],
+) -> tuple[str, str] | None:
+    """Return what `_snapshot` does where only these files can have changed; None where git has to be asked."""
+    must_be_there(wt)
+    tip, objects = ref_now(wt.repo, wt.ref), wt.repo.common_dir / "objects"
+    if tip is None or (last := read_commit(objects, tip)) is None:
+        return None
+    if not paths:
+        return tip, ""
+    allow(list(paths))
+    try:
+        tree, _ = staged(place, wt.repo.common_dir, len(wt.base) // 2,
+                         [FileChange(path, "M" if os.path.lexists(wt.path / path) else "D") for path in paths])
+    except Peculiar:
+        return None
+    return tip, "" if tree == last["tree"] else tree
+
+
 def snapshot(wt: Worktree) -> str:
     """Return the tree of everything in the worktree (untracked files too, ignored not), on no reference."""
     with _writing(wt.path) as held:
@@ -488,26 +521,29 @@ def snapshot(wt: Worktree) -> str:
 
 
 def checkpoint(
-    wt: Worktree, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list,
+    wt: Worktree, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list, *,
+    paths: Sequence[str] | None = None,
 ) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`; return it.
 
     The commit is the branch's own where nothing is uncommitted, else a child of it. Branch and index stay as
     they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow` is told the changed paths before;
-    what it raises is raised, and nothing is kept.
+    what it raises is raised, and nothing is kept. `paths` are the only files that can have changed since the branch's commit,
+    where that is known.
     """
     with _writing(wt.path) as held:
         _check_head(wt)
-        return _checkpoint(wt, _inside(wt, held), ref, message, when, allow)
+        return _checkpoint(wt, _inside(wt, held), ref, message, when, allow, paths)
 
 
 def _checkpoint(
     wt: Worktree, place: Place, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list,
+    paths: Sequence[str] | None = None,
 ) -> str:
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     objects = wt.repo.common_dir / "objects"
-    tip, tree = _snapshot(wt, place, allow)
+    tip, tree = _snapshot(wt, place, allow, paths)
     old = ref_now(wt.repo, ref) or ""
     kept = read_commit(objects, old) or {}
     if tree and kept.get("tree") == tree and kept.get("parent") == tip:
@@ -570,15 +606,19 @@ def let_go(repo: Repo, ref: str, sha: str) -> bool:
     return True
 
 
-def delete_ref(repo: Repo, ref: str, at: str = "") -> None:
-    """Delete one of placet's own references; nothing where it is gone already.
+def delete_ref(repo: Repo, ref: str, at: str = "", mover: Mover | None = None) -> None:
+    """Delete one of placet's own references, by `mover` where one is open; nothing where it is gone already.
 
     Where `at` is given it raises GitError for one that is not there any more.
     """
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     _remove_ref_lock(repo.common_dir / f"{ref}.lock")
-    if ref_now(repo, ref) is not None:
+    if (now := ref_now(repo, ref)) is None:
+        return
+    if mover is not None:
+        mover.move(ref, "0" * len(now), at or now)
+    else:
         run_git(neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -169,7 +170,7 @@ class TestVault:
 
         Requests are planned at once: tests do not type.
         """
-        text = text.replace(f"\n[vault]\n{AT_ONCE}", "\n")
+        text = re.sub(rf"\n\[vault\]\n{AT_ONCE}(?=\s*(?:\[|\Z))", "\n", text).replace(AT_ONCE, "")
         if "quiet_s" not in text:
             text = text.replace("[vault]\n", f"[vault]\n{AT_ONCE}", 1) if "[vault]\n" in text else f"{text}\n[vault]\n{AT_ONCE}"
         (self.root / "System" / "placet.toml").write_text(text)

@@ -7,7 +7,7 @@ on a connection of its own (`reading`). The events form a hash chain (`chain`).
 """
 
 from placet.journal.blobs import INLINE_BYTES
-from placet.journal.keeping import backup, examine, verify
+from placet.journal.keeping import ARCHIVING, backup, examine, verify
 from placet.journal.reading import Reader, open_reader, query
 from placet.journal.schema import SCHEMA, Step, migrate
 from placet.journal.values import (
@@ -45,6 +45,7 @@ from placet.journal.values import (
 from placet.journal.writer import Journal
 
 __all__ = [
+    "ARCHIVING",
     "ATTEMPT", "INLINE_BYTES", "REPLY", "SCHEMA", "AcquireLease", "Acquired", "AddActivity", "AddRecord", "BadRow",
     "BodyDamaged", "CaseRow", "Committed", "CommittedActivity", "Conflict", "DropSeen", "Enqueue", "Guard", "Journal",
     "JournalDamaged", "JournalPaused", "LeaseHeld", "LeaseLost", "MarkDone", "MarkFailed", "PendingCommand", "PutCase",

@@ -173,6 +173,13 @@ def _ballast(journal: Path) -> Path:
     return journal.with_name(f"{journal.stem}.ballast")
 
 
+def remove_partials(path: Path, but: str) -> None:
+    """Remove what a crash left of copies of the database `path` that never got their name, all but the one that is called `but`."""
+    for left in path.parent.glob(f".*{path.stem}*.tmp*"):
+        if not left.name.startswith(but):
+            left.unlink(missing_ok=True)
+
+
 def sync(path: Path) -> None:
     """Bring a file's content, or a folder's names, to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from pathlib import Path
 
 from placet.journal.blobs import body_of
 from placet.journal.chain import chained, ends, link
-from placet.journal.files import new_database
+from placet.journal.files import new_database, sync
 from placet.journal.reading import Reader, snapshot
 from placet.journal.schema import ACTIVITY, migrate_aside
 from placet.journal.values import BadRow, BodyDamaged
@@ -96,40 +97,59 @@ def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def archive(connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str]) -> Path | None:
-    """Move the oldest events of the journal `path` into a database of their own, as `Journal.archive` says.
+def archive(connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str], most: int) -> Path | None:
+    """Move a piece of the journal `path`, at most so many of its oldest events, into a database of its own (`Journal.archive`).
 
+    Each piece is a transaction there, and then one here: after a crash in between, what both have is moved again, and stays one.
     `connection` is the writer's, outside of a transaction.
     """
+    partial = path.with_name(f".{path.stem}{ARCHIVING}")
     start_id, start_hash, _, _ = ends(connection)
-    end_id, end_hash = start_id, start_hash
+    end_id, end_hash, last = start_id, start_hash, True
     for row_id, timestamp, trace_id, row_hash in connection.execute(
-        "SELECT id, timestamp, trace_id, hash FROM activity ORDER BY id"
+        "SELECT id, timestamp, trace_id, hash FROM activity ORDER BY id LIMIT ?", (most + 1,)
     ):
         if timestamp >= before or trace_id in keep:
             break
+        if row_id - start_id > most:
+            last = False
+            break
         end_id, end_hash = row_id, row_hash
-    if end_id == start_id:
+    if end_id == start_id and not partial.exists():
         return None
-    target = path.with_name(f"journal.{start_id + 1}-{end_id}.db")
-    gone = ("trace_id IN (SELECT trace_id FROM activity WHERE id <= :end) "
-            "AND trace_id NOT IN (SELECT trace_id FROM activity WHERE id > :end)")
-    which = {"activity": "id <= :end", "records": gone, "outbox": f"done_at IS NOT NULL AND {gone}"}
-    with new_database(target) as copy:
-        migrate_aside(Path(copy.execute("PRAGMA database_list").fetchone()[2]))
+    over = ("SELECT DISTINCT trace_id FROM activity AS old WHERE id <= :end "
+            "AND NOT EXISTS (SELECT 1 FROM activity AS kept WHERE kept.trace_id = old.trace_id AND kept.id > :end)")
+    gone = json.dumps([trace_id for (trace_id,) in connection.execute(over, {"end": end_id})])
+    of_gone = "trace_id IN (SELECT value FROM json_each(:gone))"
+    which = {"activity": "id <= :end", "records": of_gone, "outbox": f"done_at IS NOT NULL AND {of_gone}"}
+    values = {"end": end_id, "gone": gone}
+    if not partial.exists():
+        with new_database(partial) as copy:
+            migrate_aside(Path(copy.execute("PRAGMA database_list").fetchone()[2]))
+            copy.execute("UPDATE chain SET start_id = ?, start_hash = ?", (start_id, start_hash))
+    with contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+        copy.execute("PRAGMA synchronous = FULL")
+        copy.execute("PRAGMA fullfsync = 1")
         copy.execute("BEGIN IMMEDIATE")
         for table, condition in which.items():
-            sql = f"SELECT * FROM {table} WHERE {condition}"  # noqa: S608 - names of this function
-            rows = connection.execute(sql, {"end": end_id})
+            rows = connection.execute(f"SELECT * FROM {table} WHERE {condition}", values)  # noqa: S608 - names of this function
             marks = ", ".join("?" * len(rows.description))
-            copy.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608 - as above
-        copy.execute("UPDATE chain SET start_id = ?, start_hash = ?, last_id = ?, last_hash = ?",
-                     (start_id, start_hash, end_id, end_hash))
+            copy.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # noqa: S608 - as above
+        copy.execute("UPDATE chain SET last_id = ?, last_hash = ?", (end_id, end_hash))
         copy.execute("COMMIT")
+        first_id = ends(copy)[0] + 1
     connection.execute("BEGIN IMMEDIATE")
-    for table in ("outbox", "records", "activity"):  # activity last: the other two ask it
-        sql = f"DELETE FROM {table} WHERE {which[table]}"  # noqa: S608 - as above
-        connection.execute(sql, {"end": end_id})
+    for table, condition in which.items():
+        connection.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608 - as above
     connection.execute("UPDATE chain SET start_id = ?, start_hash = ?", (end_id, end_hash))
     connection.execute("COMMIT")
+    if not last:
+        return partial
+    target = path.with_name(f"{path.stem}.{first_id}-{end_id}.db")
+    partial.replace(target)
+    sync(target.parent)
     return target
+
+
+ARCHIVING = ".archive.tmp"
+"""How the name of an archive ends that is not complete yet."""

@@ -103,6 +103,7 @@ SCHEMA: tuple[Step, ...] = (
                AND known.kind = 'outcome' AND (known.key = begun.key
                  OR (known.key GLOB 'reply:*' AND begun.key GLOB 'attempt:' || known.key || ':*')))""",
     )),
+    ("0006_outbox_of_case", ("CREATE INDEX outbox_trace ON outbox (trace_id)",)),  # for the archive, which goes case by case
 )
 """The migrations, oldest first; append, never edit a released one. `PRAGMA user_version` counts them."""
 

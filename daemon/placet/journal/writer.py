@@ -28,13 +28,14 @@ from placet.journal.files import (
     identity_of,
     make_private_file,
     no_room,
+    remove_partials,
     same_file,
     set_aside,
     suspect,
     take_ballast,
     use_wal,
 )
-from placet.journal.keeping import archive, backup
+from placet.journal.keeping import ARCHIVING, archive, backup
 from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, schema_of
 from placet.journal.values import (
@@ -124,6 +125,7 @@ class Journal:
         self._connection = self._open()
         try:
             remove_temporaries(self._blobs)
+            remove_partials(self._path, f".{self._path.stem}{ARCHIVING}")
             self._identity = identity_of(self._path)
             take_ballast(self._path)
         except BaseException:
@@ -176,17 +178,18 @@ class Journal:
                 self._asking = connect(self._path, one_thread=False)
             yield Reader(self._asking, self._blobs)
 
-    def archive(self, before: str, *, keep: Collection[str] = ()) -> Path | None:
-        """Move the oldest events into a database of their own beside the journal; return it, None if none go.
+    def archive(self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000) -> Path | None:
+        """Move the oldest events, at most so many, into a database of their own beside the journal; None if none go.
 
-        `before` is a timestamp as rows carry it. What goes is a run from the first row on: it ends before the
-        first row that is not older, or that belongs to a trace in `keep` (open cases). With it go the records
-        and the done commands of traces that have no row left. The archive is a journal: readers, `verify` and
-        queries work on it, and it shares `blobs/`. A crash leaves both copies, never none.
+        `before` is a timestamp as rows carry it. What goes is a run from the first row on: it ends before the first row that is not
+        older, or that belongs to a trace in `keep` (open cases). With it go the records and the done commands of traces that have
+        no row left. Return the archive: while its name ends in `ARCHIVING` there is more to move, by the next call, in this life or
+        in another. Then it is a journal: readers, `verify` and queries work on it, and it shares `blobs/`. A crash leaves both
+        copies, never none.
         """
         kept = frozenset(keep)
         job = _Job((), durable=True, future=Future(),
-                   work=lambda connection: archive(connection, self._path, before, kept))
+                   work=lambda connection: archive(connection, self._path, before, kept, most))
         path: Path | None = self._enqueue(job).result()
         return path
 

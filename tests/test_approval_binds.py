@@ -17,6 +17,7 @@ from placet.core.case import PLAN_STAMPS, Case, Decision, Publish, Stamp, Starte
 from placet.core.decide import decide, sha256
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.plan_note import headed, show
 from placet.perform import Desk, perform
 from placet.tools import PLANNABLE
 from placet.vault import Vault
@@ -25,8 +26,9 @@ from simulation import plan_text
 TRACE = "11111111-2222-3333-4444-555555555555"
 NOW = "2026-11-21T12:00:00.000Z"
 PLANS, ACTIVE = "Inbox/Plans/r_plan.md", "System/Active/r.md"
-TEXT = plan_text(TRACE, "r", 1, "words")
-REVIEW = Case(TRACE, "r", State.REVIEW, plan_path=PLANS, plan_digest=digest(TEXT, PLAN_STAMPS), revision=1)
+REVIEW = Case(TRACE, "r", State.REVIEW, plan_path=PLANS, revision=1)
+TEXT = headed(plan_text(TRACE, "r", 1, "words"), show(REVIEW))
+REVIEW = replace(REVIEW, plan_digest=digest(TEXT, PLAN_STAMPS))
 
 
 def one_byte_changed(raw: bytes, dice: random.Random) -> bytes:

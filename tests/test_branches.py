@@ -743,7 +743,7 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         running.settle()
         vault.approve()
         running.settle()
-        archived = repo / "Inbox/Archive/say-hello.md"
+        archived = repo / "Inbox/Archive/Say hello.md"
         archived.write_text(archived.read_text().replace("Say hello.", "Say hello again."))
         archived.rename(repo / "Inbox/Requests/say-hello.md")
         running.settle()

@@ -30,6 +30,7 @@ from placet.core.case import (
     PlanningFailed,
     Publish,
     Rewrite,
+    Show,
     Stamp,
     Started,
     State,
@@ -38,6 +39,7 @@ from placet.core.decide import decide, open_case, sha256
 from placet.core.names import Folder
 from placet.core.note import digest, read_note, stamp
 from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes
+from placet.core.plan_note import headed
 from placet.core.request import read_request
 
 TOOLS = ("read_file", "write_file")
@@ -91,6 +93,9 @@ def perform(world: World, decision) -> World:
             case Stamp(path, changes):
                 if path in files:
                     files[path] = stamped(files[path], tuple(changes.items()))
+            case Show(path):
+                if path in files:
+                    files[path] = headed(files[path], command)
             case Publish(path, text):
                 files.setdefault(path, texts[text])
             case Rewrite(path, expected, text, keep):

@@ -78,7 +78,7 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
     assert "status: completed" in report
     assert "| `hello.py` | M | +1 \N{MINUS SIGN}1 |" in report
     assert "| `python3 -m unittest` | 0 |" in report
-    assert vault.notes("Inbox/Archive") == ["fix-the-greeting.md", "fix-the-greeting_plan.md"]
+    assert vault.notes("Inbox/Archive") == ["Fix the greeting.md", "fix-the-greeting_plan.md"]
     assert vault.notes("System/Active") == vault.notes("Inbox/Plans") == vault.notes("Inbox/Requests") == []
     worktrees = git(repository, "worktree", "list", "--porcelain")
     assert worktrees.count("worktree ") == 1
@@ -148,7 +148,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert failed["reason"] == "gave_up"
     assert failed["iterations"] == 2
     assert "status: error" in (vault.root / "Inbox/Requests/Say hello.md").read_text()
-    back = vault.root / "Inbox/Requests/say-hello_plan.md"
+    back = vault.root / "Inbox/Plans/say-hello_plan.md"
     assert "status: error" in back.read_text()
     report = vault.reports()[0]
     assert report.name.endswith("_failure.md")

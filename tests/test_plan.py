@@ -692,4 +692,4 @@ def test_a_plan_that_nobody_can_read_is_not_read() -> None:
     with pytest.raises(PlanProblems) as caught:
         parse_plan(body)
     assert len(caught.value.problems) == 1
-    assert "524,288" in str(caught.value)
+    assert "262,144" in str(caught.value)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from placet.core.case import Complexity
+from placet.core.case import Case, Complexity, State
 from placet.core.note import Frontmatter, read_note
 from placet.core.plan import Plan, Step, parse_plan
-from placet.core.plan_note import PlanHead, compose, plan_digest
+from placet.core.plan_note import PlanHead, compose, headed, plan_digest, show
 from placet.core.scope import scope_from
 
 HEAD = PlanHead("11111111-2222-3333-4444-555555555555", "r", "default", "", Complexity.STANDARD, 1, "0" * 40,
                 "2026-11-21T12:00:00.000Z")
+CASE = Case(HEAD.trace_id, "r", State.REVIEW, request_path="Inbox/Requests/R.md", plan_path="Inbox/Plans/r_plan.md")
 
 
 def note(plan: Plan, kind: Frontmatter = Frontmatter.YAML) -> bytes:
-    return compose(HEAD, plan, request_link="R", remarks=["Remark."], kind=kind)
+    return headed(compose(HEAD, plan, remarks=["Remark."], kind=kind), show(CASE))
 
 
 def test_the_note_is_a_plan_with_its_keys() -> None:

@@ -146,6 +146,7 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault
         edit(plan, 'write = ["hello.txt"]', 'write = ["hello.txt", "hallo.txt"]')
         at = body.index("Write a greeting.") + 1
         scope = next(n for n, line in enumerate(body, 1) if line.startswith("write = ")) + 2
+        comes(plan, "> It may write `hello.txt`, `hallo.txt`;")  # what a reviewer reads follows what they edit
         vault.approve("edited")
         row = await_row(vault, "edited", "plan.approved")["metadata"]
         assert row["edited"] is True
@@ -158,7 +159,7 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault
         comes(refused, "Not approved", "rm_rf")
         number = int(re.search(r"> Line (\d+): .*rm_rf", refused.read_text())[1])
         assert refused.read_text().splitlines()[number - 1].startswith("Tools: `rm_rf`"), "as an editor counts lines"
-        edit(refused, "Tools: `rm_rf`", "Tools: `write_file`")
+        edit(refused, "Tools: `rm_rf`", "Tools: `write_file`, `read_file`")
         vault.approve("refused")
         row = await_row(vault, "refused", "plan.approved")["metadata"]
         assert row["edited"] is True

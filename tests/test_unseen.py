@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from placet.core.unseen import (
     Kind,
-    code_span,
     commented_lines,
     find_unseen,
     homoglyphs,
     visible,
-    warning_callout,
 )
+from placet.core.words import code_span, warning_callout
 
 
 def kinds(text):

@@ -260,7 +260,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tm
         assert all(piece in told for piece in ("gave_up", "There is no paper.", *(f"#{n} " for n in ids), facts["kept"]))
 
         vault.reports()[0].write_text(report + "\nThe paper is in the cupboard.\n")  # what a person adds to it is read as well
-        returned = vault.root / "Inbox/Requests/say-hello_plan.md"
+        returned = vault.plan()
         edit(returned, "status: error", "status: pending")
         assert vault.await_action("plan.revised")["metadata"]["revision"] == 2
         asked = api.requests[-1].body["messages"][0]["content"]
@@ -271,6 +271,7 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tm
         base = re.search("base_commit: .*", vault.plan().read_text())
         assert base is not None
         edit(vault.plan(), base[0], f"base_commit: {facts['kept_commit']}\nif_changed: proceed")  # as the ready request says
+        until(lambda: f"made from commit `{facts['kept_commit'][:12]}`" in vault.plan().read_text(), "the callout says so")
         assert failed(vault, 2)["metadata"]["base"] == facts["kept_commit"]
 
         path = vault.cli("submit", "--file", "-", stdin=request).stdout.strip()

@@ -610,9 +610,9 @@ def daemon_runs(vault: Path, env: Mapping[str, str]) -> bool:
 
 
 def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the plans that await a decision, oldest first; one whose revision failed awaits it as it was."""
+    """Return the plans that await a decision, oldest first; one that failed, or could not be revised, awaits it as it was."""
     return [c for c in status(vault, env)["cases"] if c["undecided"] is None and (c["state"] == State.REVIEW or (
-        c["state"] == State.FAILED and not c["report"] and c["plan"].startswith(f"{Folder.PLANS}/")))]
+        c["state"] == State.FAILED and c["plan"].startswith(f"{Folder.PLANS}/")))]
 
 
 def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:

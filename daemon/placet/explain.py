@@ -11,6 +11,8 @@ from placet.clock import Clock
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import NoteSeen
 from placet.core.names import Folder, request_id, show, side_note_name
+from placet.core.plan_comments import parted
+from placet.core.words import code, sentence
 from placet.journal import AddActivity, DropSeen, Journal, PutSeen
 from placet.vault import AlreadyThere, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
@@ -30,11 +32,11 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
 
     `known` says that the note belongs to a case: then it is used, and something of it has to be told.
     """
-    name = show(PurePosixPath(path).name)
-    title = "All work waits for the model" if path == MODEL else f"About `{name}`" if known else f"placet cannot use `{name}`"
-    words, callout, rest = why.partition("\n> [!")
-    parts = ["\n".join([f"> [!warning] {title}", *(f"> - {line}" for line in words.splitlines())]),
-             f"{callout.lstrip()}{rest}".rstrip(), "This note disappears by itself when that is mended.\n"]
+    name = code(show(PurePosixPath(path).name))
+    title = "All work waits for the model" if path == MODEL else f"About {name}" if known else f"placet cannot use {name}"
+    words, difference = parted(why)
+    parts = ["\n".join([f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]),
+             difference.rstrip(), "This note disappears by itself when that is mended.\n"]
     return "\n\n".join(part for part in parts if part).encode()
 
 

@@ -56,7 +56,7 @@ from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
 from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
-from placet.core.observe import DRAFT, CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
+from placet.core.observe import DRAFT, OUTDATED, CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
 from placet.core.postmortem import median, of_last_mission
@@ -312,14 +312,15 @@ class Loop:
         if gesture is None:
             return None
         gesture = self._with_hand(case, gesture)
-        if gesture.kind is Kind.PLAN_APPROVED:
-            why = self._unpayable(gesture) or self._not_there(case, gesture)
+        if gesture.kind is Kind.PLAN_APPROVED or gesture.why == OUTDATED:
+            found = [self._unpayable(gesture) or self._not_there(case, gesture), gesture.why]
+            why = "\n".join(filter(None, found))
             if why:
                 return replace(gesture, kind=Kind.APPROVAL_REFUSED, why=why)
             assert gesture.note is not None
             # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
             known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
-            return replace(gesture, level=int(self.ports.sandbox), written_text=self._body_if_known(known))
+            return replace(gesture, level=int(self.ports.sandbox), written=self._text_if_known(known))
         if gesture.kind in _PLANNED_FROM:
             return self._with_keys(gesture)
         if gesture.kind is Kind.ACTIVE_EDITED:
@@ -359,14 +360,14 @@ class Loop:
                                                  f"`{show(note.path)}`.")
         return None
 
-    def _body_if_known(self, name: str) -> str:
-        """Return the body of a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
+    def _text_if_known(self, name: str) -> bytes:
+        """Return a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
         with self.ports.journal.read() as reader:
             try:
                 text = reader.text(name) if name else None
             except BodyDamaged:
                 text = None
-        return "" if text is None else read_note(text).body
+        return text or b""
 
     def _unpayable(self, gesture: Gesture) -> str:
         """Say why a plan's money limit cannot be kept to, empty if it can: an unknown price is not guessed."""

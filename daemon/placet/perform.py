@@ -9,10 +9,11 @@ from hashlib import sha256
 from typing import assert_never
 
 from placet.clock import Clock
-from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Stamp, State
+from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Show, Stamp, State
 from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
 from placet.core.observe import trace_of
+from placet.core.plan_note import headed
 from placet.journal import BodyDamaged, Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
@@ -106,7 +107,7 @@ class Outbox:
         return replace(pending, attempts=pending.attempts + 1, error=error)
 
 
-def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -> str:
+def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: Desk) -> str:
     """Perform one command of a case; return where a note was published that is new, empty for all else.
 
     Raises what the vault raises where it cannot be done now: it is to be tried again.
@@ -120,6 +121,9 @@ def perform(command: Stamp | Publish | Rewrite | Move, case: Case, desk: Desk) -
             _rewrite(command, case, desk)
         case Move():
             _move(command, case, desk.vault)
+        case Show():
+            with suppress(Gone):  # taken away meanwhile: the next look sees it
+                desk.vault.edit(command.path, lambda raw: headed(raw, command))
         case _:
             assert_never(command)
     return ""

@@ -27,6 +27,7 @@ from placet.core.scope import Scope
 from placet.core.submission import plan_from
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse
 from placet.core.waiting import Why
+from placet.core.words import code
 from placet.dialogue import MACHINE_RETRY_S, Conversation, Opening, converse, opened
 from placet.journal import REPLY
 from placet.record import Interrupted, Postponed, Record
@@ -288,12 +289,10 @@ def _note(ports: Ports, job: Assignment, accepted: _Accepted, base: str, spent: 
                    for n in range(sum(not c.answered for c in comments(old)))]
         talk = comments_section(with_answers(old, answers))
         tail = re.sub(r"\n{3,}", "\n\n", f"{talk}\n{diff_callout(_bare(old), render_plan(plan))}")
-    text = compose(
-        PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now()), plan,
-        request_link=job.request_link,
-        remarks=[*remarks, *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
-                 *_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)],
-        kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
+    head = PlanHead(case.trace_id, case.request_id, case.agent, case.portal, complexity, revision, base, ports.clock.now())
+    remarks = [*remarks, *filter(None, [changed_keys(dict(case.planned), dict(case.keys)) if case.planned else ""]),
+               *_estimate(ports, complexity), f"Commands would run in: {ports.sandbox.title}.", _by(spent, ports)]
+    text = compose(head, plan, remarks=remarks, kind=Frontmatter(ports.config.vault.frontmatter), tail=tail)
     facts = {"steps": len(plan.steps), "input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens,
              "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd)}
     return Drafted(case.generation, text, plan_digest(text), revision, facts=facts)
@@ -323,4 +322,4 @@ def _bare(body: str) -> str:
 def _by(spent: Spent, ports: Ports) -> str:
     cost = "unknown cost" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
     turns = "1 turn" if spent.replies == 1 else f"{spent.replies} turns"
-    return f"Planned by `{ports.config.model.name}` ({ports.config.model.provider}) in {turns} for {cost}."
+    return f"Planned by {code(ports.config.model.name)} ({ports.config.model.provider}) in {turns} for {cost}."

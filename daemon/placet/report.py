@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -20,7 +20,7 @@ from placet.core.mission import After, ChangedFile, Ended
 from placet.core.names import Folder, numbered, report_name, show
 from placet.core.note import Frontmatter, stamp
 from placet.core.plan import Plan
-from placet.core.plan_text import clean, escaped, escaped_text, one_line
+from placet.core.plan_text import clean, fenced
 from placet.core.postmortem import (
     Remains,
     Rows,
@@ -33,6 +33,8 @@ from placet.core.postmortem import (
     tried,
     verdict,
 )
+from placet.core.unseen import visible
+from placet.core.words import cell, code, link, literal, paragraphs, sentence
 
 MAX_NAMED = 10
 """How many files one sentence of a report names."""
@@ -92,7 +94,7 @@ def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
 def _mission(ended: Ended, at: Circumstances) -> bytes:
     case = at.case
     text = _template("mission_report.md").substitute(
-        _common(at, ended), summary=_quoted(ended.summary or "Done."),
+        _common(at), summary=paragraphs(ended.summary or "Done."),
         steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended) + _pictures(ended), cost=_cost(ended, at),
         where=_where(ended, at), end=ended.end.value, iterations=str(ended.iterations))
     return stamp(text.encode(), {
@@ -104,13 +106,13 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
 def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
-    tools = ", ".join(f"{_line(name)} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
+    tools = ", ".join(f"{literal(name)} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
     text = _template("failure_report.md").substitute(
-        _common(at, ended),
-        error_summary=_quoted(_summary_line(ended)),
+        _common(at),
+        error_summary=paragraphs(_summary_line(ended)),
         error_details=_fenced(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (rolled back)" if ended.branch else "none", tools=tools,
-        last_success=_code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
+        last_success=code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
         end=ended.end.value, happened=_happened(ended, at), work=_work(ended),
         next_steps=_next_steps(ended, case) + "\n\n" + _ready(at, remains(facts, ended.detail, at.rows)))
     return stamp(text.encode(), {
@@ -130,16 +132,17 @@ def _summary_line(ended: Ended) -> str:
     return ended.detail
 
 
-def _common(at: Circumstances, ended: Ended) -> dict[str, str]:
+def _common(at: Circumstances) -> dict[str, str]:
     case = at.case
-    # Wikilinks by bare name: Obsidian finds the note wherever it is moved. What is archived gets the request_id as its name.
-    request_name = case.request_path and (case.request_id if ended.ok else PurePosixPath(case.request_path).stem)
+    # Wikilinks by bare name: Obsidian finds the note wherever it is moved, and what is archived keeps its name.
+    request_name = case.request_path and PurePosixPath(case.request_path).stem
     return {
-        "title": at.plan.title, "agent": case.agent, "sandbox": at.sandbox, "approved_by": case.approved_by,
+        "title": literal(at.plan.title), "agent": literal(case.agent), "sandbox": at.sandbox,
+        "approved_by": literal(case.approved_by),
         "approved_at": local(case.approved_at) if case.approved_at else "an unknown time", "digest8": case.approved_digest[:8],
-        "model": f"`{at.model}`" + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
-        "request": f"[[{request_name}]]" if request_name else "taken away meanwhile",
-        "plan": f"[[{case.request_id}_plan]]",
+        "model": code(at.model) + (" (scripted: replies were replayed from a file)" if at.provider == "scripted" else ""),
+        "request": link(request_name) if request_name else "taken away meanwhile",
+        "plan": link(f"{case.request_id}_plan"),
     }
 
 
@@ -148,27 +151,28 @@ def _steps(ended: Ended, plan: Plan) -> str:
     lines = []
     for number, step in enumerate(plan.steps, 1):
         if (one := done.get(number)) is None:
-            lines.append(f"- [ ] {number}. {step.title} — not reported as complete")
+            lines.append(f"- [ ] {number}. {literal(step.title)} — not reported as complete")
         else:
             at = f" (`{one.commit[:12]}`)" if one.commit else " (nothing to commit)"
-            lines.append(f"- [x] {number}. {step.title}{at}" + (f" — {_line(one.summary)}" if one.summary != step.title else ""))
+            summary = f" — {literal(one.summary)}" if one.summary != step.title else ""
+            lines.append(f"- [x] {number}. {literal(step.title)}{at}{summary}")
     return "\n".join(lines)
 
 
 def _files(ended: Ended) -> str:
     lines = ["None."] if not ended.files else [
         "| file | change | lines |", "|---|---|---|",
-        *(f"| {_cell(f.path)}{_target(f)} | {f.status} | {_lines(f.added, f.deleted)} |" for f in ended.files)]
+        *(f"| {cell(show(f.path))}{_target(f)} | {f.status} | {_lines(f.added, f.deleted)} |" for f in ended.files)]
     if ended.left_out:
         lines += ["", "Changed by commands but outside the approved scope, so in no commit: "
-                  + ", ".join(_code(p) for p in ended.left_out[:20])
+                  + ", ".join(code(show(p)) for p in ended.left_out[:20])
                   + (f" and {len(ended.left_out) - 20} more." if len(ended.left_out) > 20 else ".")
                   + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else "")]
     return "\n".join(lines)
 
 
 def _target(file: ChangedFile) -> str:
-    return f", a link to {_cell(file.link)}" if file.link else ""
+    return f", a link to {cell(show(file.link))}" if file.link else ""
 
 
 def _lines(added: int | None, deleted: int | None) -> str:
@@ -179,7 +183,7 @@ def _commands(ended: Ended) -> str:
     if not ended.commands:
         return "None."
     return "\n".join(["| command | exit code |", "|---|---|",
-                      *(f"| {_cell(c.command)} | {'ended by force' if c.exit_code is None else c.exit_code} |"
+                      *(f"| {cell(c.command)} | {'ended by force' if c.exit_code is None else c.exit_code} |"
                         for c in ended.commands)])
 
 
@@ -213,7 +217,7 @@ def _where(ended: Ended, at: Circumstances) -> str:
                  "# merge it in a clone: here is no checkout")
         ask = f"{place} push {after.remote} {branch}    # for a pull request there" if after.remote else ""
     return "\n".join([
-        f"Branch `{ended.branch}` of `{ended.repository}`, from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
+        f"Branch {code(ended.branch)} of {code(ended.repository)}, from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
         *(_beside(after) if after is not None else ()), "",
         "```sh",
         f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
@@ -226,11 +230,11 @@ def _beside(after: After) -> list[str]:
     """Return how the branch lies beside the one that work ends up in."""
     if not after.into:
         return []
-    into = _code(after.into)
+    into = code(show(after.into))
     behind = f" and {_commits(after.behind)} behind" if after.behind else ""
     lines = ["", f"It is {_commits(after.ahead)} ahead of {into}{behind}."]
     if after.conflicts:
-        names = ", ".join(_code(path) for path in after.conflicts[:MAX_NAMED])
+        names = ", ".join(code(show(path)) for path in after.conflicts[:MAX_NAMED])
         more = f" and {len(after.conflicts) - MAX_NAMED} more" if len(after.conflicts) > MAX_NAMED else ""
         return [*lines, f"Merged into {into} now, it would conflict in: {names}{more}."]
     return [*lines, f"It merges into {into} without conflicts."]
@@ -242,17 +246,17 @@ def _commits(count: int) -> str:
 
 def _peculiar(after: After) -> list[str]:
     """Return what a person must know of the repository that the mission could not show in the diff."""
-    lines = [f"- {show(note)}" for note in after.notes]
+    lines = [f"- {sentence(note)}" for note in after.notes]
     if after.unseen:
         lines.append("- Your checkout had uncommitted files that the mission did not see: "
-                     + ", ".join(_code(path) for path in after.unseen) + ".")
+                     + ", ".join(code(show(path)) for path in after.unseen) + ".")
     return ["", *lines] if lines else []
 
 
 def _work(ended: Ended) -> str:
     if ended.left_at:
-        return (f"What the attempt had done was left where it is, in {_code(ended.left_at)}. With the cause mended and the daemon "
-                "stopped, `placet doctor --fix` keeps it at a ref and takes that folder away.")
+        return (f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. With the cause mended and the "
+                "daemon stopped, `placet doctor --fix` keeps it at a ref and takes that folder away.")
     if not ended.kept:
         return "The attempt had changed nothing."
     repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
@@ -278,7 +282,7 @@ def _happened(ended: Ended, at: Circumstances) -> str:
     if drawn := chart(at.rows):
         parts += ["### Timeline", _fenced(drawn, "mermaid")]
     if lines := tried(at.rows):
-        parts += ["### What Was Tried", "\n".join(f"- {_code(line)}" for line in lines)]
+        parts += ["### What Was Tried", "\n".join(f"- {code(line)}" for line in lines)]
     return "\n\n".join(parts)
 
 
@@ -294,9 +298,9 @@ def _ready(at: Circumstances, left: Remains) -> str:
 def _next_steps(ended: Ended, case: Case) -> str:
     first = verdict(ended.end).advice
     name = case.request_path or "the request"
-    return "\n".join([f"1. {first}", f"2. Set `status: pending` in `{name}` for a new plan, or in the plan itself for a revision "
-                      "of it: whoever writes it reads this report. Or move the plan to `Inbox/Plans`, read it, and approve it "
-                      "again to repeat it as it is.",
+    return "\n".join([f"1. {first}", f"2. Set `status: pending` in {code(name)} for a new plan, or `status: needs_revision` in the "
+                      "plan for a revision of it: whoever writes it reads this report. Or approve the plan again, to repeat it as "
+                      "it is: it lies in `Inbox/Plans`.",
                       "3. Or leave it: nothing more happens by itself."])
 
 
@@ -304,36 +308,6 @@ def _template(name: str) -> Template:
     return Template(resources.files("placet").joinpath("templates", name).read_text())
 
 
-def _quoted(text: str) -> str:
-    """Return a model's text so that it can forge no part of the report, hide none, fetch nothing and move no cursor."""
-    return escaped_text(clean(text))
-
-
-def _line(text: str) -> str:
-    """Return a model's text on one line, so that it means nothing else there."""
-    return escaped(one_line(text))
-
-
 def _fenced(text: str, language: str) -> str:
-    longest = max((len(run) for run in _backticks(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _backticks(text: str) -> Sequence[str]:
-    runs, run = [], ""
-    for char in text + " ":
-        if char == "`":
-            run += char
-        elif run:
-            runs.append(run)
-            run = ""
-    return runs
-
-
-def _code(text: str) -> str:
-    return "`" + show(text).replace("`", "'") + "`"
-
-
-def _cell(text: str) -> str:
-    return _code(text).replace("|", "\\|")
+    """Return a code block that ends where the text does; what a comment would begin with is written apart in it."""
+    return fenced(visible(clean(text).replace("%%", "% %")), language)

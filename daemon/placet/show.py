@@ -163,8 +163,14 @@ def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     """Return `placet plans` for people."""
     if not found:
         return "No plan waits for you."
-    return "\n".join(f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, "
+    return "\n".join(f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, {_failed(c)}"
                      f"since {shown_time(c['since'])})\n  {visible(c['plan'])}" for c in found)
+
+
+def _failed(case: Mapping[str, Any]) -> str:
+    if case["state"] != "failed":
+        return ""
+    return "its mission failed, " if case["report"] else "it could not be revised, "
 
 
 def case_text(found: Mapping[str, Any]) -> str:

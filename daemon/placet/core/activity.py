@@ -43,6 +43,7 @@ class Action(StrEnum):
     PLAN_CHANGED_AFTER_APPROVAL = "plan.changed_after_approval"
     PLAN_REFUSED = "plan.refused"
     PLAN_DRIFTED = "plan.drifted"
+    PLAN_CALLOUT_RENEWED = "plan.callout_renewed"
     PLAN_EDITED = "plan.edited"
     PLAN_ADOPTED = "plan.adopted"
     PLAN_TAKEN_BACK = "plan.taken_back"

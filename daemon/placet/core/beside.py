@@ -68,7 +68,10 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
                     f"the new one in `{Folder.PLANS}`, take that one away, then move this one to `{Folder.PLANS}`.")
         case Folder.PLANS, State.REVIEW:
             return _in_review(case, note)
-        case Folder.PLANS, State.FAILED if note.status == "error":
+        case Folder.PLANS, State.FAILED if note.status not in ("error", "", "review", "approved", "needs_revision"):
+            return (f"`status: {note.status}` decides nothing here. To have this plan changed set `status: needs_revision`; to "
+                    f"approve it again move it to `{Folder.ACTIVE}`, to reject it to `{Folder.REJECTED}`.")
+        case Folder.PLANS, State.FAILED if note.status == "error" and not case.report_path:
             return (f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set `status: needs_revision`; "
                     "or approve it as it is, or reject it.")
         case Folder.ACTIVE, State.APPROVED | State.RUNNING if note.status not in ("", "approved", "rejected", "needs_revision"):

@@ -65,6 +65,7 @@ class Kind(StrEnum):
     PLAN_GONE = "plan taken away"
     ACTIVE_EDITED = "approved text changed"
     APPROVAL_REFUSED = "approval that contradicts itself"
+    CALLOUT_STALE = "callout that says something else"
     STOP_ASKED = "active plan taken away during the mission"
     PLAN_DRAFTED = "plan drafted"
     PLANNING_FAILED = "planning failed"
@@ -89,6 +90,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.REVIEW, K.REQUEST_GONE): S.WITHDRAWN,
     (S.REVIEW, K.PLAN_APPROVED): S.APPROVED,
     (S.REVIEW, K.APPROVAL_REFUSED): S.REVIEW,
+    (S.REVIEW, K.CALLOUT_STALE): S.REVIEW,
     (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
     (S.REVIEW, K.REVISION_ASKED): S.REVISING,
     (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
@@ -121,6 +123,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
     (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
     (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
+    (S.FAILED, K.CALLOUT_STALE): S.FAILED,
     (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
     (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
@@ -128,6 +131,7 @@ TABLE: Mapping[tuple[State | None, Kind], State] = {
     (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
     (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
+    (S.REJECTED, K.CALLOUT_STALE): S.REJECTED,
     (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
     (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
     (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
@@ -257,6 +261,7 @@ class Case:
     became: str = ""  # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
     earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
     since: str = ""  # when the state was entered
+    notice: str = ""  # what the callout on top of the plan tells besides: why it was put back, first line a heading
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
@@ -336,7 +341,7 @@ class Gesture:
     plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
     level: int = 0  # for an approval: how strong the box for commands is
-    written_text: str = ""  # for an approval: the plan's body as the daemon wrote it
+    written: bytes = b""  # for an approval of another text than the daemon wrote: that text, without the keys that are stamped
     drift: Drifted | None = None  # for files that changed under the plan
     hand: Hand = field(default_factory=Hand)
     asked: Request | None = None  # for what leads to a plan: the request as it is read now; None where there is none
@@ -454,8 +459,25 @@ class Move:
     do: Literal["move"] = "move"
 
 
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Write the daemon's callout on top of the plan at `path` anew; every byte below it stays.
+
+    The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between `above` and `below`, as it is read
+    from the text in that moment; `branch` is where.
+    """
+
+    path: str
+    sort: str
+    title: str
+    branch: str
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    do: Literal["show"] = "show"
+
+
 CASE_JSON: Stored[Case] = Stored(Case)
-COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move] = Stored(Stamp | Publish | Rewrite | Move)
+COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move | Show] = Stored(Stamp | Publish | Rewrite | Move | Show)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,5 +486,5 @@ class Decision:
 
     case: Case
     rows: tuple[Activity, ...]
-    commands: tuple[Stamp | Publish | Rewrite | Move, ...] = ()
+    commands: tuple[Stamp | Publish | Rewrite | Move | Show, ...] = ()
     texts: tuple[bytes, ...] = ()

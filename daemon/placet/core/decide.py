@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
@@ -29,6 +30,7 @@ from placet.core.case import (
     Publish,
     Request,
     Rewrite,
+    Show,
     Stamp,
     Started,
     State,
@@ -39,7 +41,7 @@ from placet.core.names import Folder
 from placet.core.note import read_note, stamp, without_keys
 from placet.core.observe import reason_of
 from placet.core.plan_comments import changed_lines, comments, diff_callout
-from placet.core.plan_note import HOW_TO_REVIEW
+from placet.core.plan_note import HOW_TO_REVIEW, bare, below, headed, show
 
 _SOMEBODY = Hand()
 _COMMITTER = Hand("someone who can write the repository")
@@ -51,10 +53,11 @@ class _Drawer:
     def __init__(self, case: Case, to: State, now: str) -> None:
         since = case.since if case.state is to else now
         # What a request that is planned anew had left stays watched.
-        self.case = replace(case, state=to, since=since, earlier=case.earlier if to is State.COMPLETED else case.watched)
+        self.case = replace(case, state=to, since=since, earlier=case.earlier if to is State.COMPLETED else case.watched,
+                            notice=case.notice if case.state is to else "")
         self.now = now
         self.rows: list[Activity] = []
-        self.commands: list[Stamp | Publish | Rewrite | Move] = []
+        self.commands: list[Stamp | Publish | Rewrite | Move | Show] = []
         self.texts: list[bytes] = []
 
     def set(self, **changes: Any) -> None:
@@ -75,6 +78,19 @@ class _Drawer:
         """Store a text with the decision and return the name it is known by."""
         self.texts.append(raw)
         return sha256(raw)
+
+    def shown(self, plan: NoteSeen) -> str:
+        """Have the plan's callout say how it stands now; return the digest that the note will have."""
+        what = show(self.case, plan.path)
+        self.commands.append(what)
+        return self.know(plan, headed(plan.raw, what))
+
+    def know(self, plan: NoteSeen, text: bytes) -> str:
+        """Take the plan's new text for the daemon's own if the old one was: its callout is no person's edit. Return its digest."""
+        unstamped = without_keys(text, PLAN_STAMPS)
+        if plan.digest == self.case.plan_digest:
+            self.set(plan_digest=self.text(unstamped))
+        return sha256(unstamped)
 
     def stamp_request(self, request: NoteSeen | None, status: str) -> None:
         """Write the request's status, and its trace_id where it is not there yet."""
@@ -236,18 +252,17 @@ def _pending(d: _Drawer, g: Gesture) -> None:
     old = g.plan.path if g.plan is not None and not g.plan.problem else d.case.plan_path
     if old and d.case.state is State.PLANNING:
         # The old plan makes room for the new one; its text stays where people can find it.
-        d.commands.append(Move(old, f"{Folder.ARCHIVE}/{d.case.request_id}_plan_r{d.case.revision}.md"))
+        d.commands += [show(d.case, old), Move(old, f"{Folder.ARCHIVE}/{d.case.request_id}_plan_r{d.case.revision}.md")]
         d.set(plan_path="")
 
 
 def _request_gone(d: _Drawer, _: Gesture) -> None:
     d.void_work()
     d.by_human(Action.REQUEST_WITHDRAWN, Entity.REQUEST, path=d.case.request_path)
-    d.set(request_path="")
     if d.case.plan_path:
-        d.commands += [Stamp(d.case.plan_path, {"status": "rejected"}),
+        d.commands += [show(d.case), Stamp(d.case.plan_path, {"status": "rejected"}),
                        Move(d.case.plan_path, f"{Folder.ARCHIVE}/{d.case.request_id}_plan.md")]
-        d.set(plan_path="")
+    d.set(request_path="", plan_path="")
 
 
 def _approved(d: _Drawer, g: Gesture) -> None:
@@ -259,8 +274,8 @@ def _approved(d: _Drawer, g: Gesture) -> None:
           agent=str(plan.meta.get("agent") or d.case.agent), portal=str(plan.meta.get("portal") or ""))
     d.set(planned=d.case.keys)
     d.text(without_keys(plan.raw, PLAN_STAMPS))
-    edited = plan.digest != d.case.plan_digest
-    changed = changed_lines(g.written_text, read_note(plan.raw).body) if edited else []
+    edited = plan.digest != d.case.plan_digest and bare(g.written) != bare(without_keys(plan.raw, PLAN_STAMPS))
+    changed = _changed(g.written, read_note(plan.raw).body) if edited else []
     d.by_human(Action.PLAN_APPROVED, Entity.PLAN, hand, digest=plan.digest, edited=edited, changed_lines=changed,
                revision=d.case.revision, sandbox=g.level, **_claimed(plan, "approved_by"))
     d.set(rejection_reason="", rejected_digest="")
@@ -274,7 +289,6 @@ def _refused(d: _Drawer, g: Gesture) -> None:
     home = {
         State.COMPLETED: f"{Folder.ARCHIVE}/{d.case.request_id}_plan.md",
         State.REJECTED: _rejected_path(d.case),
-        State.FAILED: _returned_path(d.case),
     }.get(d.case.state, _plan_path(d.case))
     changes: dict[str, str | None] = {}
     if d.case.state is State.REVIEW:
@@ -283,7 +297,15 @@ def _refused(d: _Drawer, g: Gesture) -> None:
         # A stamp of an old approval would refuse the note for ever; who did not approve it must not stand in it either.
         if any(plan.meta.get(key) is not None for key in _NO_APPROVAL):
             changes |= _NO_APPROVAL
-    _put_back(d, plan, _with_callout(plan.raw, f"[!warning] Not approved ({d.now})", g.why), changes, home)
+    elif d.case.state is State.FAILED:  # it rests there as any failed plan does
+        changes = {"status": "error", **_NO_APPROVAL}
+    d.set(notice=f"**Not approved** ({d.now}):\n{g.why}")
+    _put_back(d, plan, changes, home)
+
+
+def _callout_stale(d: _Drawer, g: Gesture) -> None:
+    plan = _note(g)
+    d.row(Action.PLAN_CALLOUT_RENEWED, Entity.PLAN, Actor.SYSTEM, digest=d.shown(plan), before=plan.digest)
 
 
 def _rejected(d: _Drawer, g: Gesture) -> None:
@@ -294,6 +316,7 @@ def _rejected(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.set(plan_path=plan.path, stop="", rejection_reason=reason, rejected_digest=plan.digest)
     d.by_human(Action.PLAN_REJECTED, Entity.PLAN, hand, reason=reason, digest=plan.digest, **_claimed(plan, "rejected_by"))
+    d.shown(plan)
     d.commands.append(Stamp(plan.path, {"status": "rejected", "rejected_by": hand.who, "rejected_at": d.now,
                                         "rejection_reason": reason, "approved_by": None, "approved_at": None}))
     if plan.folder is not Folder.REJECTED:
@@ -339,6 +362,7 @@ def _taken_back(d: _Drawer, g: Gesture) -> None:
     if not d.case.request_digest:  # of a case that was rebuilt from its report
         _learn_request(d, g.request, plan)
     status = plan.status if plan.status == "needs_revision" else "review"
+    d.shown(plan)
     d.commands.append(Stamp(plan.path, {"status": status, **_NO_APPROVAL, **_NO_REJECTION}))
     d.stamp_request(g.request, "planned")
 
@@ -348,8 +372,8 @@ def _wall_weakened(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    text = _with_callout(plan.raw, f"[!danger] Asked again ({d.now})", f"{g.why}\nMove it to System/Active again to have it so.")
-    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
+    d.set(notice=f"**Asked again** ({d.now}):\n{g.why}\nMove it to System/Active again to have it so.")
+    _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
 def _text_lost(d: _Drawer, g: Gesture) -> None:
@@ -358,10 +382,9 @@ def _text_lost(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.set(stop="")
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    text = _with_callout(plan.raw, f"[!danger] The journal is damaged ({d.now})",
-                         f"{g.why}\nNothing of it was carried out since. Read the plan again, and move it to System/Active to "
-                         "approve it as it stands here.")
-    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
+    d.set(notice=f"**The journal is damaged** ({d.now}):\n{g.why}\nNothing of it was carried out since. Read the plan again, and move "
+                 "it to System/Active to approve it as it stands here.")
+    _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
 def _files_changed(d: _Drawer, g: Gesture) -> None:
@@ -372,19 +395,19 @@ def _files_changed(d: _Drawer, g: Gesture) -> None:
     d.set(based_on=drift.based_on)
     d.row(Action.PLAN_DRIFTED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, verdict=Verdict.UNDER.value, tip=drift.tip,
           files=drift.paths[:MAX_PATHS], reason=drift.why)
-    text = _with_callout(plan.raw, f"[!warning] Files changed under this plan ({d.now})", f"{drift.why}\n{HOW_AFTER_DRIFT}")
-    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL, "base_commit": drift.tip}, _plan_path(d.case))
+    d.set(notice=f"**Files changed under this plan** ({d.now}):\n{drift.why}\n{HOW_AFTER_DRIFT}")
+    _put_back(d, plan, {"status": "review", **_NO_APPROVAL, "base_commit": drift.tip}, _plan_path(d.case))
 
 
 def _misplaced(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     _spend_approval(d)
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
-    text = _with_callout(plan.raw, f"[!info] Moved back here ({d.now})", " ".join([g.why, *HOW_TO_REVIEW]))
+    d.set(notice=f"**Moved back here** ({d.now}):\n{' '.join([g.why, *HOW_TO_REVIEW])}")
     changes: dict[str, str | None] = {**_NO_APPROVAL}
     if d.case.state is State.REVIEW and plan.status != "needs_revision":
         changes["status"] = "review"
-    _put_back(d, plan, text, changes, _plan_path(d.case))
+    _put_back(d, plan, changes, _plan_path(d.case))
 
 
 def _plan_edited(d: _Drawer, g: Gesture) -> None:
@@ -412,11 +435,9 @@ def _active_edited(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     callout = diff_callout(g.approved_text, read_note(plan.raw).body)
-    text = _with_callout(plan.raw, f"[!warning] Changed after approval ({d.now})",
-                         "The text was changed after it had been approved, so the approval is void. Read it again and "
-                         "move it to System/Active to approve it as it is now.")
-    text += (b"" if text.endswith(b"\n") else b"\n") + b"\n" + callout.encode()
-    _put_back(d, plan, text, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
+    d.set(notice=f"**Changed after approval** ({d.now}):\nThe text was changed after it had been approved, so the approval is "
+                 "void. Read it again and move it to System/Active to approve it as it is now.")
+    _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case), callout)
 
 
 def _stop_asked(d: _Drawer, g: Gesture) -> None:
@@ -434,6 +455,7 @@ _GESTURES: Mapping[Kind, Callable[[_Drawer, Gesture], None]] = {
     Kind.REQUEST_GONE: _request_gone,
     Kind.PLAN_APPROVED: _approved,
     Kind.APPROVAL_REFUSED: _refused,
+    Kind.CALLOUT_STALE: _callout_stale,
     Kind.PLAN_REJECTED: _rejected,
     Kind.REJECTION_EXPLAINED: _rejection_explained,
     Kind.REVISION_ASKED: _revision_asked,
@@ -459,12 +481,13 @@ def _drafted(d: _Drawer, e: Drafted) -> None:
     in_place = case.plan_path.startswith(f"{Folder.PLANS}/")
     path = case.plan_path if in_place else _plan_path(case)
     asked = {"reviewed_by": case.reviewed_by, "reviewed_at": case.reviewed_at} if case.reviewed_at else {}
-    text = stamp(e.text, asked)
+    d.set(revision=e.revision, plan_path=path, basis_digest="", failure="", rejection_reason="", base_branch=e.base_branch,
+          based_on=e.based_on)
+    text = headed(stamp(e.text, asked), show(d.case))
     name = d.text(text)
-    d.text(without_keys(text, PLAN_STAMPS))  # known by its digest, to compare with what will be approved
-    d.set(revision=e.revision, plan_digest=e.digest, plan_path=path, basis_digest="", failure="", rejection_reason="",
-          base_branch=e.base_branch, based_on=e.based_on, planned=case.keys)
-    d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=e.digest,
+    # Known by its digest, to compare with what will be approved.
+    d.set(plan_digest=d.text(without_keys(text, PLAN_STAMPS)), planned=case.keys)
+    d.row(Action.PLAN_CREATED if first else Action.PLAN_REVISED, Entity.PLAN, Actor.AGENT, digest=d.case.plan_digest,
           revision=e.revision, size=len(text), path=path, **e.facts)
     if in_place and case.is_elsewhere:  # what was said in the plan for the other repository stays where people can find it
         d.commands += [Move(path, f"{Folder.ARCHIVE}/{case.request_id}_plan_r{case.revision}.md"), Publish(path, name)]
@@ -482,7 +505,7 @@ def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
           iterations=e.iterations)
     d.stamp_request(None, "error")
     if d.case.plan_path:
-        d.commands.append(Stamp(d.case.plan_path, {"status": "error"}))
+        d.commands += [show(d.case), Stamp(d.case.plan_path, {"status": "error"})]
 
 
 def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
@@ -497,16 +520,20 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
     d.row(Action.EXECUTION_COMPLETED if completed else Action.EXECUTION_FAILED, Entity.MISSION, Actor.AGENT, **e.facts)
     d.commands.append(Publish(e.report_path, d.text(report)))
     plan_status, plan_home = ("completed", f"{Folder.ARCHIVE}/{case.request_id}_plan.md") if completed \
-        else ("error", _returned_path(case))
+        else ("error", _plan_path(case))
     # A plan that was taken back stays where the person put it; among the requests lie those that failed, so there it becomes one.
     if case.plan_path and (not case.stop or case.plan_path.startswith(f"{Folder.REQUESTS}/")):
-        d.commands += [Stamp(case.plan_path, {"status": plan_status}), Move(case.plan_path, plan_home)]
+        # What was approved is used up; a failed plan rests where it can be approved again, and that is a new approval.
+        used_up: Mapping[str, None] = {} if completed else _NO_APPROVAL
+        d.commands += [show(d.case), Stamp(case.plan_path, {"status": plan_status, **used_up}), Move(case.plan_path, plan_home)]
         d.set(plan_path=plan_home)
     if case.request_path:
         d.stamp_request(None, "completed" if completed else "error")
         if completed:
             # An edit that came during the run is not archived unseen: the move carries the digest it believes in.
-            d.commands.append(Move(case.request_path, f"{Folder.ARCHIVE}/{case.request_id}.md", case.request_digest))
+            # It keeps its name there: people's links go by it.
+            d.commands.append(Move(case.request_path, f"{Folder.ARCHIVE}/{PurePosixPath(case.request_path).name}",
+                                   case.request_digest))
             d.set(request_path="")
 
 
@@ -628,26 +655,22 @@ _NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
 _NO_REJECTION: Mapping[str, None] = {"rejected_by": None, "rejected_at": None, "rejection_reason": None}
 
 
-def _put_back(d: _Drawer, plan: NoteSeen, text: bytes, changes: Mapping[str, str | None], home: str) -> None:
-    """Make the plan say `text` with the frontmatter keys `changes`, and move it to `home`."""
-    text = stamp(text, changes)
+def _put_back(d: _Drawer, plan: NoteSeen, changes: Mapping[str, str | None], home: str, tail: str = "") -> None:
+    """Make the plan's callout say how it stands, put `tail` below its text, stamp `changes`, and move the note to `home`."""
     d.set(plan_path=home)
-    if plan.digest == d.case.plan_digest:
-        d.set(plan_digest=d.text(without_keys(text, PLAN_STAMPS)))  # the callout is the daemon's, not a person's edit
+    raw = plan.raw + (b"" if not tail or plan.raw.endswith(b"\n") else b"\n") + (f"\n{tail}" if tail else "").encode()
+    text = headed(stamp(raw, changes), show(d.case))
+    d.know(plan, text)
     d.commands.append(Rewrite(plan.path, plan.digest, d.text(text)))
     if removed := {key: None for key, value in changes.items() if value is None}:
         d.commands.append(Stamp(plan.path, removed))  # also where it is edited in this moment, and so not rewritten
     d.commands.append(Move(plan.path, home))
 
 
-def _with_callout(raw: bytes, head: str, why: str) -> bytes:
-    """Return the note with a callout on top of its body, its frontmatter and every other byte as they were."""
-    note = read_note(raw)
-    newline = "\r\n" if b"\r\n" in raw else "\n"
-    lines = [f"> {head}", *(f"> {line}" for line in why.splitlines()), "", ""]
-    body = note.body.encode()
-    assert raw.endswith(body), "the body is the end of the note"
-    return raw[:len(raw) - len(body)] + newline.join(lines).encode() + body
+def _changed(written: bytes, now: str) -> list[list[int]]:
+    """Return which lines of a plan's body a person changed, where `written` is the daemon's: the callout is nobody's edit."""
+    shift, text = below(now)
+    return [[first + shift, last + shift] for first, last in changed_lines(below(read_note(written).body)[1], text)]
 
 
 def _plan_path(case: Case) -> str:
@@ -656,10 +679,6 @@ def _plan_path(case: Case) -> str:
 
 def _rejected_path(case: Case) -> str:
     return f"{Folder.REJECTED}/{case.request_id}_rejected.md"
-
-
-def _returned_path(case: Case) -> str:
-    return f"{Folder.REQUESTS}/{case.request_id}_plan.md"
 
 
 def _title(raw: bytes) -> str:

@@ -11,10 +11,12 @@ from uuid import UUID
 
 from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS, TABLE, Case, Complexity, Gesture, Kind, NoteSeen, State
 from placet.core.drift import KEY, IfChanged
-from placet.core.names import QUEUES, Folder, is_utf8, show
+from placet.core.names import QUEUES, Folder, is_utf8
+from placet.core.names import show as shown
 from placet.core.note import Frontmatter, Note, UnsafeEdit, digest, read_note, stamp
-from placet.core.plan import PlanProblems, parse_plan
+from placet.core.plan import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
 from placet.core.plan_comments import diff_callout, rejection_reason
+from placet.core.plan_note import below, headed, is_stale, says, show
 
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
@@ -103,12 +105,12 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
         of_case.setdefault(trace_id, CaseNotes()).request = chosen
         for note in found:
             if note is not chosen:
-                notices.append((note, f"This note has the same `trace_id` as `{show(chosen.path)}`, so it is taken for a copy and "
+                notices.append((note, f"This note has the same `trace_id` as `{shown(chosen.path)}`, so it is taken for a copy and "
                                       "nothing is done with it. To make it a request of its own, remove its "
                                       "`trace_id` and `status` lines." + _difference(chosen, note)))
     for trace_id, its in of_case.items():
         if len(its.plans) > 1:
-            places = ", ".join(f"`{show(n.path)}`" for n in sorted(its.plans, key=lambda n: n.path))
+            places = ", ".join(f"`{shown(n.path)}`" for n in sorted(its.plans, key=lambda n: n.path))
             for note in its.plans:
                 other = its.plans[0] if note is not its.plans[0] else its.plans[1]
                 notices.append((note, f"There are {len(its.plans)} plans with the trace_id {trace_id}: {places}. None of "
@@ -120,13 +122,16 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
 def _difference(one: NoteSeen, other: NoteSeen) -> str:
     """Return how a note differs from another one, as a line or a callout below a reason."""
     if one.raw == other.raw:
-        return f"\nIts text is the same as that of `{show(one.path)}`."
+        return f"\nIts text is the same as that of `{shown(one.path)}`."
     return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
 
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 """`status` of a plan that says nothing against its approval: what the daemon writes, and nothing that a person may mean as a no."""
+
+_TAKEN_BACK = frozenset({"", "review", "approved", "needs_revision"})
+"""`status` of a failed plan in Inbox/Plans with which a person reviews it again; it rests there as `error`."""
 
 _STRANGER = {
     Folder.PLANS: "This note has no `trace_id`, so it is no plan of placet's and nothing is done with it.",
@@ -205,12 +210,18 @@ def _plan_gestures(case: Case, plan: NoteSeen | None, request: NoteSeen | None,
                     and (plan.digest, plan.meta.get("rejection_reason") or "") != (case.rejected_digest, case.rejection_reason) \
                     and reason_of(plan) != case.rejection_reason:
                 yield Gesture(Kind.REJECTION_EXPLAINED, plan, request=request)
+            if case.state is State.REJECTED and is_stale(plan.raw, show(case, plan.path)):
+                yield Gesture(Kind.CALLOUT_STALE, plan, request=request)
         case Folder.PLANS:
             if case.state is State.RUNNING and not case.stop:
                 yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved back to Inbox/Plans", request)
-            if case.state not in (State.REVIEW, State.REVISING):
-                # One that could not be revised lies here still; what is done with it next shows in its status or place.
-                if case.state is not State.FAILED or case.report_path or plan.status != "error" or not _lies_in_plans(case):
+            # A failed plan rests here; what is done with it next shows in its status or place.
+            if case.state is State.FAILED and plan.status == "rejected":
+                yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
+            elif case.state is State.FAILED and plan.status == "pending":
+                yield Gesture(Kind.REQUEST_PENDING, plan, request=request)
+            elif case.state not in (State.REVIEW, State.REVISING):
+                if case.state is not State.FAILED or plan.status in _TAKEN_BACK:
                     yield Gesture(Kind.PLAN_TAKEN_BACK, plan, request=request)
             elif plan.status == "needs_revision":
                 yield Gesture(Kind.REVISION_ASKED, plan, request=request)
@@ -218,6 +229,8 @@ def _plan_gestures(case: Case, plan: NoteSeen | None, request: NoteSeen | None,
                 yield Gesture(Kind.PLAN_REJECTED, plan, request=request)
             if plan.digest != case.basis_digest:
                 yield Gesture(Kind.PLAN_EDITED, plan, request=request)
+            if is_stale(plan.raw, show(case, plan.path)):
+                yield Gesture(Kind.CALLOUT_STALE, plan, request=request)
         case Folder.REQUESTS:
             if case.state is State.RUNNING and not case.stop:
                 yield Gesture(Kind.STOP_ASKED, plan, "its plan was moved to Inbox/Requests", request)
@@ -241,10 +254,6 @@ def may_begin(case: Case, notes: CaseNotes) -> bool:
     plan = notes.plans[0]
     return (plan.folder is Folder.ACTIVE and not plan.problem and plan.digest == case.approved_digest
             and plan.status not in ("rejected", "needs_revision"))
-
-
-def _lies_in_plans(case: Case) -> bool:
-    return case.plan_path.startswith(f"{Folder.PLANS}/")
 
 
 def _in_active(case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]) -> Iterable[Gesture]:
@@ -274,10 +283,6 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     moment = plan.meta.get("approved_at")
     if case.state is State.COMPLETED:
         return "This plan has been carried out. To have something done again, drop a new request."
-    if case.state is State.FAILED and case.report_path:
-        # Its stamp may be missing: a note that was renamed before it was stamped would be approved a second time by lying there.
-        return ("This plan was carried out and failed. To approve it again, move it to Inbox/Plans, read it, and move it to "
-                "System/Active from there.")
     if plan.status not in _APPROVABLE:
         return (f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
                 "it, and move it to System/Active again.")
@@ -292,7 +297,14 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
-    return "\n".join(plan_problems(plan, tools, put_back=put_back))
+    if problems := plan_problems(plan, tools, case if put_back else None):
+        return "\n".join(problems)
+    # What was never shown like this is not approved: an edited scope, a callout that was taken away, the old note of a failed plan.
+    return "" if says(plan.raw, show(case, plan.path)) else OUTDATED
+
+
+OUTDATED = ("What stood on top of the plan was not what it may do now: its scope or its place was edited, or the callout was "
+            "changed or taken away. It is written anew: read it, and move the plan to System/Active again.")
 
 
 def _same_moment(value: object, spent: str) -> bool:
@@ -302,15 +314,20 @@ def _same_moment(value: object, spent: str) -> bool:
     return value == spent
 
 
-def plan_problems(plan: NoteSeen, tools: Collection[str], *, put_back: bool = False) -> Sequence[str]:
-    """Return every problem of a plan's text, each a sentence with its line in the file; empty if it can be carried out."""
+def plan_problems(plan: NoteSeen, tools: Collection[str], told_in: Case | None = None) -> Sequence[str]:
+    """Return every problem of a plan's text, each a sentence with its line in the file; empty if it can be carried out.
+
+    With `told_in`, that case's plan will say so in its callout: lines are counted with it.
+    """
     body = body_of(plan.raw)
     try:
         parse_plan(body, tools)
     except PlanProblems as found:
         above = plan.raw[:len(plan.raw) - len(body.encode())].count(b"\n")  # an editor counts the frontmatter, too
-        if put_back:
-            above += len(found.problems) + 2  # the callout's head, a line a problem, and the blank line below it
+        if told_in is not None:
+            before, text = below(body)
+            told = headed(plan.raw, show(replace(told_in, notice="-\n" * (len(found.problems) + 1))))
+            above = told.count(b"\n") - text.encode().count(b"\n") - before
         return [f"Line {above + p.line}: {p.message}" for p in found.problems]
     return ()
 
@@ -320,6 +337,8 @@ def body_of(raw: bytes) -> str:
     return read_note(raw).body
 
 
+MAX_PLAN_BYTES = 2 * MAX_PLAN_CHARACTERS
+"""How large a plan's note may be with its properties and all that was said in it, in whatever script."""
 NOT_UTF8 = "The name of this file is not UTF-8, so it cannot be told from others for sure. Rename it."
 _TRACE = re.compile(rb"trace_id[\"']?\s*[:=]\s*[\"']?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 
@@ -350,6 +369,9 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
     folder = next(f for f in QUEUES if path.startswith(f"{f}/"))
     meta = note.meta
     problem = note.problem if is_utf8(path) else NOT_UTF8
+    if len(raw) > MAX_PLAN_BYTES and folder is not Folder.REQUESTS:
+        problem = problem or (f"It is {len(raw):,} bytes long, and no more than {MAX_PLAN_BYTES:,} of a plan are read. Shorten it, "
+                              "or delete it and ask for several smaller ones.")
     said, trace_id = _trace_said(note), trace_of(raw)
     if said and not trace_id:
         problem = problem or f"`trace_id: {said[:60]}` is not a trace id. Remove the line; placet writes its own."

@@ -403,8 +403,8 @@ class _Reader:
             return None
         at, end = blocks[0]
         self.seen(at, "the scope")
-        prose = [t for n, t in enumerate(self.outline.lines[section.at + 1 : section.end], section.at + 1)
-                 if not any(a <= n <= b for a, b in blocks)]
+        fenced_off = {n for a, b in blocks for n in range(a, b + 1)}
+        prose = [self.outline.lines[n] for n in range(section.at + 1, section.end) if n not in fenced_off]
         if text := unescaped_text(prose):
             others.append(Section("Notes on the scope", text))
         table = self.toml(at, end, decimals=True)
@@ -425,15 +425,18 @@ class _Reader:
         """Return the table of the `toml` block in these lines; None, and a problem, where it is broken."""
         closed = not (self.outline.unclosed and at == max(self.outline.fences))
         text = "\n".join(self.outline.lines[at + 1 : end if closed else end + 1])
+        hint = 'texts need "quotes", lists [brackets]'
+        if deep := _DEEP_KEY.search(text):
+            line = at + 1 + text.count("\n", 0, deep.start())
+            self.problem(line, f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots; {hint}")
+            return None
         try:
             return tomllib.loads(text, parse_float=_decimal if decimals else float)
         except (ValueError, RecursionError) as error:
-            reason = str(error).split(" (at ")[0]
-            from placet.core.plan_toml import broken_line
-
-            line = at + min(broken_line(text), max(end - at, 1))
-            hint = 'texts need "quotes", lists [brackets]'
-            self.problem(line, f"the `toml` block cannot be read here: {reason}; {hint}")
+            reason, _, where = str(error).partition(" (at ")
+            found = re.match(r"line (\d+)", where)
+            line = at + int(found[1]) if found else end - closed
+            self.problem(min(line, max(end, at + 1)), f"the `toml` block cannot be read here: {reason}; {hint}")
             return None
 
     def items(self, start: int, end: int) -> list[str]:
@@ -460,8 +463,11 @@ def _decimal(text: str) -> Decimal:
         raise ValueError("a number has too large an exponent") from None
 
 
-MAX_PLAN_CHARACTERS = 512 * 1024
-"""More is nothing that a person reads; reading that much takes up to some seconds, in which the daemon does nothing else."""
+MAX_PLAN_CHARACTERS = 256 * 1024
+"""More is nothing that a person reads, and reading it would keep the daemon from all else. A request may have as many bytes."""
+_DEEP = 100
+# tomllib takes 25 s for a key of 30,000 parts.
+_DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{_DEEP}}}""")
 
 
 def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1) -> Plan:

@@ -247,11 +247,23 @@ def diff_callout(old: str, new: str) -> str:
     if max(gone, come) <= COMPARED_LINES:
         first, after = max(head - _CONTEXT, 0), max(tail - _CONTEXT, 0)
         lines = difflib.unified_diff(before[first:len(before) - after], now[first:len(now) - after], lineterm="", n=_CONTEXT)
-        diff = [visible(_counted_on(line, first)) for line in [*lines][2:]] or ["Only the line endings changed."]
+        diff = [_counted_on(line, first) for line in [*lines][2:]] or ["Only the line endings changed."]
         if sum(map(len, diff)) <= SHOWN_CHARS:
-            shown = diff
+            shown = [visible(line) for line in diff]
     block = fenced("\n".join(shown), "diff").split("\n")
     return "\n".join([_CHANGED, *(f"> {line}" for line in block)]) + "\n"
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return a text without the callout that `diff_callout` made for its end, and that callout; empty where there is none."""
+    words, mark, block = text.partition(f"\n{_CHANGED}\n")
+    lines = block.rstrip("\n").split("\n")
+    fence = re.fullmatch(r"> (`{3,})diff", lines[0])
+    # Nothing but a code block that ends where the callout does: a text that only looks like one is no callout.
+    if not mark or fence is None or lines[-1] != f"> {fence[1]}" or not all(line.startswith("> ") for line in lines) \
+            or any(line[2:].startswith(fence[1]) for line in lines[1:-1]):
+        return text, ""
+    return words, f"{_CHANGED}\n{block}"
 
 
 def changed_lines(old: str, new: str) -> list[list[int]]:

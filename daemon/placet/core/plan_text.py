@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.core.unseen import Fence, fence_at, lines_of
+from placet.core.unseen import ENTITY, QUERY, Fence, fence_at, lines_of
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
@@ -40,7 +40,7 @@ _PRINTED = frozenset({
     "haskell",
     "elixir", "dockerfile", "makefile", "graphql", "proto", "http", "vue", "svelte",
 })
-_MARK = re.compile(r"[`~%$<!\[\]]")
+_MARK = re.compile(r"[`~%$&<!\[\]]")
 _CONTAINER = r"(?:[ \t]|>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*"
 _STARTERS = (
     re.compile(rf"({_CONTAINER})(\\*)(#{{1,6}}(?:[ \t]|$).*)", re.DOTALL),
@@ -53,7 +53,7 @@ _LABELLED = re.compile(rf"{_CONTAINER}\[")
 RUN = re.compile("`+")
 
 
-def _span(line: str, start: int, length: int) -> int:
+def span_end(line: str, start: int, length: int) -> int:
     """Return where the code span ends that `length` backticks opened before `start`; -1: not on this line."""
     return next((run.end() for run in RUN.finditer(line, start) if len(run[0]) == length), -1)
 
@@ -64,8 +64,14 @@ def _means_something(line: str, at: int) -> bool:
     match char:
         case "`":
             return True
-        case "%" | "$":
+        case "%":
             return char in (line[at - 1 : at], after)
+        case "$":
+            # Maths can draw over what stands there, or nothing at all. An amount after a blank ends none, and every other
+            # mark that could is escaped.
+            return not (after.isdigit() and not line[:at][-1:].strip())
+        case "&":
+            return ENTITY.match(line, at) is not None
         case "~":
             return "~~~" in line[max(0, at - 2) : at + 3]
         case "<":
@@ -96,9 +102,9 @@ def _marks(line: str, *, escape: bool) -> str:
         if mark == "`" and not slashes:
             run = RUN.match(line, place)
             assert run
-            # A span that begins like an inline query of a plugin (`=`, `$=`) is not left as one.
-            query = line.startswith(("=", "$="), run.end())
-            end = -1 if query or len(run[0]) in unpaired else _span(line, run.end(), len(run[0]))
+            # A span that begins like an inline query of a plugin is not left as one.
+            query = QUERY.match(line, run.end()) is not None
+            end = -1 if query or len(run[0]) in unpaired else span_end(line, run.end(), len(run[0]))
             if end >= 0:
                 out.append(line[place:end])
             else:

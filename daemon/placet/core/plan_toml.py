@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import tomlkit
-from tomlkit.exceptions import ParseError, TOMLKitError
 from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringType, Trivia
 
 from placet.core.scope import Scope
@@ -19,17 +18,6 @@ _WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
 _RUN_NOTE = "commands that may run; each entry is an argv prefix"
 _WIDTH = 60
 """Characters of a list on one line; a longer one is written as one entry a line, for narrow screens."""
-
-
-def broken_line(text: str) -> int:
-    """Return the line (from 1) at which a TOML text breaks: tomllib says it in words, tomlkit in a number."""
-    try:
-        tomlkit.parse(text)
-    except ParseError as error:
-        return error.line
-    except (TOMLKitError, RecursionError):
-        return 1
-    return 1
 
 
 def scope_toml(scope: Scope) -> str:

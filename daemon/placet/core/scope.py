@@ -26,6 +26,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from placet.core.words import code
+
 _T = TypeVar("_T")
 
 MAX_PATTERN = 1_024
@@ -232,6 +234,8 @@ def _class_problem(segment: str) -> str | None:
     return None
 
 
+MAX_COMMAND = 4_096
+"""Characters of one entry of `run`; a longer one is nothing that a person reviews."""
 _SHELL_WORDS = frozenset({"&&", "||", "|", ">", ">>", "<", "<<", "2>&1", "2>", "&>"})
 
 
@@ -240,6 +244,8 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
     shown = repr(_shown(argv))
     if not argv or not argv[0]:
         return 'an entry is empty; write a command, such as "python -m pytest -q"'
+    if sum(map(len, argv)) + len(argv) > MAX_COMMAND:
+        return f"{shown} is longer than {MAX_COMMAND:,} characters"
     if any(c < " " or c == "\x7f" for word in argv for c in word):
         return f"{shown} has a control character or a line break; write the command on one line"
     if words := _SHELL_WORDS.intersection(argv):
@@ -498,21 +504,33 @@ _MAX_STARTER_WORDS = 256
 
 # Options that make an otherwise plain program start another one or delete files.
 _STARTS = "starts any program"
+_WRITES = "writes files whatever `write` says"
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "find": {
         **dict.fromkeys(("-exec", "-execdir", "-ok", "-okdir"), _STARTS),
         "-delete": "deletes files whatever `write` says",
-        **dict.fromkeys(("-fprint", "-fprint0", "-fprintf", "-fls"), "writes files whatever `write` says"),
+        **dict.fromkeys(("-fprint", "-fprint0", "-fprintf", "-fls"), _WRITES),
     },
     "fd": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
     "fdfind": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
-    "tar": dict.fromkeys(("--to-command", "--checkpoint-action", "--use-compress-program"), _STARTS),
-    "make": {"--eval": "runs code that is given as an argument"},
-    "sort": {"--compress-program": _STARTS},
-    "rg": {"--pre": _STARTS},
+    "tar": dict.fromkeys(("--to-command", "--checkpoint-action", "--use-compress-program", "--info-script",
+                          "--new-volume-script", "--rsh-command", "--rmt-command"), _STARTS),
+    "make": {"--eval": "runs code that is given as an argument", "-E": "runs code that is given as an argument"},
+    "sort": {"--compress-program": _STARTS, "--output": _WRITES},
+    "rg": {"--pre": _STARTS, "--hostname-bin": _STARTS},
+    "split": {"--filter": _STARTS},
     "deno": {"eval": "runs code that is given as an argument"},
     "setup.py": {"upload": "publishes a package"},
 }
+
+# Short options of the same kind, also in a bundle of them; tar takes its first word for one without a dash.
+_SHORT: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "tar": (re.compile(r"-[a-zA-Z]*[IF]"), _STARTS),
+    "sort": (re.compile(r"-[a-zA-Z]*o"), _WRITES),
+    "make": (re.compile(r"(?:SHELL|MAKESHELL|\.SHELLFLAGS)[:+?!]*="), _STARTS),
+}
+# Modules of Python that run what they are given.
+_RUNNING_MODULES = frozenset({"pdb", "timeit", "code", "trace", "cprofile", "profile", "runpy", "doctest", "idlelib"})
 
 _PUBLISHES: Mapping[str, frozenset[str]] = {
     "twine": frozenset({"upload", "register"}),
@@ -565,7 +583,8 @@ _GIT_COMMANDS: Mapping[str, str] = {
     ),
 }
 _GIT_REF_OPTIONS = re.compile(r"--(?:delete|force|move|copy|edit-description)$|-[a-zA-Z]*[dDfmMcC][a-zA-Z]*$")
-_GIT_STARTS = ("--upload-pack", "--receive-pack", "--exec", "--extcmd", "--open-files-in-pager", "--ext-diff")
+_GIT_STARTS = dict.fromkeys(
+    ("--upload-pack", "--receive-pack", "--exec", "--extcmd", "--open-files-in-pager", "--ext-diff"), _STARTS)
 _GIT_LOSES = re.compile(r"--(?:force.*|mirror|delete|prune)$|-[a-zA-Z]*[fd][a-zA-Z]*$|[+:].")
 
 
@@ -583,7 +602,8 @@ def _uses(argv: Sequence[str]) -> Iterator[_Use]:
     if _name(argv[0]) in _STARTERS:
         if len(argv) > _MAX_STARTER_WORDS:
             yield _Use(len(argv) - 1, "is too long to be looked through for the command that it starts")
-        for start in range(1, min(len(argv), _MAX_STARTER_WORDS)):
+            return
+        for start in range(1, len(argv)):
             if "/" not in argv[start] or argv[start].startswith("/"):  # tests/git is a folder, not git
                 yield from _uses_at(argv, start)
 
@@ -609,13 +629,28 @@ def _uses_at(argv: Sequence[str], start: int) -> Iterator[_Use]:
             elif re.match(r"GIT_\w*=|LD_\w*=|DYLD_\w*=|PATH=|PYTHONSTARTUP=|BASH_ENV=|ENV=", argv[at]):
                 yield _Use(at, "sets a variable that changes which programs or repositories are used")
     options = _OPTIONS.get(name, {})
+    short, why_short = _SHORT.get(name, (None, ""))
     for at in after:
-        if why := options.get(argv[at].split("=", 1)[0]):
+        if why := _abbreviated(argv[at], options):
             yield _Use(at, why)
+        elif short and short.match(argv[at] if name != "tar" or at > start + 1 else f"-{argv[at].removeprefix('-')}"):
+            yield _Use(at, why_short)
         if argv[at] in _PUBLISHES.get(name, ()):
             yield _Use(at, "publishes a package")
         if argv[at] in _INSTALLS.get(name, ()):
             yield _Use(at, "fetches packages, whose install scripts run", network_only=True)
+
+
+def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
+    """Return what is said of an option; GNU's programs and git take any beginning of a long one that is clear."""
+    name = word.split("=", 1)[0]
+    if name in options or not name.startswith("--") or len(name) < _CLEAR:
+        return options.get(name)
+    return next((why for option, why in options.items() if option.startswith(name)), None)
+
+
+_CLEAR = 4
+"""Characters of the shortest beginning of a long option that is looked at; `--` and one letter are mostly not clear."""
 
 
 def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator[_Use]:
@@ -640,6 +675,9 @@ def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator
                 yield _Use(at - 1, "runs code that is given as an argument")
                 return
             if letter == "m" and how is _PYTHON:
+                module = _name(word[place:] if place < len(word) else argv[at] if at < len(argv) else "").split(".")[0]
+                if module in _RUNNING_MODULES:
+                    yield _Use(at - (place < len(word)), "runs code that is given as an argument")
                 if place < len(word):  # python -mtwine
                     yield from _uses_at([*argv[: at - 1], word[place:], *argv[at:]], at - 1)
                 elif at < len(argv):
@@ -675,14 +713,14 @@ def _git(argv: Sequence[str], start: int) -> Iterator[_Use]:
         elif command in ("branch", "tag") and _GIT_REF_OPTIONS.match(word):
             yield _Use(place, _GIT_SHARED)
         elif (
-            word.split("=", 1)[0] in _GIT_STARTS
+            _abbreviated(word, _GIT_STARTS)
             or (command == "bisect" and word == "run")
             or (command in ("rebase", "difftool") and word.startswith("-x"))
-            or (command == "grep" and word.startswith("-O"))
+            or (command == "grep" and re.match(r"-[a-zA-Z]*O", word))
         ):
             yield _Use(place, _STARTS)
-        elif word.split("=", 1)[0] == "--output":
-            yield _Use(place, "writes files whatever `write` says")
+        elif _abbreviated(word, {"--output": _WRITES}):
+            yield _Use(place, _WRITES)
 
 
 def _rm(argv: Sequence[str], start: int) -> Iterator[_Use]:
@@ -722,24 +760,41 @@ _RUNS_ON_YOURS = (
 _SECRETS = (".env", ".netrc", ".pypirc", ".ssh", ".aws")
 
 
+_ORDINARY = ("src", "lib", "app", "docs", "tests", "packages", "web", "internal", "main.py", "README.md")
+"""Names that most repositories have: what matches half of them is meant for none of the names above in particular."""
+_GIT = (".git", ".gitattributes", ".gitmodules", ".gitignore")
+_SAMPLES = {
+    _HOOKS: [f"{name}/workflows/ci.yml" for name in _HOOKS] + [f"{name}/config.yml" for name in _HOOKS],
+    _GIT: [".gitattributes", ".gitmodules", ".gitignore"],
+    _RUNS_ON_YOURS: [f"{name}/settings.json" for name in _RUNS_ON_YOURS],
+    _SECRETS: [".env.local", ".ssh/config", ".ssh/id_ed25519", ".aws/credentials"],
+}
+_MEANS = {
+    _HOOKS: "change what the build server runs, with that server's secrets",
+    _GIT: "change how git treats the repository (hooks, attributes, submodules)",
+    _RUNS_ON_YOURS: "change what your editor or shell runs when you open the repository",
+    _SECRETS: "change files that usually hold secrets",
+}
+
+
 def _write_dangers(pattern: str) -> Iterator[str]:
-    segments = pattern.split("/")
-    reaches = _segment_matcher(segments[0])
-    if segments[0] == "**" or all(reaches(name) for name in ("a", "src", ".x-1")):
-        yield f"`{pattern}` lets it write almost anywhere in the repository."
+    """Yield what a glob reaches that matters: by the names that its parts match, and by paths that the whole of it does."""
+    segments = pattern.rstrip("/").split("/")
+    matchers = [None if segment == "**" else _segment_matcher(segment) for segment in segments]
+    general = [reaches is None or sum(map(reaches, _ORDINARY)) * 2 >= len(_ORDINARY) for reaches in matchers]
+    if general[0]:
+        yield f"{code(pattern)} lets it write almost anywhere in the repository."
         return
-    if any(reaches(name) for name in _HOOKS):
-        yield f"`{pattern}` lets it change what the build server runs, with that server's secrets."
-    if any(segment.startswith(".git") and segment != ".github" for segment in segments):
-        yield f"`{pattern}` lets it change how git treats the repository (hooks, attributes, submodules)."
-    if any(reaches(name) for name in _RUNS_ON_YOURS):
-        yield f"`{pattern}` lets it change what your editor or shell runs when you open the repository."
-    if any(reaches(name) for name in _SECRETS):
-        yield f"`{pattern}` lets it change files that usually hold secrets."
+    compiled = _compiled(pattern)
+    for names, samples in _SAMPLES.items():
+        named = any(reaches is not None and not wide and any(map(reaches, names))
+                    for reaches, wide in zip(matchers, general, strict=True))
+        if named or any(_matches(compiled, sample.split("/")) for sample in (*names, *samples)):
+            yield f"{code(pattern)} lets it {_MEANS[names]}."
 
 
 def _run_dangers(argv: tuple[str, ...], *, network: bool) -> Iterator[str]:
-    entry = f"`{shlex.join(argv)}`"
+    entry = code(shlex.join(argv))
     for why in dict.fromkeys(use.why for use in _uses(argv) if network or not use.network_only):
         yield f"{entry} {why}."
     starts = range(len(argv)) if _name(argv[0]) in _STARTERS else range(1)
@@ -763,7 +818,8 @@ def dangers(scope: Scope) -> list[str]:
     for argv in scope.run:
         out += _run_dangers(argv, network=scope.network)
     if scope.network:
-        out.append("`network = true` lets its commands send anything in the repository to other machines.")
+        out.append("`network = true` lets its commands send anything that they can read to other machines: the repository, and "
+                   "what its tools read of `Knowledge/`. They reach services on this machine and in the local network, too.")
     if scope.shell:
         out.append("`shell = true` lets it run any command text in the sandbox, whatever `run` says.")
     return list(dict.fromkeys(out))

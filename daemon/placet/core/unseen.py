@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -38,6 +39,12 @@ class Kind(StrEnum):
     DEFINITION = "link definition"
     FAR_RIGHT = "text pushed out of view"
     LOOKALIKE = "look-alike letters"
+    MATHS = "maths, which can draw over text or draw nothing"
+    ENTITY = "character written as a code"
+    FIELD = "Dataview field, whose name is not shown"
+    QUERY = "inline query, which a plugin runs or shows the answer of"
+    EMPTY = "empty paragraphs that push text out of view"
+    OVERLAY = "marks drawn over other characters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ class Fence:
         return found[2][0] == self.char and len(found[2]) >= self.length
 
 
+QUERY = re.compile(r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*\$?=")
+"""What Dataview runs where a code span begins like this: it trims first, and what it trims is more than what markdown does."""
 _BREAK = re.compile(r"\r\n|\n|\r")
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
 
@@ -223,8 +232,8 @@ def visible(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _short(text: str, limit: int = 160) -> str:
-    """One line of at most `limit` characters, everything in it visible."""
+def shortened(text: str, limit: int = 160) -> str:
+    """Return `text` on one line of at most `limit` characters, everything in it visible."""
     line = " ".join(visible(text[: limit * 4]).split())
     return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1] + "…"
 
@@ -239,7 +248,7 @@ def _decoded(run: str, kind: Kind) -> str:
     else:
         return ""
     spelt = "".join(c for c in spelt if c.isprintable()).strip()
-    return f", which spell “{_short(spelt)}”" if spelt else ""
+    return f", which spell “{shortened(spelt)}”" if spelt else ""
 
 
 def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
@@ -254,7 +263,7 @@ def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
         names = [f"U+{ord(c):04X} {unicodedata.name(c, '')}".strip() for c in dict.fromkeys(run)]
         listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
         count = f", {len(run)} times" if len(run) > 1 else ""
-        shown = f"{listed}{count}{_decoded(run, kind)}, in “{_short(text[first:last])}”"
+        shown = f"{listed}{count}{_decoded(run, kind)}, in “{shortened(text[first:last])}”"
         yield Unseen(line, kind, shown)
 
 
@@ -269,12 +278,14 @@ class _Reading:
     """A text as reading view takes it.
 
     `comments`: first line, column, last line, content. `prose`: the lines with code and comments blanked out,
-    in the same columns. `code`: the numbers of fenced lines, with the language. Lines count from 1.
+    in the same columns. `code`: the numbers of fenced lines, with the language. `spans`: the code
+    spans, each with its line. Lines count from 1.
     """
 
     comments: list[tuple[int, int, int, str]] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
     code: dict[int, str] = field(default_factory=dict)
+    spans: list[tuple[int, str]] = field(default_factory=list)
 
 
 def _span_end(line: str, start: int, length: int) -> int:
@@ -343,6 +354,9 @@ def _read(lines: Sequence[str]) -> _Reading:
             if mark[0] == "`":
                 end = _span_end(line, at, len(mark)) if paired else -1
                 paired = end >= 0
+                # One that is not closed on this line may go on on the next one.
+                inside = line[at : end - len(mark)] if paired else "\n".join([line[at:], *lines[number + 1 : number + 2]])
+                reading.spans.append((number + 1, inside))
                 at = max(at, end)
             elif mark in _CLOSER:
                 end = line.find(_CLOSER[mark], at)
@@ -379,18 +393,18 @@ def commented_lines(text: str) -> frozenset[int]:
 
 def _comments(lines: Sequence[str], reading: _Reading) -> Iterator[Unseen]:
     for first, _, _, content in reading.comments:
-        yield Unseen(first, Kind.COMMENT, _short(content) or "an empty comment")
+        yield Unseen(first, Kind.COMMENT, shortened(content) or "an empty comment")
     # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a pair on a
     # line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook script, is neither.)
     opened = 0
     for number in reading.code:
         line = lines[number - 1]
         for found in re.finditer(r"%%([^%]+)%%", line):
-            yield Unseen(number, Kind.COMMENT, _short(found[1]))
+            yield Unseen(number, Kind.COMMENT, shortened(found[1]))
         if line.strip() == "%%":
             if opened:
                 content = "\n".join(lines[opened : number - 1])
-                yield Unseen(opened, Kind.COMMENT, _short(content) or "an empty comment")
+                yield Unseen(opened, Kind.COMMENT, shortened(content) or "an empty comment")
             opened = 0 if opened else number
 
 
@@ -401,11 +415,19 @@ _PLAIN_TAGS = frozenset({
     "sub",
     "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul", "var",
 })
-_LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)")
+_LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)>?(\s+[\"'(][^)]{0,500}?[\"')]\s*\))?")
+_USER = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE)
+_WEB = re.compile(r"\bhttps?://[^\s<>]{1,400}", re.IGNORECASE)
+_MATHS = re.compile(r"\$\$[^$]{0,4000}\$\$|\$(?=[^\s$])(?:[^$\n]|\n(?!\s*\n)){0,2000}?(?<=[^\s$])\$(?![0-9])")
+ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,40});")
+_FIELD = re.compile(r"[\[(][^\[\]()\n:]{1,80}::[^\n]{0,200}")
+OVERLAY = re.compile("[\u0334-\u0338\u0488\u0489\u1abe\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20eb]|"
+                      "[\u0300-\u036f\u0483-\u0487\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{4,}")
 _ADDRESS = re.compile(
     r"(?:https?://|www\.)[^\s/]+|\b[a-z0-9.-]+\.(?:com|org|net|io|dev|gov|edu|co|ai|app)\b", re.IGNORECASE
 )
 _DEFINITION = re.compile(r"^[\s>]*\[([^\[\]]+)\]:(.*)$")
+_FOOTNOTE = re.compile(r"\[(\^[^\[\]]+)\]")
 _PUSHED = re.compile(r"\s{40,}")
 """Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual size)."""
 _LONG_LINE = 1_000
@@ -416,7 +438,7 @@ def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
     """Yield each raw tag that has attributes (style, hidden, class) or is not plain text formatting."""
     for found in _TAG.finditer(prose):
         if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
-            yield Unseen(bisect_right(starts, found.start()), Kind.HTML, _short(found[0]))
+            yield Unseen(bisect_right(starts, found.start()), Kind.HTML, shortened(found[0]))
 
 
 def _host(address: str) -> str:
@@ -435,25 +457,64 @@ def _links(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
         claimed = _host(says[0] if "://" in says[0] else f"https://{says[0]}") if says else ""
         if (not label and not image) or (claimed and _host(target) not in ("", claimed)):
             line = bisect_right(starts, found.start())
-            yield Unseen(line, Kind.LINK, f"“{_short(label)}” goes to {_short(target)}")
+            yield Unseen(line, Kind.LINK, f"“{shortened(label)}” goes to {shortened(target)}")
+        if found[3]:
+            line = bisect_right(starts, found.start())
+            yield Unseen(line, Kind.LINK, f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}")
+    for found in _WEB.finditer(prose):
+        if not _LIKE_SEPARATORS.keys().isdisjoint(found[0]):
+            yield Unseen(bisect_right(starts, found.start()), Kind.LINK, f"{shortened(found[0])} has look-alike separators")
+    for found in _USER.finditer(prose):
+        host = shortened(found[0].rpartition("@")[2])
+        yield Unseen(bisect_right(starts, found.start()), Kind.LINK, f"{shortened(found[0])} goes to {host}")
+
+
+def _meanings(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
+    """Yield maths, entities and Dataview's fields: each is shown as something else than what is written."""
+    for kind, pattern in ((Kind.MATHS, _MATHS), (Kind.ENTITY, ENTITY), (Kind.FIELD, _FIELD), (Kind.OVERLAY, OVERLAY)):
+        for found in pattern.finditer(prose):
+            yield Unseen(bisect_right(starts, found.start()), kind, shortened(found[0]))
+
+
+_FLOOD = 12
+"""Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half of a phone's screen."""
+_NOTHING = re.compile(r"(?:[\s>\\]|&nbsp;|&#160;|&#xa0;|<br ?/?>)*", re.IGNORECASE)
+
+
+def _floods(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
+    empty = 0
+    for number, line in enumerate(lines, 1):
+        if len(line) < 400 and (not line or _NOTHING.fullmatch(line)):
+            empty += 1
+            continue
+        if empty >= _FLOOD and number not in code:
+            yield Unseen(number, Kind.EMPTY, f"below {empty} empty lines: {shortened(line)}")
+        empty = 0
+
+
+def _queries(reading: _Reading) -> Iterator[Unseen]:
+    """Yield the code spans that Dataview runs (`$=`) or shows the answer of (`=`)."""
+    for number, inside in reading.spans:
+        if QUERY.match(inside):
+            yield Unseen(number, Kind.QUERY, shortened(inside))
 
 
 def _definitions(prose: Sequence[str]) -> Iterator[Unseen]:
-    whole = "\n".join(prose)
+    named = Counter(label for line in prose for label in _FOOTNOTE.findall(line))
     for number, line in enumerate(prose, 1):
         found = _DEFINITION.match(line)
-        if found and not (found[1].startswith("^") and whole.count(f"[{found[1]}]") > 1):
-            yield Unseen(number, Kind.DEFINITION, _short(found[0]))
+        if found and not named[found[1]] > 1:
+            yield Unseen(number, Kind.DEFINITION, shortened(found[0]))
 
 
 def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip()
         if pushed := _PUSHED.search(text):
-            far = _short(text[pushed.end() :])
+            far = shortened(text[pushed.end() :])
             yield Unseen(number, Kind.FAR_RIGHT, f"after {pushed.end()} columns: {far}")
         elif number in code and len(text) > _LONG_LINE:
-            end = _short(text[-60:])
+            end = shortened(text[-60:])
             yield Unseen(number, Kind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}")
 
 
@@ -525,7 +586,7 @@ def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
             for found in _QUOTED.finditer(line):
                 text = found[1] or found[2] or ""
                 if not any(True for _ in hidden_characters(text)) and (why := homoglyphs(text)):
-                    yield Unseen(number, Kind.LOOKALIKE, _short(f"“{text}” {why}"))
+                    yield Unseen(number, Kind.LOOKALIKE, shortened(f"“{text}” {why}"))
 
 
 # --- the whole -------------------------------------------------------------------------------------------
@@ -543,35 +604,11 @@ def find_unseen(text: str) -> tuple[Unseen, ...]:
         *_comments(lines, reading),
         *_tags(prose, prose_starts),
         *_links(prose, prose_starts),
+        *_meanings(prose, prose_starts),
+        *_queries(reading),
         *_definitions(reading.prose),
         *_far(lines, reading.code),
+        *_floods(lines, reading.code),
         *_lookalikes(lines, reading.code),
     ]
     return tuple(sorted(found, key=lambda unseen: unseen.line))
-
-
-def code_span(text: str) -> str:
-    """Return one line of `text` as inline code, whatever backticks it holds."""
-    runs = {len(run) for run in re.findall("`+", text)}
-    ticks = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
-    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
-    return f"{ticks}{pad}{text}{pad}{ticks}"
-
-
-_LISTED = 50
-"""Findings that the callout lists; beyond that a person sees that the note is not to be trusted anyway."""
-
-
-def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:
-    """Return an Obsidian callout that lists `found`, without a final newline; empty where nothing was found.
-
-    `shift` is added to the line numbers: the lines that will stand above the text that was searched.
-    """
-    if not found:
-        return ""
-    out = ["> [!warning] This note has text that reading view does not show"]
-    for unseen in found[:_LISTED]:
-        out.append(f"> - line {unseen.line + shift}, {unseen.kind}: {code_span(_short(unseen.shown, 400))}")
-    if len(found) > _LISTED:
-        out.append(f"> - and {len(found) - _LISTED} more")
-    return "\n".join(out)

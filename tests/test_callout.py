@@ -1,0 +1,230 @@
+"""What stands on top of a plan is the state's: what it may do now, where, what to do with it; its links lead on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from placet.core.note import read_note
+from placet.core.plan import parse_plan
+from placet.core.unseen import find_unseen
+from vaultkit import PLAN, TestVault, make_vault
+
+WRITES: list[dict[str, object]] = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                                              ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]
+GIVES_UP: list[dict[str, object]] = [{"calls": [("give_up", {"reason": "There is no paper."})]}]
+CALLOUT = re.compile(r"\A(?:> .*\n|>\n)+")
+
+
+def planned(tmp_path: Path, *missions: list[dict[str, object]], name: str = "Say hello.md") -> TestVault:
+    vault = make_vault(tmp_path)
+    plans = [("plan", [{"calls": [("submit_plan", PLAN)]}])] * 3
+    vault.script(*plans, *(("execute", mission) for mission in missions or (WRITES,)))
+    vault.drop("Say hello.\n", name)
+    vault.here()
+    return vault
+
+
+def callout(path: Path) -> str:
+    found = CALLOUT.match(read_note(path.read_bytes()).body)
+    assert found is not None, path.read_text()
+    return found[0]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text, text
+    path.write_text(text.replace(old, new))
+
+
+def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    first, second, *_ = callout(vault.plan()).splitlines()
+    assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
+    trace = vault.rows("plan.created")[0]["trace_id"]
+    assert second.startswith(f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `")
+
+
+def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    edit(vault.plan(), 'write = ["hello.txt"]', 'write = ["hello.txt", "**"]')
+    edit(vault.plan(), "network = false", "network = true # ${x}$\u200b")
+    before = vault.plan().read_text()
+    vault.here()
+    text = vault.plan().read_text()
+    assert "> It may write `hello.txt`, `**`; run nothing; network: yes;" in callout(vault.plan())
+    assert "> > [!danger] Look twice at the scope" in text
+    warned = re.search(r"> > - line (\d+), zero-width character", text)
+    assert warned is not None
+    assert "\u200b" in text.splitlines()[int(warned[1]) - 1], "what a person hides is said, too"
+    assert text.endswith(before[before.index("> [!info] About this plan"):])
+    assert len(vault.rows("plan.callout_renewed")) == 1
+    vault.here()
+    assert len(vault.rows("plan.callout_renewed")) == 1, "once is enough"
+    vault.approve()
+    vault.here()
+    assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
+
+
+@pytest.mark.parametrize("change", [
+    ('write = ["hello.txt"]', 'write = ["hello.txt", "**"]'), ("network = false", "network = true"),
+    ("It may write `hello.txt`", "It may write nothing"),
+    ('portal: ""', "portal: other"), ("> **Where**", "> Where"), ("> [!question|placet]", "> [!question]"),
+])
+def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(tmp_path: Path, change: tuple[str, str]) -> None:
+    vault = planned(tmp_path)
+    with (vault.root / "System/placet.toml").open("a") as file:
+        file.write(f'[portals.other]\npath = "{vault.root}"\n')
+    edit(vault.plan(), *change)
+    vault.approve()
+    vault.here()
+    assert not vault.rows("plan.approved")
+    assert not vault.active().exists()
+    shown = callout(vault.plan())
+    assert "**Not approved**" in shown
+    assert "It is written anew: read it" in shown
+    scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
+    assert all(f"`{glob}`" in shown for glob in scope.write)
+    assert f"network: {'yes' if scope.network else 'no'}" in shown
+    if "portal" in change[0]:
+        return
+    vault.approve()
+    vault.here()
+    assert len(vault.rows("plan.approved")) == 1
+    assert len(vault.rows("plan.refused")) == 1
+
+
+def test_a_plan_without_its_callout_or_with_an_older_one_s_is_shown_once_and_then_approved(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    text = vault.plan().read_text()
+    older = text.replace("> [!question|placet] A plan for", "> [!question] A plan for").replace("> > [!danger]", "> [!danger]")
+    vault.plan().write_text(older)
+    vault.here()
+    assert vault.plan().read_text() == text
+    head = callout(vault.plan())
+    vault.plan().write_text(text.replace(head, ""))
+    vault.here()
+    assert vault.plan().read_text() == text
+    edit(vault.plan(), "Write a greeting.", "Write a friendly greeting.")
+    vault.approve()
+    vault.here()
+    assert len(vault.rows("plan.approved")) == 1, "prose is the person's"
+    assert not vault.rows("plan.refused")
+
+
+def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_once(tmp_path: Path) -> None:
+    vault = planned(tmp_path, GIVES_UP, WRITES)
+    vault.approve()
+    old = vault.active().read_bytes()
+    vault.here()
+    assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
+    head = callout(vault.plan())
+    assert head.startswith("> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [[")
+    assert "**Approve again**" in head
+    assert "awaits you" not in head
+    meta = read_note(vault.plan().read_bytes()).meta
+    assert meta["status"] == "error"
+    assert "approved_at" not in meta
+    assert "its mission failed" in vault.click("plans").stdout
+    vault.here()
+    assert callout(vault.plan()) == head, "lying there is rest"
+    assert len(vault.rows("plan.approved")) == 1
+    failed = vault.plan().read_bytes()
+
+    vault.plan().unlink()
+    vault.active().write_bytes(old)  # what a sync tool brings back is the old text, and it has been carried out
+    vault.here()
+    assert len(vault.rows("plan.approved")) == 1
+    assert "**Not approved**" in callout(vault.plan())
+
+    vault.plan().write_bytes(failed)
+    vault.here()
+    vault.approve()
+    vault.here()
+    assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [False, False]
+    assert len(vault.rows("execution.started")) == 2
+    assert f"> **Report**: [[{vault.reports()[0].stem}]]\n" in callout(vault.plan()), "the new one"
+    assert not dangling(vault)
+
+
+@pytest.mark.parametrize(("status", "then"), [("needs_revision", "plan.revised"), ("pending", "plan.revised"),
+                                              ("rejected", "plan.rejected"), ("review", "plan.taken_back")])
+def test_a_failed_plan_is_changed_rejected_or_reviewed_by_its_status(tmp_path: Path, status: str, then: str) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", GIVES_UP),
+                 ("revise", [{"calls": [("submit_plan", {**PLAN, "answers": []})]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    edit(vault.plan(), "status: error", f"status: {status}")
+    vault.here()
+    assert len(vault.rows(then)) == 1, vault.actions()
+
+
+def links(vault: TestVault) -> list[tuple[Path, str]]:
+    """Return the wikilinks of all notes, and where they stand."""
+    found = []
+    for folder in ("Inbox", "System", "Knowledge/Reports"):
+        for path in sorted((vault.root / folder).rglob("*.md")):
+            text = re.sub(r"(?ms)^((?:> ?)*)(`{3,}).*?^\1\2`*$", "", path.read_text())
+            found += [(path, target.split("|")[0].split("#")[0]) for target in re.findall(r"(?<!\\)\[\[([^\]]+)\]\]", text)]
+    return found
+
+
+def dangling(vault: TestVault) -> list[str]:
+    """Return the links that name no file, by Obsidian's rule: a file's name or its path, `.md` left out."""
+    files = [path for path in vault.root.rglob("*") if path.is_file() and ".git" not in path.parts]
+    names = {path.name for path in files} | {path.stem for path in files if path.suffix == ".md"}
+    names |= {str(path.relative_to(vault.root).with_suffix("")) for path in files}
+    return [f"{path.relative_to(vault.root)}: {target}" for path, target in links(vault) if target not in names]
+
+
+@pytest.mark.parametrize("name", ["Say hello.md", "deep/Say hello.md"])
+@pytest.mark.parametrize("end", ["completed", "failed", "rejected", "planned anew", "withdrawn"])
+def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, name: str) -> None:
+    vault = planned(tmp_path, GIVES_UP if end in ("failed", "planned anew") else WRITES, name=name)
+    assert links(vault)
+    assert not dangling(vault)
+    request = vault.root / "Inbox/Requests" / name
+    match end:
+        case "rejected":
+            vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+        case "withdrawn":
+            request.unlink()
+        case _:
+            vault.approve()
+    vault.here()
+    if end == "withdrawn":  # its request is gone: nothing names it but by name
+        return
+    if end == "planned anew":
+        edit(request, "status: error", "status: pending")
+        vault.here()
+        assert len(vault.rows("plan.created")) + len(vault.rows("plan.revised")) == 2
+    assert not dangling(vault), end
+    assert request.exists() is (end != "completed")
+    if end == "completed":
+        done = callout(vault.root / "Inbox/Archive/say-hello_plan.md")
+        assert done.startswith("> [!success|placet] This plan for [[Say hello]] was carried out\n> **Report**: [[")
+        assert "Approve" not in done
+        assert "Say hello.md" in vault.notes("Inbox/Archive")
+        return
+    if end == "rejected":
+        rejected = vault.root / "Inbox/Rejected/say-hello_rejected.md"
+        assert callout(rejected).startswith("> [!quote|placet] This plan for [[Say hello]] was rejected")
+
+
+def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    steps = [{**PLAN["steps"][0], "description": "```python\n# %%\nx = 1\n```"}]
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps})]}]), ("execute", WRITES))
+    vault.drop("Say hello.\n", "Reach 100%% coverage #1.md")
+    vault.here()
+    plan, = (vault.root / "Inbox/Plans").glob("*.md")
+    assert "A plan for `Reach 100%% coverage #1` awaits you" in callout(plan)
+    assert not find_unseen(callout(plan))
+    plan.rename(vault.root / "System/Active" / plan.name)
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 1

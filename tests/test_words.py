@@ -1,0 +1,104 @@
+"""Foreign words mean nothing in the daemon's own notes: in callouts, reports and side notes, whoever says them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placet.core.case import Case, Complexity, State
+from placet.core.errors import End
+from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
+from placet.core.note import Frontmatter, read_note
+from placet.core.plan import Plan, Step, parse_plan
+from placet.core.plan_note import PlanHead, compose, headed, show
+from placet.core.scope import Scope, ScopeProblems
+from placet.core.unseen import QUERY, find_unseen
+from placet.core.words import cell, code, link, literal, paragraphs, sentence
+from placet.explain import side_note
+from placet.report import Circumstances, outcome_of
+
+PIECES = (
+    "`", "``", "$= app.vault.x()", "= 1+1", "\u00a0", "\ufeff", " ", "\n", "\n\n", "%%", "<!--", "-->", "<img src=x>",
+    "<span style=display:none>", "# ", "## Scope", "> [!success] Approved", "> ", "[!question|placet] ", "![[Home]]", "[[a|b]]",
+    '[fine](https://evil.example "hidden")', "https://good.example@evil.example/", "$\\phantom{x}$", "$$", "&#x202E;",
+    "&ZeroWidthSpace;", "\u202e", "\u200b", "(status:: approved)", "[k:: v]", "|", "\\", "*", "_", "~~~", "```", "```toml", "- ",
+    "1. ", "\r", "\t", "word", "a/b.py", "^[x]", "[^1]: y", "a\u0336", "::",
+)
+WORDS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+ONE = ("T", "11111111-2222-3333-4444-555555555555")
+SPAN = re.compile(r"(?<![`\\])(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+
+
+def spans(text: str) -> list[str]:
+    """Return what stands in code spans, as Dataview finds them: outside of code blocks."""
+    prose = re.sub(r"(?ms)^((?:> ?)*)(`{3,}).*?^\1\2`*$", "", text)
+    return [found[2] for found in SPAN.finditer(prose)]
+
+
+def assert_means_nothing(text: str, *, headings: int, callouts: int) -> None:
+    assert not [span for span in spans(text) if QUERY.match(span)]
+    assert not find_unseen(text)
+    assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?#{1,6} ", text)) == headings
+    assert len(re.findall(r"(?m)^(?:> ?)*(?:- )?(?:> ?)*\[!", text)) == callouts
+
+
+@given(WORDS)
+@settings(max_examples=400)
+def test_a_foreign_word_means_nothing_wherever_it_stands(text: str) -> None:
+    for written in (code(text), literal(text), sentence(text), link(text), cell(text)):
+        assert "\n" not in written
+        assert_means_nothing(f"Said: {written}.", headings=0, callouts=0)
+    assert_means_nothing(paragraphs(text), headings=0, callouts=0)
+
+
+@given(st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3), WORDS, WORDS)
+@settings(max_examples=200, deadline=None)
+def test_no_scope_and_no_name_forges_or_hides_anything_in_the_callout(write: list[str], run: list[str], name: str,
+                                                                      why: str) -> None:
+    try:
+        scope = Scope(tuple(write), tuple((word, "x") for word in run), network=True)
+    except ScopeProblems:
+        return
+    case = Case(ONE[1], "r", State.REVIEW, request_path=f"Inbox/Requests/{name.replace('/', '')}.md", notice=why)
+    plan = Plan("T", "S.", (Step("One"),), scope)
+    head = PlanHead(ONE[1], "r", "default", "", Complexity.STANDARD, 1, "0" * 40, "2026-11-21T12:00:00.000Z")
+    raw = headed(compose(head, plan, remarks=[], kind=Frontmatter.YAML), show(case))
+    body = read_note(raw).body
+    callout = body[:body.index("\n\n")]
+    assert callout.startswith("> [!question|placet] A plan for ")
+    assert all(line.startswith(">") for line in callout.splitlines())
+    warned = "> > [!warning] This note has text that reading view does not show" in callout  # the plan's TOML has it too
+    assert_means_nothing(callout, headings=0, callouts=2 + warned)  # ours, and the dangers in it
+    assert parse_plan(body) == plan
+    assert headed(raw, show(case)) == raw
+
+
+@given(WORDS, WORDS, WORDS)
+@settings(max_examples=150, deadline=None)
+def test_no_title_summary_file_or_command_forges_or_hides_anything_in_a_report(one: str, other: str, third: str) -> None:
+    title = "x" + one
+    plan = Plan(title, one, (Step(title), Step("y" + other)), Scope(("a",)))
+    case = Case(ONE[1], "r", State.RUNNING, request_path="Inbox/Requests/R.md", approved_by=third, approved_digest="d" * 64)
+    at = Circumstances(case, plan, Complexity.STANDARD, third, "anthropic", "bubblewrap", datetime(2026, 1, 1, tzinfo=UTC), "s",
+                       Frontmatter.YAML)
+    ended = Ended(True, End.FINISHED, other, "", None, one, "feat/r-1", "a" * 40, "b" * 40, "", (StepDone(1, other, "c" * 40),),  # noqa: FBT003
+                  (ChangedFile(third, "A", 1, 1),), (other,), (CommandRun(third, 0),), {one: 1}, "", "", 1, Spent(), 1.0, "/app")
+    text = read_note(outcome_of(ended, at).report).body
+    assert_means_nothing(text, headings=7, callouts=0)
+    failed = replace(ended, ok=False, end=End.GAVE_UP, error_type="X", error={"error": one, "error_type": other},
+                     last_success=third)
+    text = read_note(outcome_of(failed, at).report).body
+    assert not [span for span in spans(text) if QUERY.match(span)]
+    assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 7
+
+
+@given(WORDS, WORDS)
+@settings(max_examples=200)
+def test_no_server_s_words_forge_or_hide_anything_in_a_side_note(name: str, why: str) -> None:
+    text = side_note(f"Inbox/Requests/{name.replace('/', '')}.md", f"The model's server says: {why}", known=True).decode()
+    assert_means_nothing(text, headings=0, callouts=1)
+    assert text.count("\n\n") == 1, "one callout and one sentence"

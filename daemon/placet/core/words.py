@@ -16,7 +16,7 @@ from placet.core.unseen import OVERLAY, QUERY, Unseen, shortened, visible
 MAX_CODE = 1_200
 """Characters of one code span; a longer word is cut, and how long it is is said. A glob may have 1,024."""
 
-_MEANS = re.compile(r"([\\`*_~<>\[\]|$&%#^]|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])")
+_MEANS = re.compile(r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])")
 _LIST = re.compile(r"^(\d{3,9})([.)])")
 _FIELD = re.compile(r"([\[(][^\[\]()\n]*?:)(?=:)")
 _BLANKS = re.compile(r"[^\S\n]{9,}")

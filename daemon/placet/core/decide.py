@@ -146,8 +146,8 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str, copies: Seque
     if note.folder is Folder.ACTIVE:
         why = " ".join(["The journal does not know this plan: it was put together elsewhere, or given before the journal was lost.",
                         "So nobody can say that a person has read and approved it.", *HOW_TO_REVIEW])
-        _put_back(drawer, note, _with_callout(note.raw, f"[!warning] Found in System/Active ({now})", why),
-                  {"status": "review", **_NO_APPROVAL}, _plan_path(drawer.case))
+        drawer.set(notice=f"**Found in System/Active** ({now}):\n{why}")
+        _put_back(drawer, note, {"status": "review", **_NO_APPROVAL}, _plan_path(drawer.case))
     drawer.commands += [Move(copy.path, _plan_path(drawer.case)) for copy in copies]
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=drawer.case.plan_path, found=note.path)
     return drawer.done()
@@ -382,8 +382,8 @@ def _text_lost(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.set(stop="")
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    d.set(notice=f"**The journal is damaged** ({d.now}):\n{g.why}\nNothing of it was carried out since. Read the plan again, and move "
-                 "it to System/Active to approve it as it stands here.")
+    d.set(notice=f"**The journal is damaged** ({d.now}):\n{g.why}\nNothing of it was carried out since. Read the plan again, and "
+                 "move it to System/Active to approve it as it stands here.")
     _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 

@@ -560,7 +560,7 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
                          for trace, case in seen.cases.items()]
                 today = used_today(reader, Clock().wall())
                 waits = _waits(reader)
-                unusable = {row.path: row.detail for row in reader.seen()}
+                unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 stuck = sorted({command.error for command in pending if command.error})
             listed = seen.listed
         else:
@@ -648,7 +648,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
     if not state.journal.exists() and (new := _not_taken_up(vault, env, ident)):
         return new
     with _reader(vault, env, ident) as reader:
-        explained = reader.seen()
+        explained = [row for row in reader.seen() if row.verdict]
         unusable = [row for row in explained if request_id(PurePosixPath(row.path).name, ()) == ident]
         try:
             case = find(reader, ident)

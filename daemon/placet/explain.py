@@ -42,7 +42,12 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
 
 @dataclass(slots=True)
 class Notices:
-    """The explanations in the vault. `said` is what the journal has of them: by path, a digest of the last one."""
+    """The explanations in the vault.
+
+    `said` is what the journal has of them: by the note's path, the digest of the text that is to stand beside it and, where another
+    one stood there when that was decided, of that one. Only a text with such a digest is replaced or taken away: any other is a
+    person's, also one of placet's that a person has added a remark to.
+    """
 
     vault: Vault
     journal: Journal
@@ -60,51 +65,64 @@ class Notices:
         """
         until = self.clock.monotonic() + slice_s
         sides = {side_of(path): (path, why) for path, why in wanted.items()}
-        more = False
+        more = forgets = False
+        own = {mark for marks in self.said.values() for mark in marks.split()}
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
             try:
                 raw, _ = self.vault.read(side)
-                self.vault.remove(side, sha256(raw).hexdigest())
+                if (mark := sha256(raw).hexdigest()) in own:
+                    self.vault.remove(side, mark)
             except Stale:
                 more = True  # somebody is at it: the next look decides again
-            except (NotAFile, TooLarge, VaultTrouble) as error:
+            except (NotAFile, TooLarge):
+                continue  # none of placet's
+            except VaultTrouble as error:
+                forgets = True
                 self.say(f"cannot take {side} away: {error}")
             if self.clock.monotonic() > until:
                 return True
         for side, (path, why) in sides.items():
             text = side_note(path, why, known=path in known)
             try:
-                changed = self._put(side, text)
+                changed = self._put(side, text, path, why, notes.get(path), known=path in known)
             except (Stale, AlreadyThere):
                 more = True
                 continue
             except (NotAFile, TooLarge, VaultTrouble) as error:
                 self.say(f"cannot write {side}: {error}")
                 continue
-            mark = sha256(text).hexdigest()
-            if path != MODEL and self.said.get(show(path)) != mark:
-                self._journal(path, why, mark, notes.get(path), known=path in known)
             if changed and self.clock.monotonic() > until:
                 return True
         answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
-        if answered:
+        if answered and not (more or forgets):  # else what is still there would not be known for placet's own any more
             self.journal.commit([DropSeen(path) for path in sorted(answered)])
-            self.said = {path: mark for path, mark in self.said.items() if path not in answered}
+            self.said = {path: marks for path, marks in self.said.items() if path not in answered}
         return more
 
-    def _put(self, side: str, text: bytes) -> bool:
+    def _put(self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool) -> bool:
         """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
         try:
-            raw, _ = self.vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
+            there, _ = self.vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
         except Gone:
+            there = None
+        mark = sha256(text).hexdigest()
+        found = "" if there is None else sha256(there).hexdigest()
+        marks = self.said.get(show(path), "").split()
+        is_own = found in ("", mark, *marks)
+        if marks[:1] != [mark]:
+            # Before it is written: a crash in between must leave no text that placet does not know for its own.
+            self._journal(path, why, f"{mark} {found}".strip() if is_own and found != mark else mark, note, known=known)
+        if not is_own or there == text:
+            return False
+        if there is None:
             return self.vault.publish(side, text)
-        if raw != text:
-            self.vault.replace(side, sha256(raw).hexdigest(), text)
-        return raw != text
+        self.vault.replace(side, found, text)
+        return True
 
-    def _journal(self, path: str, why: str, mark: str, note: NoteSeen | None, *, known: bool) -> None:
+    def _journal(self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool) -> None:
         action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
         row = Activity(self.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
                        request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
-        self.journal.commit([AddActivity(row), PutSeen(show(path), mark, action.value, why[:2000])])
-        self.said[show(path)] = mark
+        seen = PutSeen(show(path), marks, action.value, why[:2000]) if path != MODEL else PutSeen(show(path), marks, "", "")
+        self.journal.commit([seen] if path == MODEL else [AddActivity(row), seen])
+        self.said[show(path)] = marks

@@ -1,0 +1,117 @@
+"""Notes beside notes: placet replaces and takes away only what it has written itself, and all of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from looping import Fake, Running, Time, bare_vault, greeter, looping
+from vaultkit import TestVault
+
+BAD = "---\npriority: 99\n---\nSay hello\n"
+
+
+def look(vault: TestVault) -> None:
+    """Let a daemon look until nothing is left to do."""
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        running.settle()
+
+
+@pytest.mark.parametrize("beside", ["nothing", "a good note", "a bad note"])
+def test_a_note_of_a_persons_whose_name_looks_like_an_explanations_stays(tmp_path: Path, beside: str) -> None:
+    vault = bare_vault(tmp_path)
+    mine = vault.root / "Inbox/Requests/How I use.placet.md"
+    mine.write_text("# Three hours of my work\n")
+    if beside != "nothing":
+        vault.drop(BAD if beside == "a bad note" else "Say hello\n", "How I use.md")
+    look(vault)
+    look(vault)
+    assert mine.read_text() == "# Three hours of my work\n"
+    if beside == "a bad note":
+        assert "priority: 99" in vault.click("why", "how-i-use").stdout
+
+
+def test_an_explanation_to_which_a_person_has_added_a_remark_stays(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    note = vault.drop(BAD, "Bad.md")
+    look(vault)
+    side = vault.root / "Inbox/Requests/Bad.placet.md"
+    said = side.read_text()
+    side.write_text(said + "\nAsk Ann what she wants.\n")
+    look(vault)
+    note.write_text(BAD.replace("99", "98"))
+    look(vault)
+    note.write_text("Say hello\n")
+    look(vault)
+    assert side.read_text() == said + "\nAsk Ann what she wants.\n"
+    side.unlink()
+    note.write_text("---\npriority: 97\n---\nSay hello\n")
+    look(vault)
+
+
+@pytest.mark.parametrize("when", ["the same daemon", "the next one"])
+def test_what_placet_wrote_follows_its_cause_and_goes_with_it(tmp_path: Path, when: str) -> None:
+    vault = bare_vault(tmp_path)
+    note = vault.drop(BAD, "Bad.md")
+    side = vault.root / "Inbox/Requests/Bad.placet.md"
+    if when == "the same daemon":
+        with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+            for number in (99, 98, 97):
+                note.write_text(BAD.replace("99", str(number)))
+                running.settle()
+                assert f"priority: {number}" in side.read_text()
+            note.write_text("Say hello\n")
+            running.settle()
+    else:
+        for number in (99, 98, 97):
+            note.write_text(BAD.replace("99", str(number)))
+            look(vault)
+            assert f"priority: {number}" in side.read_text()
+        note.write_text("Say hello\n")
+        look(vault)
+    assert not side.exists()
+
+
+class Killed(BaseException):
+    """Ends a daemon where it stands."""
+
+
+def _dies(running: Running, at: str, after: bool) -> None:
+    """Let the daemon be killed as it writes an explanation, or just after that."""
+    write = getattr(running.loop.vault, at)
+
+    def dies(path: str, *given: object) -> None:
+        if after or not path.endswith(".placet.md"):
+            write(path, *given)
+        if path.endswith(".placet.md"):
+            raise Killed
+
+    setattr(running.loop.vault, at, dies)
+
+
+@pytest.mark.parametrize("at", ["publish", "replace"])
+def test_a_daemon_that_dies_as_it_writes_an_explanation_knows_it_for_its_own_afterwards(tmp_path: Path, at: str) -> None:
+    vault = bare_vault(tmp_path)
+    note = vault.drop(BAD, "Bad.md")
+    side = vault.root / "Inbox/Requests/Bad.placet.md"
+    if at == "replace":
+        look(vault)
+        note.write_text(BAD.replace("99", "98"))
+    for after in (False, True):
+        with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+            _dies(running, at, after)
+            with pytest.raises(Killed):
+                running.settle()
+    look(vault)
+    assert f"priority: {98 if at == 'replace' else 99}" in side.read_text()
+    note.write_text("Say hello\n")
+    look(vault)
+    assert not side.exists()
+
+
+def test_a_folder_with_the_name_of_an_explanation_is_left_alone(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    (vault.root / "Inbox/Requests/Bad.placet.md").mkdir()
+    look(vault)
+    assert (vault.root / "Inbox/Requests/Bad.placet.md").is_dir()

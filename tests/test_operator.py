@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -125,8 +126,21 @@ def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[
 def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
-    assert vault.cli("sandbox", "--", "sh", "-c", f"cat {secret}", check=False).returncode != 0
-    assert vault.cli("sandbox", "--", "sh", "-c", "exit 7", check=False).returncode == 7
+    (tmp_path / "work").mkdir()
+    here = replace(vault, root=tmp_path / "work")
+    assert here.cli("sandbox", "--", "sh", "-c", f"cat {secret}", check=False).returncode != 0
+    assert here.cli("sandbox", "--", "sh", "-c", "exit 7", check=False).returncode == 7
+
+
+@pytest.mark.parametrize("inside", [".", "Inbox/Requests", "System", "..", "../state", "/", "~"])
+def test_nothing_is_run_in_a_box_in_which_it_could_approve(vault: TestVault, inside: str) -> None:
+    vault.here()
+    (vault.root.parent / "home").mkdir()
+    there = replace(vault, root=vault.root / inside if inside != "~" else vault.root.parent / "home",
+                    extra={"HOME": str(vault.root.parent / "home")})
+    done = there.click("sandbox", "--", "true", check=False)
+    assert done.returncode == 2
+    assert "could change all of this folder" in done.stderr
 
 
 def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None:
@@ -410,4 +424,6 @@ def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Pa
 
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no box")
 def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
-    assert "no-such-program" in vault.click("sandbox", "--", "no-such-program", check=False).stderr
+    (vault.root / "src").mkdir()
+    there = replace(vault, root=vault.root / "src")
+    assert "no-such-program" in there.click("sandbox", "--", "no-such-program", check=False).stderr

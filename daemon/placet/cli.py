@@ -43,6 +43,9 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
             # Whoever read our output has gone; the interpreter must not complain about it at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+        except UnicodeEncodeError as error:
+            at = error.object[max(0, error.start - 20):error.end + 20]
+            _fail(UserError(f"This is not UTF-8: {at!a}", "Give text in UTF-8.", exit_code=2))
         except OSError as error:
             _fail(UserError(f"{error.filename or 'the system'}: {error.strerror or error}", "Mend that, then try again."))
         except KeyboardInterrupt:
@@ -373,7 +376,7 @@ def sandbox(command: tuple[str, ...], network: bool) -> None:
     """Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree."""
     from placet.desk import in_sandbox
 
-    sys.exit(in_sandbox(Path.cwd(), command, network=network, say=_say))
+    sys.exit(in_sandbox(Path.cwd(), os.environ, command, network=network, say=_say))
 
 
 @main.command()
@@ -631,7 +634,8 @@ def notify_test(vault: str | None) -> None:
 @click.option("--trace", metavar="ID", help="Only this request's rows: a request_id or the beginning of a trace_id.")
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
 @click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="How many of the last rows; else 50, of one request all.")
+@click.option("--limit", type=click.IntRange(0, 2**62), metavar="N",
+              help="How many of the last rows; else 50, of one request all.")
 @vault_option
 @json_option
 @click.pass_context
@@ -759,14 +763,18 @@ def _number(given: str | None) -> float | str | None:
 
 def _read(file: str) -> str:
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_bytes().decode()
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2) from error
 
 
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 def _out(text: str, data: Any, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(data, ensure_ascii=False, indent=2))
+        click.echo(_encodable(json.dumps(data, ensure_ascii=False, indent=2, default=_plain)))
         return
     _echo(text)
 
@@ -777,4 +785,9 @@ def _echo(text: str, *, err: bool = False) -> None:
         from placet.show import fitted
 
         text = fitted(text, shutil.get_terminal_size().columns)
-    click.echo(text, err=err)
+    click.echo(_encodable(text), err=err)
+
+
+def _encodable(text: str) -> str:
+    """Return a text with names that are not UTF-8 made readable; in JSON that is the escape of what they are."""
+    return text.encode(errors="backslashreplace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import tomllib
@@ -9,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from placet.core.errors import UserError
 from placet.core.names import CONFIG_PATH
@@ -19,6 +20,23 @@ from placet.core.names import CONFIG_PATH
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would read as something else: `true` as 1, "5" as 5, and numbers that are none."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if kind is bool and not isinstance(value, bool):
+            raise ValueError("must be true or false, without quotes")
+        if kind in (int, float, Decimal) and isinstance(value, (bool, str)):
+            raise ValueError("must be a number, without quotes")
+        if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        return value
+
+
+Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
+"""Dollars: no more than a plan's budget may be, and no finer than a price of a million tokens makes sense."""
 
 
 class VaultTable(_Table):
@@ -57,10 +75,10 @@ class PriceRow(_Table):
 
     model: str
     since: date
-    input: Decimal = Field(ge=0)
-    output: Decimal = Field(ge=0)
-    cache_read: Decimal = Field(ge=0)
-    cache_write: Decimal = Field(ge=0)
+    input: Money
+    output: Money
+    cache_read: Money
+    cache_write: Money
 
 
 class ModelTable(_Table):
@@ -79,11 +97,11 @@ class ModelTable(_Table):
 class LimitsTable(_Table):
     """How far a planning, a mission, a day may go. Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit."""
 
-    day_usd: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    day_usd: Money = Decimal(0)
     day_tokens: int = Field(default=0, ge=0)
     planning_iterations: int = Field(default=30, ge=1, le=500)
     planning_tokens: int = Field(default=2_000_000, ge=1)
-    planning_usd: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False)
+    planning_usd: Money = Decimal(0)
     planning_time_s: float = Field(default=1800, gt=0, allow_inf_nan=False)
     iterations_ceiling: int = Field(default=100, ge=1, le=1000)
     mission_tokens: int = Field(default=5_000_000, ge=1)
@@ -235,6 +253,7 @@ def put_in_place(path: Path, text: str) -> None:
 
 
 def _said(kind: str, message: str) -> str:
+    message = message.removeprefix("Value error, ")
     return "there is no such setting" if kind == "extra_forbidden" else message[:1].lower() + message[1:]
 
 

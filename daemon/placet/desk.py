@@ -58,7 +58,7 @@ from placet.daybook import used_today
 from placet.glance import Glance, Undecided, glance
 from placet.journal import CommittedActivity, Reader, examine, open_reader, query
 from placet.lease import lock_holder
-from placet.state import vault_state
+from placet.state import known_vaults, state_home, vault_state
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 
 if TYPE_CHECKING:
@@ -249,10 +249,16 @@ def stop(vault: Path, env: Mapping[str, str], ident: str) -> str:
     return _change(vault, case, lambda raw: raw, f"{Folder.PLANS}/{plan_name(case.request_id)}")
 
 
-def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callable[[str], None]) -> int:
-    """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is; return its exit code."""
+def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, network: bool, say: Callable[[str], None]) -> int:
+    """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is; return its exit code.
+
+    Raises UserError (exit code 2) for a folder in which the command could approve something, or change what is no worktree's.
+    """
     from placet.sandbox import Box, Level, exec_in_box, probe
 
+    if what := _no_worktree(folder.resolve(), env):
+        raise UserError(f"{visible(str(folder))} {what}, and the command could change all of this folder.",
+                        "Go to the repository, or an empty folder, that it may write in, then try again.", exit_code=2)
     level = probe().level
     if level is Level.NONE:
         raise UserError("This machine has no sandbox.", "Install bubblewrap; `placet doctor` says what is missing.")
@@ -261,6 +267,20 @@ def in_sandbox(folder: Path, argv: Sequence[str], *, network: bool, say: Callabl
         return exec_in_box(argv, Box(folder.resolve(), network=network), level)
     except ToolError as error:
         raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
+
+
+def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
+    """Say why a folder must not be writable in the box, empty if it may be."""
+    for vault in (place for place in (folder, *folder.parents) if (place / CONFIG_PATH).is_file()):
+        if folder == vault:
+            return "is a vault, where a file that is moved is an approval"
+        if folder.relative_to(vault).parts[0] in ("Inbox", "System", ".obsidian", ".git"):
+            return f"belongs to the vault {visible(str(vault))}, where a file that is moved is an approval"
+    for what, places in (("your home folder", [Path(env.get("HOME") or "/")]), ("a vault", known_vaults(env)),
+                         ("placet's state", [state_home(env)])):
+        if any(place.resolve().is_relative_to(folder) for place in places):
+            return f"has {what} in it" if folder not in (place.resolve() for place in places) else f"is {what}"
+    return "is placet's state" if folder.is_relative_to(state_home(env).resolve()) else ""
 
 
 LOCK_IS_OLD_S = 600.0

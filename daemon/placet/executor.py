@@ -609,7 +609,7 @@ def _in_worktree(
     if known:
         _drop_temporaries(tree)
     else:
-        record.settle("branch", str(tree.git_dir).encode(),
+        record.settle("branch", os.fsencode(tree.git_dir),
                       record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base,
                                  sparse=folders is not None))
     work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
@@ -829,7 +829,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     try:
         tree = open_worktree(repo, path, ended.branch, ended.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
-        tree = Worktree(repo, path, Path((record.outcome("branch") or b"").decode()), ended.branch, ended.base)
+        tree = Worktree(repo, path, Path(os.fsdecode(record.outcome("branch") or b"")), ended.branch, ended.base)
     when = ports.clock.wall()
     if not ended.ok:
         take_hold(tree)

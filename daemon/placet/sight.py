@@ -57,6 +57,7 @@ class Sight:
     _to_read: set[str] = field(default_factory=set)
     _read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
     _unlisted: set[Problem] = field(default_factory=set)
+    _shut: dict[str, str] = field(default_factory=dict)  # folders below the queues that cannot be listed, and why
 
     def look(self, scan: Scan, hinted: Iterable[str], expected: Collection[str], slice_s: float) -> View:
         """Take in a scan, and read what is new in it for as long as `slice_s`.
@@ -75,6 +76,9 @@ class Sight:
                 self.odd.pop(path, None)
                 self._read_as.pop(path, None)
                 changed = True
+        shut = {p.path: f"What lies in this folder is not seen: {p.why}." for p in scan.problems if p.path not in QUEUES}
+        changed |= shut != self._shut
+        self._shut = shut
         unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
         self.is_certain = self._all_listed(scan.problems) and not self._may_be_missed(found, unread, verdict.settled)
         gone = verdict.gone if self.is_certain else frozenset()
@@ -102,8 +106,8 @@ class Sight:
                    for path in unread)
 
     def notices(self) -> dict[str, str]:
-        """Return by path why things that lie where notes belong can be none."""
-        return {path: why + self._difference(path) for path, why in self.odd.items()}
+        """Return by path why things that lie where notes belong can be none, and why folders are not looked into."""
+        return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}
 
     def _all_listed(self, problems: Iterable[Problem]) -> bool:
         """Say which folders could not be listed, each once, and return whether all could."""

@@ -160,6 +160,12 @@ def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
     return whose.id if whose is not None and whose.path == str(vault.resolve()) else None
 
 
+def known_vaults(env: Mapping[str, str]) -> list[Path]:
+    """Return where the vaults lay that were taken up with this environment's state folders."""
+    found = (_Whose.read(path) for path in sorted(state_home(env).glob("*/vault.json")))
+    return [Path(whose.path) for whose in found if whose is not None]
+
+
 def remember(state: State) -> None:
     """Write down which vault the state belongs to, and where that is now. Raises UserError where it cannot be written."""
     vault_id = _id_at(state.vault)

@@ -512,7 +512,7 @@ class _Listing:
     def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
         """List a sub-folder; what is wrong with it is a problem, not an error."""
         if depth == 0:
-            self.problems.append(Problem(path, f"It lies more than {MAX_DEPTH} folders deep"))
+            self.problems.append(Problem(path, f"it lies more than {MAX_DEPTH} folders deep; move it, or its notes, up"))
             return
         try:
             below = os.open(name, _FOLDER, dir_fd=handle)

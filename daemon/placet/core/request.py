@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from placet.core.case import Complexity, Request
 from placet.core.errors import PlacetError
 from placet.core.note import Note
+from placet.core.scope import MAX_BUDGET_USD, budget_problem
 
 KEYS = ("status", "trace_id", "agent", "portal", "priority", "complexity", "budget_usd")
 """The keys of a request that mean something."""
@@ -128,15 +130,16 @@ def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:
 def _money(value: object, problems: list[str]) -> Decimal | None:
     if value is None or value == "":
         return None
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            amount = Decimal(str(value))
-        except InvalidOperation:
-            amount = Decimal(-1)
-        if amount.is_finite() and amount > 0:
+    text = str(value).strip()
+    if not isinstance(value, bool) and (isinstance(value, (int, float)) or (isinstance(value, str) and _AMOUNT.fullmatch(text))):
+        amount = Decimal(text)
+        if budget_problem(amount) is None and amount > 0:
             return amount
-    problems.append(f"`budget_usd: {value}` is not an amount of dollars above 0.")
+    problems.append(f"`budget_usd: {text[:50]}` is not an amount of dollars above 0 and up to {MAX_BUDGET_USD:,}, such as 0.50.")
     return None
+
+
+_AMOUNT = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
 def _listed(names: Collection[str]) -> str:

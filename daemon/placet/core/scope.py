@@ -64,7 +64,7 @@ class Scope:
     def __post_init__(self) -> None:
         problems = [("write", why) for pattern in self.write if (why := _glob_problem(pattern))]
         problems += [("run", why) for argv in self.run if (why := _argv_problem(argv))]
-        if self.budget_usd is not None and (why := _budget_problem(self.budget_usd)):
+        if self.budget_usd is not None and (why := budget_problem(self.budget_usd)):
             problems.append(("budget_usd", why))
         if self.max_iterations is not None and not 1 <= self.max_iterations <= 1_000_000:
             problems.append(("max_iterations", "must be a whole number from 1 to 1000000, such as 10"))
@@ -176,7 +176,7 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     budget = table.get("budget_usd")
     if isinstance(budget, int | float | Decimal) and not isinstance(budget, bool):
         budget = Decimal(str(budget))
-        if why := _budget_problem(budget):
+        if why := budget_problem(budget):
             problems.append(("budget_usd", why))
     elif budget is not None:
         problems.append(("budget_usd", "must be a number of dollars, without quotes: budget_usd = 0.50"))
@@ -255,7 +255,8 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
     return None
 
 
-def _budget_problem(budget: Decimal) -> str | None:
+def budget_problem(budget: Decimal) -> str | None:
+    """Say why an amount can be no budget in dollars, None if it can: it is no number, too large, or finer than any price."""
     exponent = budget.as_tuple().exponent
     if not isinstance(exponent, int) or not 0 <= budget <= MAX_BUDGET_USD or exponent < _CENTS:
         return "must be a number of dollars from 0 to 1000000, such as 0.50"

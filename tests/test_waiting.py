@@ -149,6 +149,23 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         assert side_notes(vault) == []
 
 
+def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(tmp_path: Path) -> None:
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    vault.drop("# Say hello\n")
+    with looping(vault, time=time, model=line.opened) as loop:
+        line.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
+        said: list[str] = []
+        loop.loop.waits.say = said.append
+        for _ in range(4):
+            loop.settle()
+            time.pass_time(1000)
+        assert len(vault.rows("model.failed")) > 3
+        assert [told for told in said if "waiting for the model" in told] == said[:1]
+        line.error = None
+        loop.settle()
+        assert vault.rows("plan.created")
+
+
 def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path, "[daemon]\nplans_at_once = 1\n"), Time(), Line()
     line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def status_text(found: Mapping[str, Any]) -> str:
              ""]
     why_not = "" if found["daemon"] else ": the daemon is not running"
     lines += [f"{colour('new', 'yellow')}        {path}  not taken up yet{why_not}" for path in found["not_taken_up"]]
-    lines += [f"{colour('explained', 'yellow')}  {path}  {visible(why.splitlines()[0][:150])}"
+    lines += [f"{colour('explained', 'yellow')}  {path}  {_short(why)}"
               for path, why in found["explained"].items()]
     if not found["cases"] and not found["not_taken_up"] and not found["explained"]:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
@@ -90,7 +91,7 @@ def _detail(case: Mapping[str, Any]) -> str:
         done = " done" if progress["step"] else ""
         return f": step {progress['step']} of {progress['of']}{done}, {count(progress['iterations'], 'iteration')}, {cost}{budget}"
     if case["state"] == "failed":
-        return f": {visible(case['failure'].splitlines()[0][:150])}" if case["failure"] else ""
+        return f": {_short(case['failure'])}" if case["failure"] else ""
     if case["state"] == "review":
         return f": {visible(case['plan'])}"
     if not case["branch"]:
@@ -220,6 +221,11 @@ def why_text(found: Mapping[str, Any]) -> str:
     following = _local_times(_visible_lines("\n".join(found["next"])))
     lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
     return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    """Return a text's first line for a list, cut between words."""
+    return visible(textwrap.shorten((text.splitlines() or [""])[0], 150, placeholder=" …"))
 
 
 def shown_time(moment: str) -> str:

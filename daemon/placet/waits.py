@@ -29,6 +29,7 @@ class Waits:
     longest_rest_s: float
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
+    _said: tuple[Why, str, int] | None = None  # what was said last of one piece's wait, and the journal's newest event then
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
         """Take up for what work waited: a server's wish holds over a restart; whether all is mended is tried at once."""
@@ -48,9 +49,8 @@ class Waits:
         until = self.clock.monotonic() + why.after_s
         facts = {"why": why.why.value, "reason": why.reason, "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s))}
         if not why.why.holds_all:
-            known = any((other.why, other.reason) == (why.why, why.reason) for _, other in self.postponed.values())
             self.postponed[case.trace_id] = until, why
-            if not known:  # what all of it waits for is said once, not for each piece and each try
+            if not self._was_said(why):  # what all of it waits for is said once, not for each piece and each try
                 self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
             if why.why is Why.ASKED_TO_WAIT:
                 self.journal.commit([AddActivity(Activity(self.clock.now(), case.trace_id, Actor.SYSTEM, Action.MODEL_WAITING,
@@ -62,6 +62,15 @@ class Waits:
             self._journal(Action.MODEL_WAITING, **facts)
             self.say(f"All work waits for the model: {self.hold.notice}")
             self.tell(self.hold)
+
+    def _was_said(self, why: Postponed) -> bool:
+        """Say whether this was the last thing that was said of waiting, and no model has answered since; remember it."""
+        same = self._said is not None and self._said[:2] == (why.why, why.reason)
+        with self.journal.read() as reader:
+            if same and self._said is not None and not reader.answered_since(self._said[2]):
+                return True
+            self._said = why.why, why.reason, reader.last()[0]
+        return False
 
     def over(self, trace_id: str) -> None:
         """Forget for what a case's work waited: something was decided on it."""

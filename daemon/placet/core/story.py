@@ -36,8 +36,10 @@ class Story:
         if told is None and (sentence := _SENTENCES.get(row.action_type)) is not None:
             loud, say = sentence
             text = say(_Lenient(data))
-            if row.action_type in _SIDE_NOTES and self.trouble and self.trouble in text:
+            if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
                 text = ""  # said already, of the model
+            elif self.trouble and row.action_type == Action.EXECUTION_RESUMED:
+                loud = Loud.DETAIL  # it is the next try
             told = (loud, text) if text else None
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
             told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()

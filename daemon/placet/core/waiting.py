@@ -51,4 +51,8 @@ def told(why: Why, reason: str, after_s: float) -> str:
     if why in (Why.HISTORY, Why.WALL):
         return reason
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
-    return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {after_s:.0f} s."
+    return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {_duration(after_s)}."
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds <= 120 else f"{-(-seconds // 60):.0f} minutes"

@@ -84,7 +84,9 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     with _daemon(vault, env):
         stage.head("1  A request is dropped into the vault")
         request = resources.files("placet").joinpath("demo_files", "request.md").read_text()
-        (vault / Folder.REQUESTS / "Fix the median.md").write_text(request)
+        draft = folder / "Fix the median.md"  # moved in whole: one that is written there is given time, as somebody may type on
+        draft.write_text(request)
+        draft.rename(vault / Folder.REQUESTS / draft.name)
         stage.body(request)
         rows = _follow(vault, env, patience_s)
         row = _until(stage, rows, "plan.created", "plan.failed")
@@ -263,7 +265,7 @@ class _Stage:
         """Show a note or what a command printed, marked as that."""
         bar = colour("  │ ", "cyan")
         for line in text.strip("\n").splitlines():
-            for piece in fitted(line, self.width() - 4).split("\n") if sys.stdout.isatty() else [line]:
+            for piece in fitted(line, self.width() - 4, hang=0).split("\n") if sys.stdout.isatty() else [line]:
                 self.line(bar + piece, whole=True)
 
     def line(self, text: str, *, whole: bool = False) -> None:

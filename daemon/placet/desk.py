@@ -701,12 +701,14 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
                         "next": [f"Read the report: {case.report_path}",
                                  f"Set `status: pending` in {case.request_path or 'the request'} for a new plan."], "mission": None}
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
-        if case.state in WORKING and (waits := _waits(reader)) is not None:
-            notices.append(f"Since {waits['since']} all work waits for the model: {waits['notice']}")
         reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
         if runs and held_back and not config.paused:
             reason = f"{case.request_path}: {held_back}."
-    return {**found, "why": [reason, *notices], "next": list(helps), "mission": None}
+        said = [reason]
+        if case.state in WORKING and (waits := _waits(reader)) is not None:
+            held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
+            said = [held] if runs and case.state is not State.RUNNING else [reason, held]
+    return {**found, "why": [*said, *notices], "next": list(helps), "mission": None}
 
 
 def _not_taken_up(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any] | None:

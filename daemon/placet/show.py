@@ -58,14 +58,18 @@ def status_text(found: Mapping[str, Any]) -> str:
         lines.append("No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'")
     for case in found["cases"]:
         state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])
-        lines.append(f"{state} {visible(case['request_id'])}  {_turn(case, daemon=bool(found['daemon']))}")
+        turn = _turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
+        lines.append(f"{state} {visible(case['request_id'])}  {turn}")
     if found["earlier"]:
         lines.append(f"{found['earlier']:,} earlier ones are over. One of them: placet show ID")
     return "\n".join(lines)
 
 
-def _turn(case: Mapping[str, Any], *, daemon: bool) -> str:
-    """Return where a case stands: what a person did that the daemon does not know, else what the journal has."""
+def _turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
+    """Return where a case stands: what a person did that the daemon does not know, else what the journal has.
+
+    `held` says that all work waits for the model, which was said above.
+    """
     if undecided := case["undecided"]:
         at = f" at {shown_time(undecided['at'])}" if undecided["at"] else ""
         then = "is looked at within seconds" if daemon else f"when a daemon runs, {visible(undecided['follows'].splitlines()[0])}"
@@ -73,7 +77,10 @@ def _turn(case: Mapping[str, Any], *, daemon: bool) -> str:
     if daemon and case["held_back"]:
         return visible(case["held_back"])
     turn = _TURN[case["state"]] if daemon else _TURN_LATER.get(case["state"], _TURN[case["state"]])
-    trouble = f"; the model does not answer: {visible(case['model_trouble'])}" if daemon and case.get("model_trouble") else ""
+    failed = visible(case.get("model_trouble") or "") if daemon else ""
+    if failed and held:
+        return f"waits for the model, as all work does{_detail(case)}"
+    trouble = f"; the last call of the model failed: {failed}" if failed else ""
     return f"{turn}{_detail(case)}{trouble}"
 
 
@@ -241,24 +248,25 @@ def _local_times(lines: Sequence[str]) -> list[str]:
     return [_MOMENT.sub(lambda found: shown_time(found[0]), line) for line in lines]
 
 
-def fitted(text: str, width: int) -> str:
+def fitted(text: str, width: int, *, hang: int = 2) -> str:
     """Return lines that are broken at blanks to fit a terminal; what continues a line stands below its second column.
 
+    Where it has only one, it stands `hang` columns further in than the line's beginning.
     A word that is longer than a line, a path for one, stays whole: it can still be copied.
     """
-    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width))
+    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width, hang))
 
 
 _COLUMNS = (re.compile(r"\s*\S{1,4} {2,}\S+(?: \S+)? {2,}"), re.compile(r"\s*(?:\S+ {2,}|- )"))
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _broken(line: str, width: int, hang: int) -> list[str]:
     plain = click.unstyle(line)
     if len(plain) <= width:
         return [line]
     leading = len(plain) - len(plain.lstrip(" "))
     columns = (found.end() for pattern in _COLUMNS if (found := pattern.match(plain)))
-    indent = next((end for end in columns if end <= width // 3), leading + (2 if leading < 8 else 0))
+    indent = next((end for end in columns if end <= width // 3), leading + (hang if leading < 8 else 0))
     lines: list[str] = []
     now, used = "", 0
     for number, word in enumerate(line.split(" ")):

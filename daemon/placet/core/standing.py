@@ -55,8 +55,8 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
             what = "its note" if gone is None else gone.details["path"]
             return f"{what} was taken away at {case.since}.", ("Put it back where it was, or write a new request.",)
         case State.COMPLETED:
-            became = f" What became of its branch {case.branch}: {case.became or 'nothing yet'}." if case.tip else ""
-            return (f"It was carried out; see {case.report_path}.{became}",
+            became = f"\nWhat became of its branch {case.branch}: {case.became or 'nothing yet'}" if case.tip else ""
+            return (f"It was carried out. Its report: {case.report_path}{became}",
                     (f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R",)
                     if case.tip and not case.became else ())
         case _:

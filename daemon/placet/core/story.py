@@ -119,7 +119,7 @@ def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
         at = ", ".join(str(m) for m in missions[:MAX_NAMED]) + (" …" if len(missions) > MAX_NAMED else "")
         parts.append(f"{count(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}")
     if planning := data.get("planning"):
-        parts.append(f"{count(planning, 'plan')} to be written")
+        parts.append(f"{count(planning, 'plan')} {'is' if planning == 1 else 'are'} to be written")
     if review := data.get("review"):
         parts.append(f"{count(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)")
     return "; ".join(parts)

@@ -29,6 +29,7 @@ from placet.tools import TOOLS, InMemoryToolDispatcher, Outcome, Toolbox, ToolDi
 from placet.tools.base import Files, Run, Workplace
 from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
+from vaultkit import PLAN, TestVault, make_vault
 
 EVERYTHING = Scope(write=("**",))
 
@@ -219,3 +220,22 @@ def reading_us(folder: Path) -> dict[str, float]:
                 turn()
                 found["turn of 8, on disk"].append((time.perf_counter() - began) * 1e6 / 8)
     return {name: round(statistics.median(took), 1) for name, took in found.items()}
+
+
+def planned_mission(folder: Path, turns: int) -> TestVault:
+    """Return a vault with an approved plan whose mission takes so many turns, every third of which writes a file; no command."""
+    repo = make_repo(folder / "repo", {f"f{n}.txt": f"{n}\n" for n in range(20)})
+    vault = make_vault(folder)
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    plan = {**PLAN, "scope": {"write": ["**"]}, "steps": [{**PLAN["steps"][0], "tools": ["read_file", "write_file"]}]}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("write_file", {"path": f"w{n % 7}.txt", "content": f"{n}\n"}) if n % 3 == 1
+        else ("read_file", {"path": f"f{n % 20}.txt", "offset": 1, "limit": n + 1}) for n in range(turns - 1)]
+    last = {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [*({"calls": [call]} for call in calls), last]))
+    vault.drop("---\nportal: code\n---\nSay hello")
+    vault.once()
+    text = vault.plan().read_text()
+    vault.plan().write_text(text.replace("write = [", "max_iterations = 100\nwrite = [", 1))
+    vault.approve()
+    return vault

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from benchkit import planned_mission
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from placet import branches, branchwatch
@@ -942,6 +943,34 @@ def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_w
     assert len(rows) <= 8
     assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
     assert "git.ran" not in vault.click("journal").stdout
+
+
+@pytest.mark.parametrize("turns", [5, 60])
+def test_a_mission_without_commands_takes_twelve_git_processes_however_many_turns_it_has(tmp_path: Path, turns: int) -> None:
+    vault = planned_mission(tmp_path, turns)
+    planning = len(vault.rows("git.ran"))
+    vault.once()
+    assert len(vault.rows("execution.completed")) == 1
+    told = [row["metadata"] for row in vault.rows("git.ran")[planning:] if row["trace_id"]]
+    print(told)
+    assert sum(data["processes"] for data in told) <= 12
+    assert len(told) <= 5
+
+
+def test_git_is_started_by_no_other_program(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    real = subprocess.Popen
+
+    def popen(argv: list[str], *args: object, **more: object) -> object:
+        started.append(Path(argv[0]).name)
+        assert "ANTHROPIC_API_KEY" not in more["env"]
+        return real(argv, *args, **more)
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
+    open_repo(repo)
+    monkeypatch.setattr("placet.repo.runner.subprocess.Popen", popen)
+    open_repo(repo)
+    assert started == ["git"]
 
 
 def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(vault: TestVault, repo: Path) -> None:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.growth import figures
 from bench.streaming import streamed
-from benchkit import reading_us
+from benchkit import planned_mission, reading_us
 from gitkit import git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import CASE_JSON, Case, State
@@ -294,10 +294,31 @@ def streaming() -> None:
     streamed(told)
 
 
+def processes() -> None:
+    """Programs that a daemon starts for one mission, and its flushes to the disk, as strace counts them; without strace nothing."""
+    if shutil.which("strace") is None:
+        told("processes of a mission", "no strace")
+        return
+    for turns in (5, 60):
+        with scratch() as folder:
+            vault = planned_mission(folder, turns)
+            log = folder / "strace"
+            subprocess.run(["strace", "-f", "-v", "-s", "200", "-o", str(log), "-e", "trace=execve,fsync,fdatasync", "-e",
+                            "status=successful,unfinished", sys.executable, "-m", "placet", "run", "--once", "--vault",
+                            str(vault.root)], env=vault.env, check=True, capture_output=True)
+            lines = log.read_text(errors="replace").splitlines()
+            ran = [line for line in lines if "execve(" in line]
+            git_ran = [line for line in ran if '/git", ["' in line]
+            flushes = [line for line in lines if "fsync(" in line or "fdatasync(" in line]
+            told(f"{turns} turns: programs, of them git; flushes", f"{len(ran)}, {len(git_ran)}; {len(flushes)}",
+                 f"start and end of the daemon included; {sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} "
+                 "git processes journalled")
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
-               conversation, streaming, growth)
+               conversation, streaming, growth, processes)
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

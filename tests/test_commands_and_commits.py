@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import sqlite3
+import time
+import tracemalloc
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,13 @@ import pytest
 
 from benchkit import real
 from disks import small_disk_at
-from gitkit import git, make_repo, write
+from gitkit import git, make_repo, settle_home, write
 from placet.confine import ALWAYS
+from placet.core.errors import ToolError
 from placet.core.scope import Scope
-from placet.repo import open_repo
-from placet.sandbox import Level, probe
+from placet.repo import add_worktree, found_in_modules, head, init_repo, not_kept_here, open_repo, staging
+from placet.sandbox import Box, Level, probe, view
+from placet.tools.commits import refuse_lost
 from placet.workshop import denied_in
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -180,3 +185,102 @@ def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(tmp_p
         assert not [key for key, body in db.execute("SELECT key, body FROM records") if body and PASSWORD.encode() in body]
     for ref in git(repo, "for-each-ref", "--format=%(refname)").split():  # what was kept of the attempt has it neither
         assert PASSWORD not in git(repo, "log", "-p", "--format=%B", f"main..{ref}"), ref
+
+
+def test_a_file_that_git_would_ignore_is_refused_with_the_rule(tmp_path: Path) -> None:
+    files = {".gitignore": "*.log\n!kept.log\n/build/\n", "config/.gitignore": "# mine\nlocal.toml\n", "build/known": "x"}
+    repo = make_repo(tmp_path / "repo", files)
+    git(repo, "add", "-f", "build/known")
+    git(repo, "commit", "-q", "-m", "Known all the same")
+    opened = open_repo(repo)
+    tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
+    for path, rule in (("config/local.toml", "config/.gitignore, line 2: local.toml"), ("a.log", ".gitignore, line 1: *.log"),
+                       ("build/x/y", ".gitignore, line 3: /build/"), (":(top)*.log", ".gitignore, line 1: *.log")):
+        with pytest.raises(ToolError) as caught:
+            refuse_lost(tree, [path])
+        assert (caught.value.error_type, caught.value.refused, caught.value.details["rule"]) == ("ignored_file", True, rule)
+    refuse_lost(tree, ["kept.log", "build/known", "src/new.py"])
+
+
+@needs_wall
+def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
+    script = ("import os\nos.makedirs('out/deep')\n"
+              "for f in ('out/deep/a', 'b.log', 'other.log', 'src.txt'):\n    open(f, 'w').write(f)\n")
+    vault, repo = mission(
+        tmp_path, {".gitignore": "*.log\nout/\n"}, {"write": ["out/**", "b.log", "c.log", "src.txt"]}, script,
+        ("write_file", {"path": "c.log", "content": "precious"}))
+    assert changed(vault, repo) == ["A\tsrc.txt"]
+    (refused,) = vault.rows("tool.refused")
+    assert refused["metadata"]["error_type"] == "ignored_file"
+    (told,) = [line for line in vault.reports()[0].read_text().splitlines() if "ignored by git" in line]
+    assert told.endswith("worktree: `b.log`, `out/`.")
+
+
+@needs_wall
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes", "shut/.gitignore"])
+def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(tmp_path: Path, name: str) -> None:
+    script = (f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', 'w')\nopen('made', 'w')\n"
+              "os.chmod('shut', 0o311)\n")
+    began = time.monotonic()
+    vault, repo = mission(tmp_path, {}, {"write": ["made"]}, script)
+    assert changed(vault, repo) == ["A\tmade"]
+    assert time.monotonic() - began < 50  # git waits for such a pipe until its time is up
+
+
+def test_nothing_is_said_of_what_lies_behind_a_link_in_the_place_of_a_submodule(tmp_path: Path) -> None:
+    library = make_repo(tmp_path / "library")
+    repo = make_repo(tmp_path / "repo")
+    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
+    git(repo, "commit", "-q", "-m", "Submodule")
+    opened = open_repo(repo)
+    tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
+    assert found_in_modules(tree) == []
+    write(tmp_path / "outside", {"id_of_the_bank_account": "x"})
+    (tree.path / "sub").rmdir()
+    (tree.path / "sub").symlink_to(tmp_path / "outside")
+    assert found_in_modules(tree) == []
+    (tree.path / "sub").unlink()
+    write(tree.path, {"sub/x": "lost"})
+    (tree.path / ".gitmodules").unlink()  # it is one all the same
+    assert found_in_modules(tree) == ["sub/x"]
+
+
+def test_attributes_of_any_size_are_not_held_in_memory(tmp_path: Path) -> None:
+    opened = open_repo(make_repo(tmp_path / "repo"))
+    tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
+    write(tree.path, {"a": "x"})
+    with (tree.path / ".gitattributes").open("wb") as file:
+        file.truncate(256 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        assert not_kept_here(tree, ["a"]) == {}
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_git_would_stream_is_committed_whatever_the_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    for name, value in settle_home(home).items():
+        monkeypatch.setenv(name, value)
+    with (home / ".gitconfig").open("a") as config:
+        config.write("[core]\n\tbigFileThreshold = 1k\n")
+    for n, threshold in enumerate((staging._STREAMED_BYTES, 2_000)):
+        monkeypatch.setattr(staging, "_STREAMED_BYTES", threshold)
+        write(tmp_path / f"films{n}", {"film": os.urandom(4_000), "small": "x"})
+        repo, sha = init_repo(tmp_path / f"films{n}", excludes=(), message="Begin", when=datetime.now(UTC))
+        assert git(repo.path, "ls-tree", "--name-only", sha).split() == ["film", "small"]
+        assert git(repo.path, "fsck", "--strict") == ""
+
+
+def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = tmp_path / "venv"
+    write(venv, {"pyvenv.cfg": "home = /usr/bin\n", "bin/tool": "", "lib/x.py": "", "state/journal.db": "", "vault/System/x": "",
+                 "state/worktrees/m/x": ""})
+    monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
+    for box in (Box(venv / "state/worktrees/m"), Box(tmp_path / "elsewhere", hidden=(venv / "vault",))):
+        tools = view.see(box).tools
+        assert venv / "bin" in tools
+        assert venv / "lib" in tools
+        assert not [tool for tool in tools if venv.is_relative_to(tool) or tool in (venv / "state", venv / "vault")]
+    assert venv in view.see(Box(tmp_path / "elsewhere")).tools

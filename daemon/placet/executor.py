@@ -70,6 +70,7 @@ from placet.repo import (
     free_branch,
     head,
     identity,
+    ignored_files,
     is_ancestor,
     is_kept,
     keep_aside,
@@ -445,6 +446,16 @@ class _Work:
         refused = {path for path in changed if not self.place.may_commit(path) or self._leads_out(path)}
         return tuple(sorted(refused | _in_the_place_of(refused, changed, self.tree.path)))
 
+    def ignored(self) -> Sequence[str]:
+        """Return the files that commands made, that the plan allows and that are in no commit, as git ignores them."""
+        assert self.place is not None
+        if not executes(self.mission.plan):  # tools refuse to write one
+            return ()
+        with suppress(GitError, OSError):  # it is only told
+            return [path for path in ignored_files(self.tree)
+                    if self.place.may_commit(f"{path}x" if path.endswith("/") else path)][:MAX_IGNORED]
+        return ()
+
     def _leads_out(self, path: str) -> bool:
         """Return whether a changed path is a link out of the repository, to all of it, or to what no mission may write."""
         assert self.place is not None
@@ -469,6 +480,9 @@ class _Work:
 
 STEP_OPEN = "step_open"
 """The error type of a call that would pass over a step that is not done."""
+
+MAX_IGNORED = 1_000
+"""Ignored files that an end names; nobody reads more."""
 
 _CHECKPOINT = "checkpoint:"
 
@@ -776,6 +790,7 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         summary=summary, branch=tree.branch, base=tree.base, commit=last if last != tree.base and stop is None else "",
         kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files,
         left_out=tuple(redact(path, secrets)[0] for path in left_out),
+        ignored=tuple(redact(path, secrets)[0] for path in work.ignored()) if stop is None else (),
         commands=tuple(work.commands), calls=dict(work.calls),
         failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
         iterations=work.restraint.spent.replies, spent=work.restraint.spent, duration_s=work.ports.clock.monotonic() - work.began_s,

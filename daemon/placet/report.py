@@ -168,6 +168,10 @@ def _files(ended: Ended) -> str:
                   + ", ".join(code(show(p)) for p in ended.left_out[:20])
                   + (f" and {len(ended.left_out) - 20} more." if len(ended.left_out) > 20 else ".")
                   + (f" They are kept at `{ended.kept}`." if ended.ok and ended.kept else "")]
+    if ended.ignored:
+        lines += ["", "In the scope, but ignored by git (see `.gitignore`), so in no commit, and gone with the worktree: "
+                  + ", ".join(code(show(p)) for p in ended.ignored[:20])
+                  + (f" and {len(ended.ignored) - 20} more." if len(ended.ignored) > 20 else ".")]
     return "\n".join(lines)
 
 

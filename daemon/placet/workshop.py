@@ -48,7 +48,7 @@ from placet.repo import (
 )
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Files, Workplace
-from placet.tools.commits import refuse_not_kept
+from placet.tools.commits import refuse_lost
 from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 
@@ -229,7 +229,7 @@ def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: 
     Commands may read but not change what belongs to git in and around the worktree.
     """
     limits = ports.config.limits
-    box = Box(tree.path, read_only=(tree.git_dir, repo.common_dir), network=scope.network,
+    box = Box(tree.path, read_only=(tree.git_dir, repo.common_dir), network=scope.network, hidden=(ports.vault,),
               limits=Limits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
                             disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
     with ExitStack() as stack:
@@ -244,5 +244,5 @@ def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: 
         secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(there),
                    *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
-                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_not_kept, tree),
+                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_lost, tree),
                         undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)))

@@ -148,6 +148,7 @@ class Ended:
     kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan
     left_at: str = ""  # the worktree, where it could not be tidied away
+    ignored: tuple[str, ...] = ()  # what the scope allows, commands made and git ignores: it is in no commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, items_of, run_git
+from placet.repo.runner import FileChange, Place, items_of, run_git
 
 
 def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
@@ -16,7 +16,7 @@ def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileCha
     """
     _, out = run_git(
         place, "status", "--porcelain=v2", "-z", "--branch", "--no-ahead-behind", "--no-renames",
-        f"--untracked-files={untracked}", "--ignore-submodules=all", timeout_s=BULK_TIMEOUT_S,
+        f"--untracked-files={untracked}", "--ignore-submodules=all",
     )
     tip, staged = "", False
     found: dict[str, str] = {}

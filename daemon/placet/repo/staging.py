@@ -18,9 +18,24 @@ def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] 
     if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
         run_git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=gone, timeout_s=BULK_TIMEOUT_S)
     if here:
+        assert place.work_tree is not None
+        large = any(_size(place.work_tree / change.path) >= _STREAMED_BYTES for change in changes if change.status != "D")
+        # What git streams into a pack it cannot flush together with other objects: it fails. Whatever the person has set,
+        # it streams from here on, unless the caller says otherwise.
+        config = (f"core.bigFileThreshold={_STREAMED_BYTES}", *(("core.fsyncMethod=fsync",) if large else ()), *config)
         options = ("--add", "--replace", "-z", "--stdin")
         run_git(place, "update-index", *options, stdin=here, config=config, timeout_s=BULK_TIMEOUT_S)
     return text_of(run_git(place, "write-tree")[1]) if write else ""
+
+
+_STREAMED_BYTES = 512 * 1024 * 1024  # git's own
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:  # git says what is wrong with it
+        return 0
 
 
 def staged(place: Place, common_dir: Path, size: int, changes: Sequence[FileChange]) -> tuple[str, Index]:
@@ -90,9 +105,12 @@ def filters_in_the_way(place: Place, common_dir: Path, paths: Sequence[str]) -> 
             if name == "lfs" or settings.get(f"filter.{name}.required", "false").lower() not in ("false", "no", "off", "0")}
 
 
+_MAX_ATTRIBUTES_BYTES = 1024 * 1024  # of a larger file git is asked, whose memory is not the daemon's
+
+
 def _may_name_a_filter(file: Path) -> bool:
     try:
-        return file.is_file() and b"filter" in file.read_bytes()
+        return file.is_file() and (file.stat().st_size > _MAX_ATTRIBUTES_BYTES or b"filter" in file.read_bytes())
     except OSError:  # git says what is wrong with it
         return True
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import shutil
+import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -324,14 +325,52 @@ def found_in_modules(wt: Worktree) -> list[str]:
     """Return a file of each submodule that has any: its folder begins empty in a worktree, and git does not look there."""
     found = []
     for module in _modules(wt):
-        first = next((Path(folder, files[0]) for folder, _, files in os.walk(wt.path / module) if files), None)
+        folder = wt.path / module
+        if any(above.is_symlink() for above in (folder, *folder.parents) if above != wt.path and above.is_relative_to(wt.path)):
+            continue  # it leads elsewhere, which is nobody's business
+        first = next((Path(inner, files[0]) for inner, _, files in os.walk(folder) if files), None)
         if first is not None:
             found.append(str(first.relative_to(wt.path)))
     return found
 
 
 def _modules(wt: Worktree) -> list[str]:
-    return [os.fsdecode(path) for path in _index(wt).modules()] if (wt.path / ".gitmodules").exists() else []
+    """Return the submodules of the worktree's last commit: what is in the worktree may say otherwise."""
+    if _MODULE_MODE not in _raw_index(wt):
+        return []
+    return [os.fsdecode(path) for path in _index(wt).modules()]
+
+
+_MODULE_MODE = b"\0\0\xe0\0"  # in an index
+
+
+def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+    """Return the rule (its file, line and pattern) by which git ignores a file, of each of these that it would not commit."""
+    known = _raw_index(wt)
+    # A file that git has is in no rule's way. So it stands in an index: how long its name is, and the name.
+    new = [path for path in paths if struct.pack(">H", min(len(raw := os.fsencode(path)), 0xFFF)) + raw + b"\0" not in known]
+    if not new:
+        return {}
+    # It takes no literal names; behind `./` none is magic. It fails for what lies beyond a link, where nothing is written anyway.
+    place = with_env(_inside(wt), {"GIT_LITERAL_PATHSPECS": "0"})
+    names = os.fsencode("".join(f"./{path}\0" for path in new))
+    items = items_of(run_git(place, "check-ignore", "-v", "-z", "--stdin", stdin=names, ok=(0, 1, 128))[1])
+    return {path.removeprefix("./"): f"{os.path.relpath(file, wt.path) if file.startswith('/') else file}, line {line}: {pattern}"
+            for file, line, pattern, path in zip(items[0::4], items[1::4], items[2::4], items[3::4], strict=True)
+            if not pattern.startswith("!")}
+
+
+def ignored_files(wt: Worktree) -> list[str]:
+    """Return the files in the worktree that git ignores; a folder of which it ignores all is given alone, with a slash."""
+    _, out = run_git(_inside(wt), "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    return items_of(out)
+
+
+def _raw_index(wt: Worktree) -> bytes:
+    try:
+        return (wt.git_dir / "index").read_bytes()
+    except FileNotFoundError as error:
+        raise RepositoryChanged(f"{wt.git_dir} was taken away by somebody else") from error
 
 
 def _index(wt: Worktree) -> Index:

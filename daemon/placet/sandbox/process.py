@@ -105,6 +105,8 @@ def run(
                 watch.follow(began + box.limits.timeout_s, cancelled)
             finally:
                 watch.close()
+    if sys.platform == "linux":
+        view.drop_odd(box.worktree)
     code = None if watch.verdict else _exit_code(watch.said(), watch.stderr.text(), level)
     limits = box.limits
     used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",

@@ -70,7 +70,8 @@ class Box:
 
     `worktree` is writable, except for its `.git`; `read_only` are further paths shown read-only (the main
     repository's `.git`, with the worktree's own folder in it; Landlock keeps them so only outside the
-    worktree); `readable` are extra tool chains, read-only too. `network` shares the machine's network and
+    worktree); `readable` are extra tool chains, read-only too; no tool chain is shown whole in which something `hidden` or the
+    worktree lies. `network` shares the machine's network and
     allows internet sockets; unix sockets stay forbidden. Raises ValueError for a path that is not absolute
     and plain, and for a worktree inside a read-only path.
     """
@@ -80,6 +81,7 @@ class Box:
     network: bool = False
     limits: Limits = field(default_factory=Limits)
     readable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         for path in (self.worktree, *self.read_only, *self.readable):

@@ -11,7 +11,8 @@ The rule, in order:
    readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
 6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes before
    them; ~/.cargo itself, which may hold credentials, stays invisible.
-7. What a person adds (`Box.readable`).
+7. Nothing in which the worktree, the vault or the daemon's state lies (`Box.hidden`): of such a folder `bin`, `lib` and the like.
+8. What a person adds (`Box.readable`).
 Nothing else is there.
 """
 
@@ -60,19 +61,52 @@ def see(box: Box) -> View:
     """Return what this box sees, from the daemon's PATH, home and interpreter."""
     home = Path.home()
     rustup = Path(os.environ.get("RUSTUP_HOME") or home / ".rustup")
-    return _see(os.environ.get("PATH", ""), home, rustup, box.worktree, box.readable)
+    return _see(os.environ.get("PATH", ""), home, rustup, (box.worktree, *box.hidden), box.readable)
 
 
 @lru_cache(maxsize=64)  # 9 ms of looking at folders, which would be half the price of a command
-def _see(path: str, home: Path, rustup: Path, worktree: Path, readable: tuple[Path, ...]) -> View:
+def _see(path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]) -> View:
     named = [Path(entry) for entry in path.split(os.pathsep) if entry]
-    entries = [e for e in [*named, Path(sys.executable).parent] if _usable(e, worktree, home)]
+    entries = [e for e in [*named, Path(sys.executable).parent] if _usable(e, hidden[0], home)]
     entries = [e for entry in entries for e in (*_rust_tool_chain(entry, rustup), entry)]
     entries = list(dict.fromkeys(entries))
     tools = [tool for entry in entries for tool in _tool_chain(entry, home)]
     tools += _whole(Path(sys.prefix), home)
     tools += _whole(Path(sys.base_prefix), home)
+    tools = [part for tool in tools for part in _without(tool, hidden)]
     return View(tuple(map(str, entries)), _outermost([*tools, *readable]))
+
+
+def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
+    """Return the tool's folder; of one that has something hidden in it what is right in there and has not."""
+    def has(folder: Path) -> bool:
+        return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
+
+    if not has(tool):
+        return [tool]
+    parts = (tool / name for name in ("bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"))
+    return [part for part in parts if part.exists() and not has(part)]
+
+
+def drop_odd(worktree: Path) -> None:
+    """Delete what a command left that is neither file, folder nor link: a pipe named `.gitignore` would be waited for without end.
+
+    Folders that are shut are opened: git asks for such names in them too.
+    """
+    ahead = [str(worktree)]
+    while ahead:
+        folder = ahead.pop()
+        try:
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                os.chmod(folder, 0o700)  # noqa: PTH101 - as below
+            with os.scandir(folder) as entries:
+                for entry in entries:  # there may be many: no Path of each
+                    if entry.is_dir(follow_symlinks=False):
+                        ahead.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                        os.unlink(entry.path)  # noqa: PTH108
+        except OSError:
+            continue  # too deep for any path: git does not get there either
 
 
 def working_folder(box: Box, cwd: str) -> Path:

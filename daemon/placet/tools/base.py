@@ -176,7 +176,8 @@ class Workplace:
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
-        self.refuse((canonical,))
+        if not self.root.protects(canonical):  # else the write itself says so
+            self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:
             raise ToolError("other_spelling", f"{show(canonical)} exists already in another Unicode form, as {there!a}. "

@@ -9,7 +9,7 @@ from placet.confine import Fault, Root
 from placet.core.errors import ToolError
 from placet.core.names import show
 from placet.core.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
-from placet.repo import Repo, Worktree, content, not_kept_here
+from placet.repo import Repo, Worktree, content, ignored, not_kept_here
 from placet.tools.texts import known_secrets
 
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
@@ -46,6 +46,15 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
     """
     for path, why in sorted(not_kept_here(tree, paths).items()):
         raise ToolError("not_kept_here", f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.", refused=True)
+
+
+def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
+    """Raise ToolError where what is about to be written would be in no commit: `not_kept_here`, or `ignored_file` with the rule."""
+    refuse_not_kept(tree, paths)
+    for path, rule in ignored(tree, paths).items():
+        raise ToolError("ignored_file", f"{show(path)} was not written: git ignores it ({show(rule)}), so no commit would have it, "
+                        "and it would be gone with the worktree. Write another path, or leave it to a person.", refused=True,
+                        rule=show(rule))
 
 
 def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> None:

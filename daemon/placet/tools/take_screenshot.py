@@ -78,7 +78,8 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
     with tempfile.TemporaryDirectory(prefix="placet-picture-") as scratch:
         limits = replace(place.box.limits, timeout_s=min(TIMEOUT_S, place.box.limits.timeout_s))
         readable = (place.box.worktree, *(path for path in _SYSTEM if path.is_dir()))
-        box = Box(Path(scratch), network=bool(args.url), limits=limits, readable=readable)
+        box = Box(Path(scratch), network=bool(args.url), limits=limits, readable=readable,
+                  hidden=(place.box.worktree, *place.box.hidden))
         ran = place.run([
             browser, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
             "--disable-extensions", "--disable-background-networking", "--mute-audio",

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from placet.app import own_secrets
+from placet.core.talk import ModelError
+from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
 from vaultkit import make_vault, running
 
@@ -48,6 +51,17 @@ def test_the_service_unit_is_valid(tmp_path: Path) -> None:
                           env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
     assert "placet@" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
+    # systemd.exec(5), SetCredential=: "will act as default"; not being able to load the file is then not fatal.
+    assert text.index("\nLoadCredential=anthropic_api_key:") < text.index("\nSetCredential=anthropic_api_key:\\n\n")
+
+
+def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "anthropic_api_key").write_text("\n")  # as the service unit has it where there is no file
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert open_model(ModelSettings("anthropic", base_url="http://127.0.0.1:1"), env).provider == "anthropic"
+    with pytest.raises(ModelError, match="there is no key"):
+        open_model(ModelSettings("anthropic"), env)
+    assert own_secrets(env) == ()
 
 
 @pytest.mark.parametrize("command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]])

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from placet import glance as glancing
+from placet.show import shown_time
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -125,3 +127,17 @@ def test_a_daemon_that_runs_is_said_to_look_within_seconds(vault: TestVault) -> 
         assert "not taken up yet; is looked at within seconds" in told(vault)
         process.send_signal(signal.SIGCONT)
         vault.await_action("plan.approved")
+
+
+def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(vault: TestVault) -> None:
+    vault.extra["TZ"] = "Pacific/Kiritimati"  # UTC+14: mostly another date than in UTC
+    row = vault.rows("plan.created")[0]
+    there = datetime.fromisoformat(row["timestamp"]) + timedelta(hours=14)
+    for args in (["plans"], ["why", "say-hello"], ["journal"]):
+        shown = vault.cli(*args).stdout
+        assert f"{there:%H:%M:%S}" in shown, args
+        assert not re.search(r"\d\dT\d\d:\d\d", shown), args
+    assert row["timestamp"] in vault.cli("journal", "--json").stdout
+    assert json.loads(vault.cli("status", "--json").stdout)["cases"][0]["since"].endswith("Z")
+    old = "2001-02-03T23:30:00.000Z"
+    assert re.fullmatch(r"2001-02-0[34] \d\d:\d\d:\d\d", shown_time(old))

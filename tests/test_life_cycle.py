@@ -38,13 +38,14 @@ from placet.core.case import (
 from placet.core.decide import decide, open_case, sha256
 from placet.core.names import Folder
 from placet.core.note import digest, read_note, stamp
-from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes
+from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes, trace_of
 from placet.core.plan_note import headed
 from placet.core.request import read_request
 
 TOOLS = ("read_file", "write_file")
 NOW = "2026-11-21T12:00:00.000Z"
 REQUESTS = {"A": b"Say hello.\n", "B": b"Say goodbye.\n"}
+STRANGER = b"Bake a cake.\n"
 TRACE = "11111111-2222-3333-4444-555555555555"
 
 
@@ -85,13 +86,18 @@ def start() -> World:
     return perform(World(decision.case, frozenset({(path, raw)})), decision)
 
 
+def is_for(raw: bytes, unchanged: str) -> bool:
+    """Whether a command of the case may touch this note, as `perform` has it."""
+    return trace_of(raw) == TRACE or (not trace_of(raw) and (not unchanged or digest(raw, REQUEST_STAMPS) == unchanged))
+
+
 def perform(world: World, decision) -> World:
     files = world.by_path
     texts = {sha256(text): text for text in decision.texts}
     for command in decision.commands:
         match command:
-            case Stamp(path, changes):
-                if path in files:
+            case Stamp(path, changes, unchanged):
+                if path in files and is_for(files[path], unchanged):
                     files[path] = stamped(files[path], tuple(changes.items()))
             case Show(path):
                 if path in files:
@@ -107,7 +113,7 @@ def perform(world: World, decision) -> World:
                     files[keep] = files.pop(path)
                     files[path] = texts[text]
             case Move(src, dst, unchanged):
-                if src in files and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged):
+                if src in files and is_for(files[src], "") and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged):
                     files[dst] = files.pop(src)
     files = {p: raw for p, raw in files.items()
              if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith(("/r.md", "/r_plan.md"))}
@@ -159,6 +165,8 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
         yield after(f"set {path} to pending", {**rest, path: stamped(raw, (("status", "pending"),))})
         if b"hello" in raw:
             yield after(f"edit {path}", {**rest, path: raw.replace(b"hello", b"goodbye")})
+        if TRACE.encode() in raw and "Inbox/Requests/renamed.md" not in files and path.startswith(Folder.REQUESTS):
+            yield after(f"rename {path} and write another", {**rest, "Inbox/Requests/renamed.md": raw, path: STRANGER})
         if path.startswith(Folder.ARCHIVE):
             yield after(f"take {path} out of the archive", {**rest, "Inbox/Requests/r.md": raw})
 
@@ -274,6 +282,25 @@ def test_a_decision_settles_what_was_observed() -> None:
     search(1_500, look)
 
 
+def test_what_has_the_name_of_a_renamed_request_is_never_taken_for_it() -> None:
+    stood = []
+
+    def look(world: World, event: Event, decision) -> None:
+        request = notes_of(world).request
+        if world.case.request_digest == digest(STRANGER, REQUEST_STAMPS):
+            return  # the renamed one was deleted: what lies at its place counts, as after an editor that dropped the properties
+        if any(raw == STRANGER for _, raw in world.files) and any(TRACE.encode() in raw for path, raw in world.files
+                                                                  if path == "Inbox/Requests/renamed.md"):
+            stood.append(world)
+            assert request is not None
+            assert request.path == "Inbox/Requests/renamed.md"
+            assert STRANGER not in decision.texts
+            assert any(raw == STRANGER for _, raw in perform(world, decision).files)
+
+    search(1_500, look)
+    assert stood
+
+
 def test_every_state_can_be_reached_and_left() -> None:
     reached = {State.PLANNING}
     ways: dict[State, set[State]] = {}
@@ -282,7 +309,7 @@ def test_every_state_can_be_reached_and_left() -> None:
         reached.add(decision.case.state)
         ways.setdefault(world.case.state, set()).add(decision.case.state)
 
-    search(3_000, look)
+    search(6_000, look)
     assert reached == set(State)
     for state in State:
         assert ways[state] - {state}, f"there is no way out of {state}"

@@ -108,6 +108,20 @@ def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(tmp
     assert not list(vault.state.glob("*/acts/*.json"))
 
 
+def test_a_word_that_was_used_just_before_a_crash_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = planned(tmp_path)
+    config = (vault.root / "System/placet.toml").read_text()
+    vault.configure(config + "\n[daemon]\npaused = true\n")
+    vault.cli("approve", "say-hello", "--yes")
+    with monkeypatch.context() as crash:
+        crash.setattr("placet.loop.forget", lambda *_: None)
+        vault.here()
+    assert approver(vault) == ("ann", "cli")
+    assert list(vault.state.glob("*/acts/*.json"))
+    vault.here()
+    assert not list(vault.state.glob("*/acts/*.json"))
+
+
 def test_a_word_counts_while_its_command_is_at_it_and_once_it_is_done(tmp_path: Path) -> None:
     word = Word("approve", "d" * 64, "ann", "cli")
     assert word_of(tmp_path, TRACE) is None
@@ -172,7 +186,7 @@ def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path:
     assert not vault.rows("plan.approved")
     first, second = sorted(path for path in (vault.root / "Inbox/Plans").glob("*.md") if ".placet" not in path.name)
     assert not vault.notes("System/Active")
-    assert "> [!warning] Found in System/Active" in first.read_text() + second.read_text()
+    assert "The journal does not know this plan" in first.read_text() + second.read_text()
     assert "Nobody planned this." in first.read_text() + second.read_text()
     assert "No one planned this." in first.read_text() + second.read_text()
     second.unlink()
@@ -206,7 +220,7 @@ def test_a_rejected_plan_is_approved_as_its_refusal_says(tmp_path: Path) -> None
     assert not vault.rows("plan.approved"), "it says that it was rejected"
     back, = (vault.root / "Inbox/Rejected").glob("*.md")
     assert "Set `status: review` if you mean to approve it" in back.read_text()
-    back.write_text(back.read_text().replace("status: rejected", "status: review"))
+    back.write_text(back.read_text().replace("status: rejected", "status: review", 1))
     back.rename(vault.active())
     vault.here()
     assert vault.rows("execution.completed")

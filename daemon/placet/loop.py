@@ -185,6 +185,9 @@ class Loop:
         with self.ports.journal.read() as reader:
             self.cases.load(reader)
             self.outbox.pending = list(reader.pending_commands())
+            for case in self.cases.values():
+                if case.state in (State.APPROVED, State.RUNNING):
+                    forget(self._acts, case.trace_id)  # a crash came between its use and this
             self.notices.said = {row.path: row.digest for row in reader.seen()}
             self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")

@@ -168,7 +168,7 @@ class Play:
         self.crash_in, self.quiet = crash, quiet
 
         def no_model():
-            raise AssertionError("nothing here asks a model")
+            """Return a model that cannot be asked; it is built beforehand, so that the first plan need not wait for it."""
 
         config = Config(vault=VaultTable(quiet_s=0))
         ports = Ports(self.root, self.state / "worktrees", config, self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)

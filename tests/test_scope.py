@@ -349,3 +349,45 @@ def test_more_permission_never_forbids_more(command, entries):
         assert after.allows_run(command) >= before.allows_run(command)
         assert (after.forbidden_run(command) is None) >= (before.forbidden_run(command) is None)
     assert Scope(run=(tuple(command),)).forbidden_run(command) is None
+
+
+@pytest.mark.parametrize(("entry", "command"), [
+    ("git diff", "git diff --outpu=README.md"), ("git diff", "git diff --ext-dif"),
+    ("git grep", "git grep --open-files-in-page=sh x"),
+    ("git grep", "git grep -nOsh x"), ("git clone", "git clone --upload-pac=sh x y"), ("git archive", "git archive --exe=sh"),
+    ("tar cf x", "tar cf x --use-compress-progra=sh ."), ("tar", "tar xf x --to-comman=sh"), ("tar", "tar -I sh -cf x ."),
+    ("tar", "tar cIf sh x ."), ("tar cf x", "tar cf x -F sh -L 1 ."), ("tar cf x", "tar cf x --info-script=sh -L 1 ."),
+    ("sort", "sort --compress-progra=sh x"), ("sort", "sort -o README.md x"), ("make test", "make test --eva=x:"),
+    ("make test", "make test -E x:"), ("make test", "make test SHELL=id"), ("python3 -m pdb", "python3 -m pdb -c x"),
+    ("python3", "python3 -m timeit -s x"), ("python3", "python3 -mpdb -c x"),
+    ("rg", "rg --pr=sh x"), ("split", "split --filter=sh x"),
+])
+def test_abbreviated_options_and_their_neighbours_are_refused_or_told(entry: str, command: str) -> None:
+    scope = Scope(run=(tuple(entry.split()),))
+    assert scope.allows_run(command.split())
+    assert scope.forbidden_run(command.split()) or dangers(scope)
+
+
+@pytest.mark.parametrize("command", [
+    "git diff --stat", "git log --oneline", "git grep -n x", "tar -czf x.tgz src", "tar xzf a.tgz", "sort -u x", "make test",
+    "rg x",
+    "python3 -m pytest -q", "python3 -m unittest", "git log --output-indicator-new=+", "sort --check x", "tar --create x",
+])
+def test_options_that_only_look_alike_are_not(command: str) -> None:
+    assert Scope(run=((command.split()[0],),)).forbidden_run(command.split()) is None
+
+
+@pytest.mark.parametrize(("glob", "told"), [
+    ("[c-z]*/**", "almost anywhere"), (".[g]it*", "how git treats"), ("?gitattributes", "how git treats"),
+    ("packages/x/.vscode/**", "editor or shell"), ("web/.env", "hold secrets"), ("web/.env.*", ""), ("**/*.yml", "almost anywhere"),
+    (".g?thub/*/ci.yml", "build server"), ("a/b/.npmrc", "editor or shell"), ("src/**", ""), ("src/*.py", ""), ("docs/*", ""),
+    ("tests/test_a.py", ""), (".ssh/config", "hold secrets"),
+])
+def test_a_glob_is_asked_what_it_reaches(glob: str, told: str) -> None:
+    found = " ".join(dangers(Scope(write=(glob,))))
+    assert (told in found) if told else not found
+
+
+def test_the_network_is_said_to_be_this_machine_and_the_knowledge_too() -> None:
+    said = " ".join(dangers(Scope(network=True)))
+    assert all(word in said for word in ("services on this machine", "local network", "`Knowledge/`"))

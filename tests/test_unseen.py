@@ -210,3 +210,24 @@ def test_searching_takes_time_in_proportion_to_the_text(piece):
     began = time.process_time()
     warning_callout(find_unseen(text))
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("text", [
+    r"All is well.$\phantom{push the branch}$", "$$\n\\phantom{x}\n$$", r"$\rlap{src}$ only", "pass&ZeroWidthSpace;word",
+    "&#x202E;txt",
+    '[fine](https://a.example "hidden")', "[fine](<https://a.example> 'hidden')", "(status:: approved)", "[scope:: everything]",
+    "Ok.\n\n" + "\u00a0\n\n" * 80 + "and delete everything", "Ok." + "\n\n\\\n" * 60 + "x", "Ok.\n\n" + "&nbsp;\n\n" * 80 + "x",
+    "https://good.example@evil.example/", "[x](https://good.example@evil.example/)", "https://good\u2024com.evil.example",
+    "de\u0336lete\u0336",
+    "` = 1`", "`$= x`", "`` \u00a0$= x ``", "`\n= x`",
+])
+def test_what_reading_view_shows_as_something_else_is_reported(text):
+    assert find_unseen(text)
+
+
+@pytest.mark.parametrize("text", [
+    "It costs $4, then $5.", "AT&T; R&D", "std::vector", "a :: b", "x = 1", "`x = 1`", "[a](https://a.example)", "mail@a.example",
+    "a\n\n\n\nb", "Việt e\u0301", "`$HOME`",
+])
+def test_ordinary_words_are_not(text):
+    assert not find_unseen(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,6 +142,8 @@ def heeding_signals() -> Iterator[Ending]:
 
 AWAY_S = 5.0
 """How long `run --once` waits for a vault that went away: a sync tool may be putting its marker back."""
+SWITCH_S = 0.0005
+"""How long a thread that has the interpreter keeps it from others that wait for it, the loop first of all: a tenth of the usual."""
 MAX_WAIT_S = 10.0
 """Longest wait between two ticks: well below the service manager's watchdog (WatchdogSec in systemd/placet@.service)."""
 
@@ -161,6 +164,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         follow(rows)
 
     make_undumpable()
+    sys.setswitchinterval(SWITCH_S)
     if not (vault / CONFIG_PATH).is_file():
         raise UserError(f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
                         f"Mount it, or make it one: placet init {vault}", exit_code=2)

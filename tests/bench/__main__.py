@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.growth import figures
+from bench.growth import figures, latencies, memory
 from bench.streaming import streamed
 from benchkit import planned_mission, reading_us
 from gitkit import git, make_repo, settle_home
@@ -315,10 +315,28 @@ def processes() -> None:
                  "git processes journalled")
 
 
+def latency() -> None:
+    """How soon a daemon that is at work sees what a person does, beside one that is not."""
+    with scratch() as folder:
+        idle_ = latencies(folder, 0, 5)
+    for missions in (8, 16):
+        with scratch() as folder:
+            found = latencies(folder, missions, 9)
+        for name, took in found.items():
+            told(f"{missions} missions at work: {name}", f"{took:.3f}", f"none: {idle_[name]:.3f}, ratio {took / idle_[name]:.1f}")
+
+
+def held() -> None:
+    """What a daemon holds in memory, and what one more mission costs it: `PLACET_BENCH_MISSIONS=100` of them."""
+    with scratch() as folder:
+        for name, figure in memory(folder, int(os.environ.get("PLACET_BENCH_MISSIONS", "100").split(",")[-1])).items():
+            told(name, f"{figure:.2f}")
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
-               conversation, streaming, growth, processes)
+               conversation, streaming, growth, processes, latency, held)
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

@@ -1,4 +1,4 @@
-"""A large journal, and what a daemon costs on it: `python -m tests.bench growth`, `latency`, `memory`."""
+"""A large journal, and what a daemon costs on it: `python -m tests.bench growth latency held`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,75 @@ def figures(folder: Path, missions: int, idle_s: float) -> dict[str, float]:
                 costs.append(own_cpu_s(process.pid) - before)
             found["own processor of a mission, s"] = statistics.median(costs)
         for argv in (("status",), ("plans",), ("why", "request-7"), ("show", "request-7")):
-            found[f"{argv[0]}, s of processor"] = median_of(lambda argv=argv: command_cpu_s(vault, *argv), 3)  # type: ignore[misc]
+            found[f"{argv[0]}, s of processor"] = median_of(partial(command_cpu_s, vault, *argv), 3)
         found |= questions_ms(vault)
+    return found
+
+
+def busy_turns(body: Mapping[str, Any]) -> Any:
+    """Plan PLAN, and carry it out in turns that do not end: each writes, reads and lists a little."""
+    if "submit_plan" in {tool["name"] for tool in body["tools"]}:
+        return reply(call("submit_plan", BUSY))
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    path = f"hello{turn}.txt"
+    return reply(call("write_file", {"path": path, "content": f"hello {turn}\n" * 200}), call("read_file", {"path": path}))
+
+
+BUSY = {**PLAN, "scope": {"write": ["hello*.txt"]}, "steps": [{**PLAN["steps"][0], "tools": ["write_file", "read_file"]}]}
+
+
+def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
+    """Return how long after a drop, and after an approval, the journal has it, with so many missions at work; medians, in s."""
+    found: dict[str, list[float]] = {"a drop is seen, s": [], "an approval is taken up, s": []}
+    with MessagesApi(busy_turns) as api:
+        vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault.configure(f'[commands]\nsandbox = "none"\n[daemon]\nmissions_at_once = {max(missions, 1)}\nplans_at_once = 4\n'
+                        "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = 1000\n")
+        with running(vault):
+            for number in range(missions):
+                vault.drop(f"Say hello {number}.\n", f"m{number}.md")
+            for number in range(missions):
+                until(vault.plan(f"m{number}").exists, "plans")
+                plan = vault.plan(f"m{number}")
+                plan.write_text(plan.read_text().replace("\nwrite = ", "\nmax_iterations = 900\nwrite = ", 1))
+                vault.approve(f"m{number}")
+            until(lambda: len(vault_actions(vault, "execution.started")) >= missions, "missions")
+            time.sleep(3)
+            for number in range(times):
+                drop = partial(vault.drop, f"More {number}.\n", f"n{number}.md")
+                found["a drop is seen, s"].append(_after(vault, "request.detected", drop))
+                until(vault.plan(f"n{number}").exists, "a plan")
+                time.sleep(0.5)
+                found["an approval is taken up, s"].append(_after(vault, "plan.approved", partial(vault.approve, f"n{number}")))
+    return {name: statistics.median(took) for name, took in found.items()}
+
+
+def _after(vault: TestVault, action: str, gesture: Callable[[], object]) -> float:
+    with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
+        def count() -> int:
+            return int(db.execute("SELECT count(*) FROM activity WHERE action_type = ?", (action,)).fetchone()[0])
+
+        before, began = count(), time.perf_counter()
+        gesture()
+        while count() == before:
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+
+def memory(folder: Path, missions: int) -> dict[str, float]:
+    """Return what a daemon holds when it is up, after its first call of the model, and after so many missions; in MB."""
+    found: dict[str, float] = {}
+    with MessagesApi(five_turns) as api:
+        vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault.configure('[commands]\nsandbox = "none"\n')
+        with running(vault) as process:
+            settled(process.pid)
+            found["up, MB"] = rss_mb(process.pid)
+            mission(vault, "m0")
+            found["after the first mission, MB"] = rss_mb(process.pid)
+            before = own_cpu_s(process.pid)
+            for number in range(1, missions):
+                mission(vault, f"m{number}")
+            found["own processor of a mission, s"] = (own_cpu_s(process.pid) - before) / max(missions - 1, 1)
+            found[f"after {missions} missions, MB"] = rss_mb(process.pid)
     return found

@@ -183,3 +183,27 @@ def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
     assert vault.click("config", "get", "model.nope", check=False).returncode == 2
     assert vault.click("config", "accept", check=False).returncode == 1  # the first start accepts what is there
     assert (vault.root / "System/placet.toml").read_bytes() == before
+
+
+def test_a_plan_that_waits_is_not_carried_out_in_another_repository_than_it_was_written_for(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    ours, theirs = (make_repo(tmp_path / name, {f"{name}.txt": "a\n"}) for name in ("ours", "theirs"))
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{ours}"\n')
+    vault.drop("---\nportal: code\n---\nSay hello\n")
+    vault.here()
+    vault.click("config", "set", "portals.code.path", str(theirs))
+    vault.approve()
+    vault.here()
+    assert not vault.rows("execution.completed")
+    assert vault.plan().exists()  # back in review, with what happened
+    assert vault.rows("plan.drifted")
+
+
+def test_a_configuration_that_init_makes_anew_is_accepted_by_that(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.configure('[notify]\ncommand = ["true"]\n')
+    vault.here()
+    (vault.root / "System/placet.toml").unlink()
+    vault.click("init", str(vault.root))
+    assert in_force(vault.root, vault.env).names == []

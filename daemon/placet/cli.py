@@ -114,7 +114,7 @@ def init(vault: str | None, folder: str | None, history: bool | None, yes: bool)
     place = Path(folder).expanduser().absolute()
     if history is None:
         history = _ask_for_history(place, yes=yes)
-    made, kept = run(place, history=history)
+    made, kept = run(place, os.environ, history=history)
     for path in made:
         click.echo(path)
     where = "" if folder == "." else f" --vault {shlex.quote(folder)}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
+from placet.accepted import accept
 from placet.config import load, write_setting
 from placet.core.errors import UserError
 from placet.core.names import CONFIG_PATH
 from placet.repo import Size, is_repository, survey
+from placet.state import known_id, vault_state
 from placet.vault import AlreadyThere, Vault
 from placet.workshop import VAULT_EXCLUDES
 
@@ -30,9 +33,10 @@ def history_of(folder: Path) -> Size | None:
     return survey(folder, VAULT_EXCLUDES) if folder.is_dir() else Size(0, 0)
 
 
-def init(folder: Path, *, history: bool | None = None) -> tuple[list[str], list[str]]:
+def init(folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | None = None) -> tuple[list[str], list[str]]:
     """Make a folder a vault; return the files made and those that were there already, which stay as they are.
 
+    A configuration that is made for a vault on which a daemon worked already is accepted by that, and a lost id is its old one.
     `history` says whether placet may keep a history (git) of it; None where nobody was asked. Raises UserError where something
     stands in the way.
     """
@@ -62,5 +66,15 @@ def init(folder: Path, *, history: bool | None = None) -> tuple[list[str], list[
         if history is not None:
             write_setting(folder, ("vault", "history"), history)
         if not vault.has_marker():
-            vault.create_marker(os.urandom(16).hex())
+            vault.create_marker(_known_id(folder, env) or os.urandom(16).hex())
+    if CONFIG_PATH in made and _known_id(folder, env) and (state := vault_state(folder, env)).accepted.exists():
+        accept(state, load(folder))
     return made, kept
+
+
+def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
+    """Return the id that the vault had when a daemon worked on it last; None where there is none, or no place for state."""
+    try:
+        return known_id(folder, env)
+    except UserError:
+        return None

@@ -356,3 +356,15 @@ def test_init_twice_keeps_what_was_said(tmp_path: Path) -> None:
     init(tmp_path / "v", history=True)
     init(tmp_path / "v")
     assert "\nhistory = true" in (tmp_path / "v/System/placet.toml").read_text()
+
+
+def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault) -> None:
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello(path="Notes/data.bin"))
+    vault.drop("Say hello")
+    vault.once()
+    vault.approve()
+    vault.once()
+    refused = vault.rows("tool.refused")
+    assert [row["metadata"]["error_type"] for row in refused][:1] == ["ignored_file"]
+    assert vault.rows("execution.completed") == []

@@ -6,13 +6,14 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, ToolError, UserError
@@ -37,6 +38,7 @@ from placet.repo.runner import (
     neutral,
     place_of,
     run_git,
+    settings_of,
     with_env,
 )
 from placet.repo.staging import filters_in_the_way, stage, staged
@@ -349,7 +351,7 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     known = _raw_index(wt)
     # A file that git has is in no rule's way. So it stands in an index: how long its name is, and the name.
     new = [path for path in paths if struct.pack(">H", min(len(raw := os.fsencode(path)), 0xFFF)) + raw + b"\0" not in known]
-    if not new:
+    if not new or not _has_rules(wt, new):
         return {}
     # It takes no literal names; behind `./` none is magic. It fails for what lies beyond a link, where nothing is written anyway.
     place = with_env(_inside(wt), {"GIT_LITERAL_PATHSPECS": "0"})
@@ -358,6 +360,31 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     return {path.removeprefix("./"): f"{os.path.relpath(file, wt.path) if file.startswith('/') else file}, line {line}: {pattern}"
             for file, line, pattern, path in zip(items[0::4], items[1::4], items[2::4], items[3::4], strict=True)
             if not pattern.startswith("!")}
+
+
+def _has_rules(wt: Worktree, paths: Sequence[str]) -> bool:
+    """Say whether there may be a rule that ignores any of these files; git is asked only then."""
+    settings = {key: value for key, _, value in (item.partition("\n") for _, item in settings_of(place_of(wt.repo)))}
+    person = settings.get("core.excludesfile") or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/ignore"
+    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+    files = [wt.repo.common_dir / "info/exclude", Path(os.path.expanduser(person)),  # noqa: PTH111 - it may name nobody
+             *(wt.path / folder / ".gitignore" for folder in folders)]
+    return any(map(_may_say_something, files))
+
+
+_MAX_RULES_BYTES = 1_000_000
+
+
+def _may_say_something(file: Path) -> bool:
+    try:
+        about = file.stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_RULES_BYTES:
+            return True  # git says what is wrong with it
+        return any(line.strip() and not line.startswith(b"#") for line in file.read_bytes().splitlines())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def ignored_files(wt: Worktree) -> list[str]:

@@ -261,7 +261,7 @@ def spoil(variant: str) -> None:
 
         def forget(self: Loop) -> None:
             load(self)
-            self.commands = []
+            self.outbox.pending = []
 
         Loop.load = forget  # type: ignore[method-assign]
     elif variant == "record":
@@ -370,6 +370,37 @@ def failpoints(bench: Bench, part: int, parts: int, step: int, variant: str, onl
             yield [stage, at, names[at]], first == -9, bench.asked() - asked, judge(bench, good, asked, 2) + ended
 
 
+def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iterator[Case]:
+    """Kill at every `step`-th failpoint of a mission, and edit its plan in System/Active before the next daemon comes.
+
+    A mission that had not begun must not begin: its plan goes back to review. One that had begun goes on with the approved text.
+    Before the approval was acknowledged there is nothing to void.
+    """
+    names, good, _ = undisturbed(bench, "mission", variant)
+    for at in range(part * step, len(names), parts * step):
+        bench.put_back("mission")
+        first = bench.live(partial(prepare, bench, variant, at=at))
+        if not bench.vault.rows("plan.approved"):
+            continue
+        begun = bool(bench.vault.rows("execution.started"))
+        plan = bench.vault.active()
+        if there := plan.exists():
+            plan.write_text(plan.read_text().replace("other.txt", "another.txt"))
+        bad = go_on(bench, 1, variant)
+        if begun or not there:
+            bad += once(bench, good)
+            if not bench.vault.rows("execution.completed"):
+                bad.append("the mission that had begun was not completed")
+        else:
+            now = bench.state()
+            bad += [f"{key}: {now[key]!r}" for key in ("outbox", "damage", "worktrees", "locks") if now[key] != good[key]]
+            if bench.vault.rows("execution.started") or bench.asked():
+                bad.append("a mission began of a plan that was edited after its approval")
+            if not bench.vault.plan().exists() or not bench.vault.rows("plan.changed_after_approval"):
+                bad.append("the plan did not go back to review")
+        yield ["edited", at, names[at]], first == -9, 0, bad
+
+
 def errors(bench: Bench, part: int, parts: int, step: int, name: str, only: str = "") -> Iterator[Case]:
     """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
 
@@ -473,6 +504,7 @@ if __name__ == "__main__":
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
     kind, _, worktree = kind.partition(":")
-    run = {"failpoints": failpoints, "calls": system_calls, "errors": errors, "crowd": crowd, "stopped": stopped}[kind]
+    run = {"failpoints": failpoints, "edited": edited, "calls": system_calls, "errors": errors, "crowd": crowd,
+           "stopped": stopped}[kind]
     bench = Bench(Path(where), SPARSE if worktree == "sparse" else WHOLE)
     print(json.dumps(tally(run(bench, int(part), int(parts), int(step), *rest))))

@@ -20,15 +20,16 @@ from pathlib import Path
 
 from placet.clock import Clock
 from placet.config import Config, VaultTable
-from placet.core.activity import Action
-from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, PlanningFailed, State
-from placet.core.errors import End
+from placet.core.activity import Action, Activity
+from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen, PlanningFailed, State
+from placet.core.errors import End, UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Spent
 from placet.core.names import QUEUES, Folder, conflict_of, is_side_note, side_note_name
 from placet.core.note import UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import ASKS, look_at
 from placet.core.plan import parse_plan
+from placet.core.request import RequestProblems, read_request
 from placet.core.retry import RetryPolicy
 from placet.executor import Mission
 from placet.journal import AddActivity, Committed, Journal, PutCase, open_reader, query, verify
@@ -80,6 +81,12 @@ class WatchedVault(Vault):
 
     play: Play
 
+    def scan(self, folders):
+        found = super().scan(folders)
+        if Folder.ACTIVE in folders:
+            self.play.looked()
+        return found
+
     def publish(self, path: str, data: bytes) -> bool:
         with self.play.effect(f"publish {path}", path):
             return super().publish(path, data)
@@ -130,11 +137,14 @@ class Play:
         self.marks = 0
         self.stamp_ns = 10**18
         self.touched: set[str] = set()
+        self.seen: dict[str, NoteSeen] = {}  # by path, what the watched folders held when the daemon looked last
         # what the daemon did
         self.running: dict[str, tuple[str, str]] = {}  # trace -> digest and body of the run that was started
         self.once: set[tuple[str, int, str]] = set()
         self.revisions: set[tuple[str, int]] = set()
-        self.reports = 0
+        self.reports: dict[str, tuple[str, str]] = {}  # by path: the trace, and the run that it tells of
+        self.last_report: dict[str, str] = {}  # by trace
+        self.ended_run: dict[str, str] = {}  # by trace: the words of the last run that came to an end
         self.restarts = self.runs = self.gestures = self.ticks = self.midway = 0
         self.kinds: set[str] = set()
         self.crash_in = -1
@@ -168,7 +178,7 @@ class Play:
         self.crash_in, self.quiet = crash, quiet
 
         def no_model():
-            """Return a model that cannot be asked; it is built beforehand, so that the first plan need not wait for it."""
+            raise UserError("Nothing here asks a model.", "")
 
         config = Config(vault=VaultTable(quiet_s=0))
         ports = Ports(self.root, self.state / "worktrees", config, self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)
@@ -186,7 +196,20 @@ class Play:
         self.kill()
         self.restarts += 1
         self.crash_in = -1
+        if not self.quiet:
+            self.downtime()
         self.start()
+
+    def downtime(self) -> None:
+        """Let people do things while no daemon runs, move the vault's folder among them."""
+        while self.dice.random() < 0.5:
+            self.note("(no daemon runs)")
+            self.gesture()
+        if self.dice.random() < 0.1:
+            moved = self.root.with_name(f"vault {self.restarts}")
+            self.root.rename(moved)
+            self.root = moved
+            self.note(f"> the vault is moved to {moved.name}")
 
     def wall(self) -> datetime:
         return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.mono + self.wall_off)
@@ -226,6 +249,13 @@ class Play:
             self.restart()
             return None
 
+    def looked(self) -> None:
+        """Remember what the watched folders hold in the moment in which the daemon lists them."""
+        self.seen = {}
+        for path in self.files(*QUEUES):
+            if conflict_of(Path(path).name) is None:
+                self.seen[path] = look_at(path, (self.root / path).read_bytes(), "alice")
+
     def work(self) -> None:
         """Let one worker come to its end."""
         if self.waiting:
@@ -246,8 +276,26 @@ class Play:
             raise Postponed("busy", 3.0)
         if luck < 0.14:
             raise RuntimeError("a mistake")
+        self.must_have_its_keys(assignment)
         text = plan_text(case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}")
         return Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
+
+    def must_have_its_keys(self, assignment: Assignment) -> None:
+        """Hold what a planner is told of a request's keys against the text of the request that it plans."""
+        case = assignment.case
+        with open_reader(self.journal.path) as reader:
+            raw = reader.text(case.request_digest)
+        note = look_at(f"{Folder.REQUESTS}/x.md", raw, "alice")
+        if note.is_plan:
+            return  # there is no request: the plan's own text is all that is known
+        try:
+            asked = read_request("x.md", read_note(raw), ["default", "reviewer"], {}, "default")
+        except RequestProblems as problems:
+            self.must(False, f"{case.request_id} is planned from a request that cannot be used: {problems}")  # noqa: FBT003
+        else:
+            told = (case.agent, case.portal, case.priority, case.complexity, case.budget_usd)
+            says = (asked.agent, asked.portal, asked.priority, asked.complexity, asked.budget_usd)
+            self.must(told == says, f"the planner of {case.request_id} is told {told}, but its request says {says}")
 
     def carry_out(self, ports: Ports, mission: Mission, cancelled: Callable[[], bool], why: Callable[[], str]) -> Ended:
         trace = mission.case.trace_id
@@ -256,6 +304,7 @@ class Play:
         self.must(mission.case.approved_digest == expected[0], "another text is carried out than the one that was started")
         self.must(mission.plan == parse_plan(expected[1], PLANNABLE), "the text that is carried out is not the approved one")
         self.runs += 1
+        self.ended_run.pop(trace, None)
         if cancelled() and not why():
             raise Interrupted("stopped")
         luck = self.dice.random()
@@ -264,8 +313,10 @@ class Play:
         if luck < 0.15:
             raise RuntimeError("a mistake")
         ok = luck < 0.7 and not cancelled()
-        return Ended(ok, End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP, "it ended", "Error", None,
-                     f"run {self.runs}", "", "", "", "", (), (), (), (), {}, "", "", self.runs, Spent(), 1.0, "")
+        words = f"It was run {self.runs}."
+        self.ended_run[trace] = words
+        return Ended(ok, End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP, words, "Error", None,
+                     words, "", "", "", "", (), (), (), (), {}, "", "", self.runs, Spent(), 1.0, "")
 
     # --- what is recorded -----------------------------------------------------------------------------------
 
@@ -285,15 +336,30 @@ class Play:
                 self.must(name in self.approved,
                           f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run")
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
+                lay = [n for n in self.seen.values() if n.folder is Folder.ACTIVE and n.is_plan]
+                self.must(any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
+                          and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
+                          f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}")
                 self.running[row.trace_id] = (name, self.approved.pop(name))
             elif row.action in ENDS:
                 self.must(self.running.pop(row.trace_id, None) is not None, "a mission ended that was not running")
             elif row.action is Action.REPORT_WRITTEN:
-                self.reports += 1
+                path = row.metadata["path"]
+                self.must(path not in self.reports, f"two reports are said to be at {path}")
+                self.reports[path] = (row.trace_id, self.ended_run.pop(row.trace_id, "a mistake"))
+                self.last_report[row.trace_id] = path
+            elif row.action is Action.REQUEST_EDITED:
+                self.must_be_its_own(row)
             elif row.action in (Action.PLAN_CREATED, Action.PLAN_REVISED):
                 revision = (row.trace_id, row.metadata["revision"])
                 self.must(revision not in self.revisions, f"revision {revision[1]} of {row.entity_id} was made twice")
                 self.revisions.add(revision)
+
+    def must_be_its_own(self, row: Activity) -> None:
+        """Hold that an edited request is the one that has the case's trace_id, as long as some note has it."""
+        its = {n.digest for n in self.seen.values()
+               if n.folder is Folder.REQUESTS and n.trace_id == row.trace_id and not n.is_plan and not n.problem}
+        self.must(not its or row.metadata["digest"] in its, f"another note was taken for an edit of {row.entity_id}")
 
     # --- people ---------------------------------------------------------------------------------------------
 
@@ -375,10 +441,14 @@ class Play:
                      (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
                      (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
                      (1, lambda: self.spoil(notes))]
+        if requests := [p for p in notes if p.startswith(f"{Folder.REQUESTS}/") and p not in plans]:
+            ways += [(3, lambda: self.replace_request(requests)), (4, lambda: self.set_keys(requests))]
+        if failed := [p for p in notes if b"status: error" in (self.root / p).read_bytes()]:
+            ways += [(6, lambda: self.set_status(failed, ("pending",)))]
         if active := [p for p in plans if p.startswith(Folder.ACTIVE)]:
             ways += [(6, lambda: self.edit(active))]
         if archived := self.files(Folder.ARCHIVE):
-            ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived))]
+            ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived)), (4, lambda: self.ask_again(archived))]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
 
     def drop(self) -> None:
@@ -549,6 +619,40 @@ class Play:
         path = self.dice.choice(notes)
         self.rename(path, str(Path(path).with_name(f"{Path(path).stem}-r{self.dice.randrange(9)}.md")))
 
+    def replace_request(self, requests: list[str]) -> None:
+        """Rename a request, and write another one under its old name."""
+        path = self.dice.choice(requests)
+        self.rename(path, str(Path(path).with_name(f"{Path(path).stem}-old{self.dice.randrange(9)}.md")))
+        self.note(f"> a new {path}")
+        self.write(path, f"Something quite different, {self.mark()}.\n".encode())
+
+    def set_keys(self, requests: list[str]) -> None:
+        """Set keys of a request: in most cases to what can be, now and then to what cannot."""
+        path = self.dice.choice(requests)
+        changes = self.dice.choice([
+            {"priority": str(self.dice.randrange(11))}, {"agent": "reviewer"}, {"agent": None}, {"complexity": "complex"},
+            {"budget_usd": "0.5"}, {"budget_usd": None}, {"priority": "99"}, {"portal": "nowhere"}, {"portal": None}])
+        new = self.stamped(path, changes)
+        if new is not None:
+            if self.dice.random() < 0.3:
+                new = self.stamp_of(new, {"status": "pending"})
+            self.note(f"> set {changes} in {path}")
+            self.save(path, new)
+
+    def ask_again(self, archived: list[str]) -> None:
+        """Put a finished request back, and ask for it anew."""
+        requests = [p for p in archived if b"revision:" not in (self.root / p).read_bytes()]
+        if requests:
+            path = self.dice.choice(requests)
+            self.write(path, self.stamp_of((self.root / path).read_bytes(), {"status": "pending"}))
+            self.rename(path, f"{Folder.REQUESTS}/{Path(path).name}")
+
+    def stamp_of(self, raw: bytes, changes: dict[str, str | None]) -> bytes:
+        try:
+            return stamp(raw, changes)
+        except UnsafeEdit:
+            return raw
+
     # --- the play -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -556,6 +660,8 @@ class Play:
         try:
             for _ in range(STEPS):
                 self.step()
+            self.grow()
+            self.have_it_done_again()
             self.settle()
             self.check_end()
             before = self.everything()
@@ -589,6 +695,55 @@ class Play:
             self.restart()
         self.pass_time(self.dice.choice([0.0, 0.01, 0.1, 0.3, 1.0, 5.0]))
 
+    def grow(self) -> None:
+        """Let some program write one note, and not close it: what people took away counts as taken away all the same."""
+        if self.dice.random() < 0.7:
+            return
+        quiet, self.quiet, self.crash_in = self.quiet, True, -1
+        path = f"{Folder.REQUESTS}/Dictation.md"
+        raw = f"A long story, {self.mark()}.\n".encode()
+        if plans := self.files(Folder.PLANS, Folder.ACTIVE):
+            self.delete(plans)
+        for number in range(40):
+            self.write(path, raw + b"And more.\n" * number)
+            self.tick()
+            while self.waiting and number % 5 == 0:
+                self.work()
+            self.pass_time(1.0)
+        lying = [look_at(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)]
+        of_plans = {n.trace_id for n in lying if n.is_plan}
+        for case in self.loop.cases.values():
+            there = case.trace_id in of_plans or (self.root / case.plan_path).is_file()
+            if case.plan_path and not there and case.state in (State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING):
+                self.must(bool(case.stop), f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}")
+        self.quiet = quiet
+
+    def have_it_done_again(self) -> None:
+        """Approve what awaits review, ask anew for what that came to, and approve that on the same day."""
+        if self.dice.random() < 0.7:
+            return
+        quiet, self.quiet, self.crash_in = self.quiet, True, -1
+        self.write(f"{Folder.REQUESTS}/Once more.md", f"Do it, {self.mark()}.\n".encode())
+        self.let_work()
+        for _ in range(2):
+            for path in self.files(Folder.PLANS):
+                self.rename(path, f"{Folder.ACTIVE}/{Path(path).name}")
+            self.let_work()
+            ended = [p for p in self.files(Folder.REQUESTS, Folder.PLANS) if b"status: error" in (self.root / p).read_bytes()]
+            if ended:
+                self.set_status(ended, ("pending",))
+            if archived := self.files(Folder.ARCHIVE):
+                self.ask_again(archived)
+            self.let_work()
+        self.quiet = quiet
+
+    def let_work(self) -> None:
+        for _ in range(10):
+            self.tick()
+            while self.waiting:
+                self.work()
+            self.pass_time(0.3)
+
     def settle(self) -> None:
         """Nobody does anything any more: what can be done is done."""
         self.quiet, self.crash_in = True, -1
@@ -598,7 +753,9 @@ class Play:
             while self.waiting:
                 self.work()
             self.pass_time(0.3 if tick.again_in_s < 1 else 5.0)
-            working = [c for c in self.loop.cases.values() if c.state in WORKING]
+            # A mission whose note cannot be read any more waits, and that is said.
+            working = [c for c in self.loop.cases.values() if c.state in WORKING
+                       and not any(why.startswith(f"{c.request_id}: its mission waits") for why in tick.waiting)]
             if tick.idle and not working:
                 return
         self.must(False, "it does not come to rest")  # noqa: FBT003 - says what is so
@@ -620,8 +777,13 @@ class Play:
         self.must(not pending, f"commands were left: {pending}")
         self.must(not self.running, "a mission was started and never ended")
         files, _ = self.everything()
-        reports = [p for p in files if p.startswith(f"{Folder.REPORTS}/")]
-        self.must(len(reports) == self.reports, f"{self.reports} missions ended, {len(reports)} reports are there")
+        reports = {p for p in files if p.startswith(f"{Folder.REPORTS}/")}
+        self.must(reports == self.reports.keys(), f"reports are at {sorted(reports)}, and are said to be at {sorted(self.reports)}")
+        for path, (trace, words) in self.reports.items():
+            self.must(words.encode() in files[path], f"{path} should tell of {trace}: {words}")
+        for trace, path in self.last_report.items():
+            case = self.loop.cases[trace]
+            self.must(case.report_path in ("", path), f"{case.request_id} names {case.report_path}, its last report is {path}")
         kept = b"\0".join(files.values()) + b"\0" + b"\0".join(self.texts())
         lost = {m for m in self.required if m not in kept}
         self.must(not lost, f"texts that people wrote are lost: {lost}")

@@ -53,6 +53,20 @@ def test_killed_at_every_failpoint(tmp_path: Path) -> None:
     assert found["points"] >= 100
 
 
+def test_a_plan_that_was_edited_while_no_daemon_ran_is_not_carried_out(tmp_path: Path) -> None:
+    found = run(tmp_path, "edited", 60, "")
+    assert found["killed"] >= 3
+    assert found["bad"] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_a_plan_edited_after_a_kill_at_every_failpoint_is_not_carried_out(tmp_path: Path) -> None:
+    found = run(tmp_path, "edited", 1, "", parts=PARTS)
+    assert found["killed"] >= 100
+    assert found["bad"] == []
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("kind", "rest"), [("failpoints", ""), ("errors", "ENOSPC")])

@@ -10,13 +10,16 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
 from placet.core.names import Folder
 from placet.core.note import read_note
+from placet.core.observe import sort_notes
 from placet.core.plan import PlanProblems, parse_plan
 from placet.loop import Loop
+from placet.sight import Sight
 from placet.tools import PLANNABLE
 from placet.vault import Gone, VaultTrouble
 from simulation import Broken, Play, plan_text, play
@@ -32,7 +35,7 @@ class ForgetsTheOutbox(Loop):
 
     def load(self) -> None:
         Loop.load(self)
-        self.commands.clear()
+        self.outbox.pending.clear()
 
 
 class RunsTheFile(Loop):
@@ -45,6 +48,56 @@ class RunsTheFile(Loop):
             raw, _ = self.vault.read(self.cases[job.trace_id].plan_path)
             mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
         return Loop._mission(self, mission, job)
+
+
+class BeginsUnread(Loop):
+    """Naive: a mission begins because its plan was approved, whatever its note says by now."""
+
+    __slots__ = ()
+
+    def _is_judged(self, case):
+        return True
+
+    def _says_so_still(self, case):
+        return True
+
+
+class TakesThePlaceForTheNote(Loop):
+    """Naive: what lies where a case's request lay is its request, also where another note has its trace_id."""
+
+    __slots__ = ()
+
+    def _decide(self, view, side_notes):
+        def by_place(cases, notes):
+            there = {note.path for note in notes if not note.trace_id}
+            return sort_notes(cases, [note for note in notes if note.is_plan or note.trace_id not in cases
+                                      or cases[note.trace_id].request_path not in there - {note.path}])
+
+        with patch("placet.loop.sort_notes", by_place), patch("placet.loop.is_by_place", return_value=False):
+            Loop._decide(self, view, side_notes)
+
+
+class NamesTheReportThatItWanted(Loop):
+    """Naive: a report is said to be where it was to go, also where that name was taken."""
+
+    __slots__ = ()
+
+    def _report(self, mission, ended):
+        with patch("placet.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"):
+            return Loop._report(self, mission, ended)
+
+    def _reported(self, case, wanted, place, size):
+        return Loop._reported(self, case, wanted, wanted, size)
+
+
+class WaitsForEveryFile(Loop):
+    """Naive: as long as any file is unread nothing counts as taken away, one that is written all the time among them."""
+
+    __slots__ = ()
+
+    def tick(self, hinted, mode):
+        with patch.object(Sight, "_is_young", return_value=True):
+            return Loop.tick(self, hinted, mode)
 
 
 @pytest.mark.parametrize("first", range(0, 20, 5))
@@ -79,17 +132,20 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
     return {name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs", "reports")}, ""
 
 
+NAIVE = [ForgetsTheOutbox, RunsTheFile, BeginsUnread, TakesThePlaceForTheNote, NamesTheReportThatItWanted, WaitsForEveryFile]
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("naive", [ForgetsTheOutbox, RunsTheFile])
+@pytest.mark.parametrize("naive", NAIVE)
 def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
-    for seed in range(1000):
+    for seed in range(500):
         try:
             play(seed, naive)
         except Broken as broken:
             print(f"{naive.__name__}: {str(broken).splitlines()[0][:200]}")
             return
-    pytest.fail(f"{naive.__name__} was not caught in 1000 plays")
+    pytest.fail(f"{naive.__name__} was not caught in 500 plays")
 
 
 # --- what the plays found, one by one ---------------------------------------------------------------------------
@@ -245,6 +301,55 @@ def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Pl
     calm.settle()
     assert rows(calm, "execution.started") == 1
     assert rows(calm, "plan.refused") == 1
+
+
+def two_plans_in_active(calm: Play) -> tuple[str, str]:
+    """Put a plan and a copy of it with another text into System/Active; return their paths."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    raw = (calm.root / the_plan(calm)).read_bytes()
+    calm.write("System/Active/copy.md", raw.replace(b"a.txt", b"**"))
+    calm.settle()
+    calm.rename(the_plan(calm), "System/Active/a.md")
+    calm.settle()
+    assert rows(calm, "plan.approved") == 0
+    return "System/Active/a.md", "System/Active/copy.md"
+
+
+@pytest.mark.parametrize("way", ["edited", "moved"])
+def test_of_two_plans_neither_is_approved_while_the_other_is(calm: Play, way: str) -> None:
+    one, other = two_plans_in_active(calm)
+    if way == "edited":
+        calm.write(one, (calm.root / one).read_bytes() + b"\nAnd more.\n")
+    else:
+        calm.rename(one, "System/Active/b.md")
+    calm.settle()
+    assert rows(calm, "plan.approved") == 0
+    assert (calm.root / other).exists()
+
+
+def test_two_plans_that_come_at_once_are_none(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    raw = (calm.root / the_plan(calm)).read_bytes()
+    calm.write("System/Active/copy.md", raw.replace(b"a.txt", b"**"))
+    calm.rename(the_plan(calm), "System/Active/a.md")
+    calm.tick(frozenset(["System/Active/copy.md"]))  # the other one has not settled
+    calm.settle()
+    assert rows(calm, "plan.approved") == 0
+
+
+def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned(calm: Play) -> None:
+    told = []
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    draft = calm.loop.draft
+    calm.loop.draft = lambda ports, assignment, cancelled: (told.append(assignment), draft(ports, assignment, cancelled))[1]
+    calm.write("Inbox/Requests/a.md", calm.stamped("Inbox/Requests/a.md", {"agent": "reviewer"}))
+    calm.comment([the_plan(calm)])
+    calm.settle()
+    assert told
+    assert [one.case.agent for one in told][-1] == "reviewer"  # `draft` held each one's keys against its text
 
 
 def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:

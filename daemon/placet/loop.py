@@ -248,11 +248,12 @@ class Loop:
     def _decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
         unread, unsure = view.unread, view.unsure
         # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
-        # it is certain where the note is and what it says.
+        # it is certain where the note is and what it says. Of two plans neither counts, also while one is on its way or edited.
         notes = self.sight.notes
         self.cases.find(notes.values(), unread)
-        present = {(n.trace_id, n.is_plan) for p, n in notes.items() if p not in unsure}
-        astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None and (n.trace_id, n.is_plan) not in present}
+        present = {_what(n) for p, n in notes.items() if p not in unsure}
+        astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None
+                  and (_what(n) not in present or (n.is_plan and p in unread))}
         found = sort_notes(self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure])
         by_place = set() if self.sight.is_certain else {t for t, its in found.of_case.items() if is_by_place(its)}
         written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
@@ -314,6 +315,8 @@ class Loop:
         gesture = observe(case, its, PLANNABLE)
         if gesture is None:
             return None
+        if gesture.kind is Kind.PLAN_APPROVED and not self.sight.all_plans_read:
+            return None  # what came just now may be another plan of this case: then neither counts
         gesture = self._with_hand(case, gesture)
         if gesture.kind is Kind.PLAN_APPROVED or gesture.why == OUTDATED:
             found = [self._unpayable(gesture) or self._not_there(case, gesture), gesture.why]
@@ -928,3 +931,8 @@ def _before_others(case: Case) -> tuple[int, str, str]:
 def _put(case: Case) -> PutCase:
     return PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version,
                    case.request_path, case.plan_path, bool(case.watched))
+
+
+def _what(note: NoteSeen) -> tuple[str, bool, str]:
+    """Return by what a note is known again in another place: a plan by its text too, as there may be two with one trace_id."""
+    return note.trace_id, note.is_plan, note.digest if note.is_plan else ""

@@ -17,6 +17,8 @@ from placet.vault import Found, Gone, Kind, NotAFile, NotSettled, Problem, Scan,
 
 YOUNG_S = 5.0
 """For how long a new file that is still being written may be the note that is missing elsewhere: a move is over by then."""
+SECOND_PLAN_S = 60.0
+"""For how long such a file where plans lie keeps approvals waiting: it may be another plan of the same case."""
 READ_AGAIN_S = 5.0
 """After how long a note that could not be read is tried again."""
 
@@ -41,7 +43,8 @@ class Sight:
     """What is known of the folders, from look to look.
 
     `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the paths of notes that were
-    taken away. `is_certain` says that no file may be a note that is missed. `say` is for the daemon's own log.
+    taken away. `is_certain` says that no file may be a note that is missed, `all_plans_read` that none where plans
+    lie may be a second plan. `say` is for the daemon's own log.
     """
 
     vault: Vault
@@ -51,6 +54,7 @@ class Sight:
     odd: dict[str, str] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     is_certain: bool = False
+    all_plans_read: bool = False
     _restless: dict[str, float] = field(default_factory=dict)  # since when a file has not both rested and been read
     _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)  # which file it was that was read last
     _looks: Looks = field(default_factory=Looks)
@@ -80,7 +84,14 @@ class Sight:
         changed |= shut != self._shut
         self._shut = shut
         unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
-        self.is_certain = self._all_listed(scan.problems) and not self._may_be_missed(found, unread, verdict.settled)
+        self._note_restless(found, unread)
+        plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
+        young, second = (any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
+                         for some, most_s in ((unread, YOUNG_S), (plans, SECOND_PLAN_S)))
+        self.is_certain = self._all_listed(scan.problems) and not young
+        all_plans_read = not second
+        changed |= all_plans_read and not self.all_plans_read
+        self.all_plans_read = all_plans_read
         gone = verdict.gone if self.is_certain else frozenset()
         changed |= bool(gone - self.gone)
         self.gone = gone
@@ -90,20 +101,23 @@ class Sight:
             waits.append(SETTLE_S)
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
 
-    def _may_be_missed(self, found: Mapping[str, Found], unread: Set[str], settled: Set[str]) -> bool:
-        """Whether a note that is missing elsewhere may be one of these files, whose present text was not read yet.
-
-        One that came just now may be it, and so may one that a later slice reads. One that was read and is being written on is not,
-        nor is one that never comes to rest.
-        """
+    def _note_restless(self, found: Mapping[str, Found], unread: Set[str]) -> None:
+        """Remember since when each file has not both rested and been read."""
         now, seen = self.clock.monotonic(), self._looks.seen
         for path in unread:
             self._restless.setdefault(path, now)
         for path in [path for path in self._restless if path not in found or (
                 path not in unread and now - seen[path].since_s >= SETTLE_S)]:
             del self._restless[path]
-        return any(path in settled or (self._read_as.get(path) != _file(found[path]) and now - self._restless[path] < YOUNG_S)
-                   for path in unread)
+
+    def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
+        """Whether a file whose present text was not read yet may be any note, a missing or a second one.
+
+        One that came just now may be it, and so may one that a later slice reads. One that was read and is being written on is not,
+        nor is one that does not come to rest for `young_s`.
+        """
+        never_read = self._read_as.get(path) != _file(thing)
+        return path in settled or (never_read and self.clock.monotonic() - self._restless[path] < young_s)
 
     def notices(self) -> dict[str, str]:
         """Return by path why things that lie where notes belong can be none, and why folders are not looked into."""

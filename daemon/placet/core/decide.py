@@ -340,7 +340,9 @@ def _revision_asked(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.set(plan_path=plan.path, reviewed_by=hand.who, reviewed_at=d.now)
-    _take_keys(d, g.asked)
+    # A request that was edited too shows on the next look: its keys are taken with its text.
+    as_known = g.request is not None and g.request.digest == d.case.request_digest
+    _take_keys(d, g.asked if as_known else None)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
     d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, hand, comment_count=len(open_comments), digest=plan.digest,

@@ -29,8 +29,10 @@ NOTICE = Notice(Event.PLAN_WAITS, "fix-the-median", TRACE, "My vault & notes", "
                 State.REVIEW)
 LINK = "obsidian://open?vault=My%20vault%20%26%20notes&file=Inbox%2FPlans%2Ffix-the-median_plan.md"
 SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CREDENTIALS_DIRECTORY", "AWS_SECRET_ACCESS_KEY",
-           "GITHUB_TOKEN", "my_secret", "DB_PASSWORD", "OPENAI_APIKEY")
-PLAIN = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "LANG", "KEYBOARD", "MONKEY", "PATHS")
+           "GITHUB_TOKEN", "my_secret", "DB_PASSWORD", "OPENAI_APIKEY", "PGPASSWORD", "PGPASSFILE", "SSHPASS",
+           "MYSQL_PWD",
+           "DATABASE_URL", "REDIS_URL", "SENTRY_DSN", "DOCKER_AUTH_CONFIG", "SLACK_WEBHOOK_URL", "SMTP_PASS")
+PLAIN = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "LANG", "KEYBOARD", "MONKEY", "PATHS", "PWD", "OLDPWD", "HOMEPAGE_URL")
 
 
 @pytest.fixture(autouse=True)

@@ -391,3 +391,15 @@ def test_a_glob_is_asked_what_it_reaches(glob: str, told: str) -> None:
 def test_the_network_is_said_to_be_this_machine_and_the_knowledge_too() -> None:
     said = " ".join(dangers(Scope(network=True)))
     assert all(word in said for word in ("services on this machine", "local network", "`Knowledge/`"))
+
+
+@pytest.mark.parametrize(("path", "allowed"), [
+    ("src/x.py", True), ("src/secret/key.py", False), ("src/Secret/key.py", False), ("src/SECRET/deep/key.py", False),
+    ("src/Generated.py", False), ("src/caf\u00e9/x", False), ("src/cafe\u0301/x", False), ("src/CAFE\u0301/x", False),
+    ("src/secret/shown.py", True), ("src/Secret/Shown.py", False), ("SRC/x.py", False), ("src/[odd", True),
+])
+def test_what_is_taken_away_is_so_in_any_case_and_unicode_form(path: str, allowed: bool) -> None:
+    """On many file systems it is the same file; what is given is so as it is written."""
+    scope = Scope(write=("src/**", "!src/secret/**", "!src/generated.py", "!src/caf\u00e9/**", "!src/[Z-a]dd",
+                         "src/secret/shown.py"))
+    assert scope.allows_write(path) is allowed

@@ -53,7 +53,10 @@ _TITLES: Mapping[Event, str] = {
 
 _SECRET_NAME = re.compile(
     r"ANTHROPIC_.*|CREDENTIALS_DIRECTORY"
-    r"|(?:.*[_-])?(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|PAT)S?",
+    r"|(?:.*[_-])?(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|PAT)S?"
+    # What holds a secret without saying so: addresses with a password in them, and files of log-ins as a text.
+    r"|PGPASS.*|SSHPASS|.*_(?:PASS|PWD|AUTH|DSN)|(?:.*_)?(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER|"
+    r"RABBITMQ|CELERY_BROKER|SENTRY|WEBHOOK|SLACK)_(?:URL|URI|DSN|HOOK)|.*AUTH_CONFIG|.*AUTHORIZATION|.*COOKIE|.*_CONNECTION_STRING",
     re.IGNORECASE | re.DOTALL,
 )
 """Environment variables that no notifier is given, by their names."""

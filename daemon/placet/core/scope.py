@@ -5,7 +5,8 @@ Unknown means refuse. A glob or a command that is not plainly allowed is not all
 Globs are anchored at the root of the repository and case-sensitive. `*` and `?` stay within one path segment
 and match dotfiles too (as in .gitignore); `**` stands alone between slashes for any number of segments, at
 the end for at least one; `[a-z]`, `[!a-z]` are classes; a trailing slash means everything below; a leading
-`!` takes away, and the last pattern that matches decides (as in .gitignore). There is no brace expansion. A
+`!` takes away, and the last pattern that matches decides (as in .gitignore); it takes away in any case and Unicode form, which
+are one file on many systems. There is no brace expansion. A
 segment also matches itself literally, so that `app/[slug]/page.tsx` allows the file of that name. One rule
 serves creating, changing, renaming (both names are asked for) and deleting.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -81,7 +83,8 @@ class Scope:
         allowed = False
         for pattern in self.write:
             taken = pattern.startswith("!")
-            if allowed is taken and _matches(_compiled(pattern.removeprefix("!")), segments):
+            if allowed is taken and (_matches(_compiled(pattern.removeprefix("!")), segments)
+                                     or (taken and _matches_folded(pattern[1:], path))):
                 allowed = not taken
         return allowed
 
@@ -358,6 +361,18 @@ def _ranges(inside: str) -> tuple[tuple[str, str], ...]:
 def _segment_matcher(text: str) -> _Item[str]:
     items = _segment(text)
     return lambda name: name == text or _run_matches(items, name)
+
+
+def _folded(text: str) -> str:
+    """Return a path or glob as a file system takes it that knows neither case nor Unicode forms."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+def _matches_folded(pattern: str, path: str) -> bool:
+    try:
+        return _matches(_compiled(_folded(pattern)), _folded(path).split("/"))
+    except ValueError:  # of a class such as [Z-a] no other spelling makes sense
+        return False
 
 
 @lru_cache(maxsize=512)

@@ -1016,7 +1016,7 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     with pytest.raises(AssertionError, match=r"was touched: \['config'\]"):  # every test would notice
         vault.here()
     failed = vault.rows("execution.failed")[0]["metadata"]
-    assert (failed["reason"], failed["error_type"]) == ("repository", "RepositoryChanged")
+    assert (failed["reason"], failed["error_type"]) == ("repository", "repository")
     assert "configuration" in vault.reports()[0].read_text()
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert git(repo, "branch", "--list", "feat/*") == ""

@@ -57,7 +57,7 @@ def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expec
     assert allowed(verdict) == expected
     if isinstance(verdict, Exceeded):
         assert verdict.limit is Limit.TOKENS
-        assert (verdict.stop().end, verdict.stop().error_type) == (End.BUDGET, "BudgetError")
+        assert (verdict.stop().end, verdict.stop().error_type) == (End.BUDGET, "budget")
         assert "the mission" in verdict.stop().detail
 
 

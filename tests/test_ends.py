@@ -166,7 +166,7 @@ def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path
         approved(running)
         running.settle()
     end, report = ended(vault), vault.reports()[0].read_text()
-    assert (end["reason"], end["error_type"]) == ("repository", "RepositoryChanged")
+    assert (end["reason"], end["error_type"]) == ("repository", "repository")
     assert "Tools executed before failure: write_file (1)" in report
     assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
     refs = git(vault.root, "for-each-ref", "--format=%(refname)").splitlines()

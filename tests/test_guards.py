@@ -138,7 +138,7 @@ def test_the_turn_after_the_last_one_is_one_too_many(cap):
     verdict = check(history, guards, WRITES)
     assert isinstance(verdict, Halt)
     assert isinstance(verdict.stop, IterationCapError)
-    assert (verdict.stop.end, verdict.stop.error_type) == (End.ITERATION_CAP, "IterationCapError")
+    assert (verdict.stop.end, verdict.stop.error_type) == (End.ITERATION_CAP, "iteration_cap")
     assert str(cap) in verdict.stop.detail
 
 
@@ -177,7 +177,7 @@ def test_the_third_identical_call_is_a_repetition(call, earlier, repeats):
     with pytest.raises(RepetitionError) as caught:
         SETTINGS.basic.check_call(history, call)
     assert caught.value.end is End.REPETITION
-    assert caught.value.error_type == "RepetitionError"
+    assert caught.value.error_type == "repetition"
     assert str(call) in caught.value.detail
 
 

@@ -225,7 +225,7 @@ def test_a_model_failure_leaves_a_reason_and_no_half_plan(tmp_path: Path) -> Non
     vault.once(apart=True)
     assert "status: error" in request.read_text()
     assert vault.notes("Inbox/Plans") == []
-    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "InvalidPlan"
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "invalid_plan"
     assert "not valid" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
     vault.once(apart=True)
     assert len(vault.rows("model.called")) == 3  # it does not go on asking

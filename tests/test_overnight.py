@@ -39,7 +39,7 @@ def test_the_cap_on_turns_is_kept_to(tmp_path: Path, complexity: str, turns: int
     vault = carried_out(tmp_path, replies, complexity=complexity)
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["reason"] == "iteration_cap"
-    assert failed["error_type"] == "IterationCapError"
+    assert failed["error_type"] == "iteration_cap"
     assert failed["iterations"] == turns
     assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["max-steps-approaching", "iteration_cap"]
 

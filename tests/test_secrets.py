@@ -332,7 +332,7 @@ def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_p
     vault.approve()
     vault.once()
     failed = vault.rows("execution.failed")[0]["metadata"]
-    assert failed["error_type"] == "SecretInCommit"
+    assert failed["error_type"] == "secret_in_commit"
     report = vault.reports()[0].read_text()
     assert "notes.txt:3: AWS key" in report
     assert git(repo, "show", f"{failed['kept']}:notes.txt") == "one\ntwo\n[redacted: AWS key]"

@@ -259,13 +259,13 @@ def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path)
     repo = plain(tmp_path, **{".gitattributes": "*.bin filter=lfs -text\n", "old.bin": "version …"})
     vault = commanded(tmp_path, repo, "rm old.bin; echo made > new.bin")
     failed = vault.rows("execution.failed")[0]["metadata"]
-    assert (failed["error_type"], git(repo, "branch", "--list", "feat/*")) == ("NotKeptHere", "")
+    assert (failed["error_type"], git(repo, "branch", "--list", "feat/*")) == ("not_kept_here", "")
     assert "new.bin cannot be changed here: git stores it through the filter lfs" in vault.reports()[0].read_text()
 
 
 def test_what_a_command_puts_into_a_submodule_is_not_lost_in_silence(tmp_path: Path) -> None:
     vault = commanded(tmp_path, submodule(tmp_path), "mkdir -p module/in; echo made > module/in/a.txt")
-    assert vault.rows("execution.failed")[0]["metadata"]["error_type"] == "NotKeptHere"
+    assert vault.rows("execution.failed")[0]["metadata"]["error_type"] == "not_kept_here"
     assert "module/in/a.txt cannot be changed here: it is in the submodule module" in vault.reports()[0].read_text()
 
 

@@ -270,7 +270,7 @@ def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:
     model = Fake(lambda ask: says(("list_directory", {"path": "."}), usage=Usage(9_000, 100)))
     with looping(vault, model=lambda: model) as running:
         running.settle()
-    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "BudgetError"
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"
     assert "planning" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
     assert len(model.asks) == 2
 
@@ -289,7 +289,7 @@ def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
             vault.plan().write_text(text.replace("status: review", "status: needs_revision"))
             running.settle()
     assert len(model.asks) == 2, "the third could come to more than is left of 26,000"
-    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "BudgetError"
+    assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"
 
 
 # --- long conversations ---------------------------------------------------------------------------------------

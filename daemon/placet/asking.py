@@ -16,6 +16,7 @@ from placet.core.errors import End, Stop, UserError
 from placet.core.mission import Spent
 from placet.core.price import Price, cost_usd
 from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.secrets import redact
 from placet.core.talk import (
     Ask,
     Model,
@@ -67,14 +68,15 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
         with room(ask) as held:
             record.intend(mark, _encode_amount(held.worst, ""))
             called = clock.monotonic()
+            opened: Model | None = None
             try:
-                model = line.open_model()
+                opened = model = line.open_model()
                 reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancelled)
             except (ModelError, UserError) as caught:
                 # A setting that no model can be opened with: a person mends it, and no request fails of it.
                 error = caught if isinstance(caught, ModelError) else ModelError(
                     ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
-                lost = replace(held.worst if error.served else Amount(), working_time_s=clock.monotonic() - called)
+                lost = replace(_lost(error, held, opened, line.prices), working_time_s=clock.monotonic() - called)
                 spent.lose(lost)
                 record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask.purpose, attempts, error, lost))
             else:
@@ -101,7 +103,35 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
             case Blocked(reason):
                 raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
             case GiveUp(reason):
-                raise Stop(End.MODEL_ERROR, reason, error_type="ModelError") from error
+                raise Stop(End.MODEL_ERROR, reason) from error
+
+
+MAX_LAST_WORDS = 300
+"""Characters of what a model said last that people are shown."""
+
+
+def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
+    """Return what the model said last, on one line, without secrets and shortened; empty where it said nothing."""
+    turn = sum(key.startswith(REPLY) for key in record.outcomes)
+    while turn and (known := record.outcome(f"{REPLY}{turn}")) is not None:
+        if said := " ".join(redact(decode_reply(known)[0].turn.text, secrets)[0].split()):
+            return said if len(said) <= MAX_LAST_WORDS else said[:MAX_LAST_WORDS] + "…"
+        turn -= 1
+    return ""
+
+
+def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[Price]) -> Amount:
+    """Return what a call without an answer may have used: what its server told of the prompt, and the longest answer.
+
+    All that was held for it where the server had told nothing yet.
+    """
+    if not error.served:
+        return Amount()
+    if error.used is None or model is None:
+        return held.worst
+    used = replace(error.used, output_tokens=max(error.used.output_tokens, held.max_tokens))
+    tokens = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens
+    return Amount(tokens, cost_usd(used, model.name, prices, free=model.provider == "scripted"))
 
 
 def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None:
@@ -164,7 +194,7 @@ def spent_in(record: Record) -> Spent:
 def _failed_row(record: Record, purpose: Purpose, attempt: int, error: ModelError, lost: Amount) -> Activity:
     return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=purpose.value, attempt=attempt, kind=error.kind.value,
                       status=error.status, reason=str(error), tokens=lost.tokens,
-                      cost_usd=None if lost.usd is None else float(lost.usd))
+                      at_most=lost.tokens > 0, cost_usd=None if lost.usd is None else float(lost.usd))
 
 
 def _encode_amount(amount: Amount, kind: str) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from placet.clock import Clock
 from placet.core.case import Drafted, MissionEnded, PlanningFailed
-from placet.core.errors import mistake
+from placet.core.errors import End, mistake
 from placet.core.waiting import Why
 from placet.journal import BodyDamaged
 from placet.record import Interrupted, Postponed
@@ -65,7 +65,7 @@ class Crew:
                 back = Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged")) if job.planning \
                     else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
             except Exception as error:
-                back = Back(job, PlanningFailed(job.generation, mistake(error), "InternalError")) if job.planning \
+                back = Back(job, PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value)) if job.planning \
                     else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
             self.back.put(back)
             self.ring()

@@ -211,7 +211,7 @@ def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any
                 outcome = CUT_OFF
             elif (answer := watcher.instead(use)) is not None:
                 outcome = answer
-                _settle(f"{prefix}:{i}", use, outcome, 0.0, place, record)
+                settle_call(f"{prefix}:{i}", use, outcome, 0.0, place.secrets, record)
             else:
                 outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
                                          again=partial(watcher.bring_back, iteration, uses[:i]), hold=_reads(tools, use))
@@ -289,21 +289,24 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
             raise Interrupted(f"stopped during {use.name}")
     if outcome.error_type in MACHINE_FAULTS:
         raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
-    _settle(key, use, outcome, took_ms, place, record, hold=hold)
+    settle_call(key, use, outcome, took_ms, place.secrets, record, hold=hold)
     return outcome
 
 
-def _settle(key: str, use: ToolUse, outcome: Outcome, took_ms: float, place: Workplace, record: Record, *,
-            hold: bool = False) -> None:
-    """Record what a call came to, with its row: `tool.refused` for whatever a policy or a guard said no to."""
-    about = target(use, place.secrets)
+def settle_call(key: str, use: ToolUse, outcome: Outcome, took_ms: float | None, secrets: Sequence[str], record: Record, *,
+                hold: bool = False) -> None:
+    """Record what a call came to, with its row: `tool.refused` for whatever a policy or a guard said no to.
+
+    `took_ms` is None where nobody saw the end of it.
+    """
+    about, took_ms = target(use, secrets), None if took_ms is None else round(took_ms, 1)
     if outcome.refused:
         row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,
-                         ok=False, duration_ms=round(took_ms, 1))
+                         ok=False, duration_ms=took_ms)
     else:
         row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=about, ok=outcome.ok,
                          error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
-                         duration_ms=round(took_ms, 1))
+                         duration_ms=took_ms)
     record.settle(key, OUTCOME_JSON.dump_json(outcome), row, hold=hold)
 
 

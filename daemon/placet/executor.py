@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from placet.aftermath import look_after, tidy
-from placet.asking import decode_reply, spent_in
+from placet.asking import decode_reply, last_words, spent_in
 from placet.briefing import guidance, system_prompt
 from placet.confine import TEMPORARY, Root
 from placet.core.activity import Action, Actor, Entity
@@ -37,6 +37,7 @@ from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse
 from placet.core.waiting import Why
 from placet.dialogue import (
+    INTERRUPTED,
     MACHINE_RETRY_S,
     Conversation,
     Opening,
@@ -44,6 +45,7 @@ from placet.dialogue import (
     converse,
     may_be_half_done,
     opened,
+    settle_call,
     target,
 )
 from placet.journal import REPLY
@@ -225,6 +227,20 @@ class _Work:
         elif self.written is not None:
             self.written.add(posixpath.normpath(path))
 
+    def tell_of_cut_off_calls(self) -> None:
+        """Journal and report what was under way when the mission was ended: it may have done part of its work."""
+        for key, begun in list(self.record.intents.items()):
+            if not key.startswith(("call:", "literal:")) or not self.record.cut_off(key):
+                continue
+            made = json.loads(begun)
+            use = ToolUse(key, made["tool"], made["input"])
+            if _changes_files(use.name):
+                self._touch(use)
+                settle_call(key, use, INTERRUPTED, None, self._secrets(), self.record)
+                self.calls[use.name] += 1
+                if BY_NAME[use.name].effect is Effect.EXECUTE:
+                    self.commands.append(CommandRun(target(use, self._secrets()), None))
+
     # --- states to come back to -----------------------------------------------------------------------------
 
     def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
@@ -320,7 +336,7 @@ class _Work:
                          open=[n for n in range(first, len(self.mission.plan.steps) + 1) if n not in self.steps])
 
     def give_up(self, reason: str) -> NoReturn:
-        raise Stop(End.GAVE_UP, reason, error_type="GaveUp")
+        raise Stop(End.GAVE_UP, reason)
 
     def submit_plan(self, plan: Any) -> NoReturn:
         raise AssertionError(f"not offered to a mission: {plan}")
@@ -363,8 +379,7 @@ class _Work:
                 outcome = call_on_record(key, use, tools, self.place, self.record, again=partial(self._put_back, key))
             self.saw(use, outcome)
             if self.trouble is not None:
-                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}",
-                           error_type="ToolExecutionError")
+                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}")
         try:
             return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
         except ToolError as error:
@@ -475,7 +490,7 @@ class _Work:
             raise _astray(self.repo, error) from error
         self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
         if self.drift is not None:
-            raise Stop(End.DRIFT, self.drift.why, error_type="ChangedUnderPlan")
+            raise Stop(End.DRIFT, self.drift.why)
 
 
 STEP_OPEN = "step_open"
@@ -579,7 +594,7 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
             record.halt = _stopped(why)
         base, branch = _place(ports, mission, repo, record)
         if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:
-            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT, record), error_type="ChangedUnderPlan",
+            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT, record),
                             base=base, drift=drift)
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
@@ -700,19 +715,19 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
 
 
 def _stopped(why: str) -> Stop:
-    return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}", error_type="Stopped")
+    return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}")
 
 
 def _uncommitted(error: ToolError) -> Stop:
-    """Return how a mission ends that cannot commit its last work; `secret_in_commit` is SecretInCommit there."""
-    return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type.title().replace("_", ""))
+    """Return how a mission ends that cannot commit its last work; the error's own word says why: `secret_in_commit`."""
+    return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type)
 
 
 def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
     """Return how a mission ends whose branch or worktree somebody else changed. Raises `error` where the repository is gone."""
     if not repo.common_dir.is_dir():
         raise error
-    return Stop(End.REPOSITORY, str(error), error_type="RepositoryChanged")
+    return Stop(End.REPOSITORY, str(error))
 
 
 def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) -> NoReturn:
@@ -757,10 +772,11 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
     """Commit what is left of a success, and say what the mission came to."""
     repo, tree, scope, secrets = work.repo, work.tree, work.mission.plan.scope, work.record.secrets
     left_out: tuple[str, ...] = ()
+    if stop is not None and stop.end is not End.LEASE_LOST:
+        work.tell_of_cut_off_calls()
     if stop is None and work.trouble is not None:
         tool, error = work.trouble
-        stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}",
-                    error_type="ToolExecutionError")
+        stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}")
     if stop is None:
         sha = known = None
         try:
@@ -782,7 +798,7 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
     last = ref_now(repo, tree.ref) or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:
-        stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed", error_type="NothingChanged")
+        stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
     return Ended(
         ok=stop is None, end=End.FINISHED if stop is None else stop.end,
         detail="" if stop is None else redact(stop.detail, secrets)[0], error_type="" if stop is None else stop.error_type,
@@ -794,7 +810,12 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         commands=tuple(work.commands), calls=dict(work.calls),
         failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
         iterations=work.restraint.spent.replies, spent=work.restraint.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
-        repository=str(repo.path), drift=work.drift)
+        repository=str(repo.path), drift=work.drift,
+        last_words="" if stop is None or stop.end in _SAID_IN_FULL else last_words(work.record, work._secrets()))
+
+
+_SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
+"""Ends of which the model's last words say nothing more."""
 
 
 def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Drifted | None:
@@ -947,7 +968,8 @@ def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
 def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, end: End, record: Record) -> Ended:
     spent = spent_in(record)
     return Ended(
-        ok=False, end=end, detail=str(error), error_type=type(error).__name__, error=None, summary="", branch="",
+        ok=False, end=end, detail=str(error), error_type=end.value, error=None, summary="", branch="",
         base="", commit="", kept="", steps=(), files=(), left_out=(), commands=(), calls={}, failed_tool="", last_success="",
         iterations=spent.replies, spent=spent, duration_s=ports.clock.monotonic() - began, repository=mission.case.portal,
+        last_words=last_words(record) if end in (End.INTERNAL_ERROR, End.CRASH_LOOP) else "",
         left_at=str(path) if (path := _path(ports, mission.case, record)).exists() else "")

@@ -11,11 +11,12 @@ from decimal import Decimal
 from posixpath import normpath
 from typing import Any
 
+from placet.asking import last_words
 from placet.briefing import guidance, marked, system_prompt
 from placet.confine import Root
 from placet.core.budget import Amount, Limits, Room
 from placet.core.case import Case, Complexity, Drafted, PlanningFailed
-from placet.core.errors import End, Stop, ToolError, UserError, passing
+from placet.core.errors import End, Stop, ToolError, UserError, passing, with_last_words
 from placet.core.guards import PlanFacts
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
@@ -115,7 +116,7 @@ class _Desk:
         if self.refused >= MAX_REFUSED_PLANS:
             error = json.loads(outcome.content)
             raise Stop(End.MODEL_ERROR, f"the model submitted {self.refused} plans that are not valid; the last one's problems:\n"
-                       + "\n".join(f"- {p}" for p in error.get("problems", [error["error"]])), error_type="InvalidPlan")
+                       + "\n".join(f"- {p}" for p in error.get("problems", [error["error"]])), error_type="invalid_plan")
 
     def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
         """Do nothing: planning changes no files, so there is no state to come back to."""
@@ -155,10 +156,11 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
     """
     case = job.case
     record = Record.load(ports.journal, case, case.generation, ports.clock)
+    known: list[str] = []  # what is a secret there, once it is known
     try:
         record.mind_crashes()
         record.fresh()  # where it crashed again and again, not even a worktree is made
-        return _draft(ports, job, record, cancelled)
+        return _draft(ports, job, record, cancelled, known)
     except (Interrupted, Postponed):
         record.leave_life()
         raise
@@ -168,16 +170,18 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
         if why := passing(error):
             record.leave_life()
             raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
-        reason, error_type, end = str(error), type(error).__name__, End.REPOSITORY
+        reason, error_type, end = str(error), End.REPOSITORY.value, End.REPOSITORY
     except ToolError as error:
         reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR
     finally:
         record.close()
     turns = sum(key.startswith(REPLY) for key in record.outcomes)
+    if end is not End.REPOSITORY:
+        reason = with_last_words(reason, last_words(record, known))
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 
 
-def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool]) -> Drafted:
+def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool], known: list[str]) -> Drafted:
     case = job.case
     repo = repository(ports, case.portal, record)
     base = _base(ports, repo, record)
@@ -189,6 +193,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
         with workplace(ports, repo, tree, Scope(), desk, cancelled,
                        writable=False) as place:
             desk.restraint.secrets = place.secrets
+            known += place.secrets
             accepted = _talk(ports, job, record, desk, place)
     finally:
         remove_worktree(tree)
@@ -321,5 +326,7 @@ def _bare(body: str) -> str:
 
 def _by(spent: Spent, ports: Ports) -> str:
     cost = "unknown cost" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
+    if spent.lost_tokens and spent.lost_usd:
+        cost += f" (of which at most ${spent.lost_usd:.4f} for calls that were cut off)"
     turns = "1 turn" if spent.replies == 1 else f"{spent.replies} turns"
     return f"Planned by {code(ports.config.model.name)} ({ports.config.model.provider}) in {turns} for {cost}."

@@ -169,7 +169,7 @@ class Record:
         if self.begin_life() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
             self.note(self.row(Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=End.CRASH_LOOP.value, description=why))
-            self.halt = Stop(End.CRASH_LOOP, why, error_type="CrashLoop")
+            self.halt = Stop(End.CRASH_LOOP, why)
 
     def leave_life(self) -> None:
         """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached.

@@ -15,7 +15,7 @@ from typing import Any
 
 from placet.clock import local
 from placet.core.case import Case, Complexity, Kind, MissionEnded
-from placet.core.errors import End
+from placet.core.errors import End, with_last_words
 from placet.core.mission import After, ChangedFile, Ended
 from placet.core.names import Folder, numbered, report_name, show
 from placet.core.note import Frontmatter, stamp
@@ -79,7 +79,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         return MissionEnded(case.generation, Kind.MISSION_COMPLETED, _mission(ended, at), path, facts, branch=ended.branch)
     facts |= {"error_type": ended.error_type, "kept": ended.kept, "kept_commit": ended.kept_commit,
               "typical_cost_usd": at.typical_usd}
-    reason = f"{ended.error_type or ended.end.value}: {ended.detail} (see {path})"
+    reason = with_last_words(f"{ended.error_type or ended.end.value}: {ended.detail}", ended.last_words) + f" (see {path})"
     return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch,
                         ended.drift)
 
@@ -109,7 +109,7 @@ def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes
     tools = ", ".join(f"{literal(name)} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
     text = _template("failure_report.md").substitute(
         _common(at),
-        error_summary=paragraphs(_summary_line(ended)),
+        error_summary=paragraphs(with_last_words(_summary_line(ended), ended.last_words)),
         error_details=_fenced(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (rolled back)" if ended.branch else "none", tools=tools,
         last_success=code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
@@ -199,6 +199,8 @@ def _cost(ended: Ended, at: Circumstances) -> str:
     spent = ended.spent
     cost = "cost unknown (no price for this model)" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
     limit = at.plan.scope.budget_usd
+    if spent.lost_tokens and spent.lost_usd is not None:
+        cost += f" (of which at most ${spent.lost_usd:.4f} for calls that were cut off)"
     return (f"{ended.iterations} iterations; {spent.input_tokens:,} tokens in, {spent.cache_read_tokens:,} from the cache, "
             f"{spent.output_tokens:,} out; {cost}" + (f" of at most ${limit}" if limit is not None else "")
             + f"; {ended.duration_s:.1f} s")

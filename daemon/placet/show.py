@@ -19,6 +19,8 @@ from placet.core.story import count, facts
 _COLOURS = {"review": "yellow", "running": "cyan", "planning": "cyan", "revising": "cyan", "approved": "cyan",
             "completed": "green", "failed": "red", "rejected": "magenta", "withdrawn": "white"}
 _ACTORS = {"human": "yellow", "agent": "cyan", "system": "white"}
+MAX_FAILURE = 500
+"""Characters of a failure's first line that `placet status` shows; `placet why` has all."""
 _TURN = {"review": "waits for you", "planning": "a plan is being written", "revising": "the plan is being revised",
          "approved": "about to begin", "running": "at work", "completed": "done", "failed": "failed",
          "rejected": "rejected", "withdrawn": "withdrawn"}
@@ -98,7 +100,7 @@ def _detail(case: Mapping[str, Any]) -> str:
         done = " done" if progress["step"] else ""
         return f": step {progress['step']} of {progress['of']}{done}, {count(progress['iterations'], 'iteration')}, {cost}{budget}"
     if case["state"] == "failed":
-        return f": {_short(case['failure'])}" if case["failure"] else ""
+        return f": {_short(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
     if case["state"] == "review":
         return f": {visible(case['plan'])}"
     if not case["branch"]:
@@ -230,9 +232,9 @@ def why_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _short(text: str) -> str:
+def _short(text: str, width: int = 150) -> str:
     """Return a text's first line for a list, cut between words."""
-    return visible(textwrap.shorten((text.splitlines() or [""])[0], 150, placeholder=" …"))
+    return visible(textwrap.shorten((text.splitlines() or [""])[0], width, placeholder=" …"))
 
 
 def shown_time(moment: str) -> str:

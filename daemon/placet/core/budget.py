@@ -91,11 +91,11 @@ class Exceeded:
         """Return the end of a mission that this is the reason for."""
         match self.limit:
             case Limit.TOKENS | Limit.USD:
-                return Stop(End.BUDGET, self.detail, error_type="BudgetError")
+                return Stop(End.BUDGET, self.detail)
             case Limit.WORKING_TIME | Limit.WALL_TIME:
-                return Stop(End.TIMEOUT, self.detail, error_type="TimeoutError")
+                return Stop(End.TIMEOUT, self.detail)
             case Limit.TOOL_CALLS:
-                return Stop(End.TOOL_CALL_CAP, self.detail, error_type="ToolCallCapError")
+                return Stop(End.TOOL_CALL_CAP, self.detail)
             case _:
                 assert_never(self.limit)
 

@@ -47,6 +47,11 @@ class ToolError(PlacetError):
         return {"error": self.message, "error_type": self.error_type, **self.details}
 
 
+def with_last_words(reason: str, said: str) -> str:
+    """Return why work failed, with what the model said last: often it says what it lacked."""
+    return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{said}"' if said else reason
+
+
 def mistake(error: BaseException) -> str:
     """Return what is told of an error that is a bug: what it is, and where in placet it was raised."""
     where, found = "", error.__traceback__
@@ -112,7 +117,7 @@ class End(StrEnum):
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
     """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
 
-    `error_type` is what the failure report names (an exception-like word, `ToolExecutionError`).
+    `error_type` is the end's own word, or that of the tool error that brought it about (`secret_in_commit`).
     """
 
     def __init__(self, end: End, detail: str, *, error_type: str = "") -> None:

@@ -145,15 +145,14 @@ class IterationCapError(Stop):
     """All model turns are taken."""
 
     def __init__(self, cap: int) -> None:
-        super().__init__(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing",
-                         error_type="IterationCapError")
+        super().__init__(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing")
 
 
 class RepetitionError(Stop):
     """The mission does the same again and again; `detail` says what."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(End.REPETITION, detail, error_type="RepetitionError")
+        super().__init__(End.REPETITION, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,19 +470,19 @@ def _stop(pattern: Pattern, detail: str) -> Stop:
         case Pattern.LOOP | Pattern.REPETITION | Pattern.ALTERNATION:
             return RepetitionError(detail)
         case Pattern.FAILING:
-            return Stop(End.TOOL_ERROR, detail, error_type="ToolExecutionError")
+            return Stop(End.TOOL_ERROR, detail)
         case Pattern.REFUSED:
-            return Stop(End.SCOPE, detail, error_type="ScopeError")
+            return Stop(End.SCOPE, detail)
         case Pattern.STALL:
-            return Stop(End.STALL, detail, error_type="StallError")
+            return Stop(End.STALL, detail)
         case Pattern.TALK:
-            return Stop(End.TALK, detail, error_type="NoToolCall")
+            return Stop(End.TALK, detail)
         case Pattern.CUT_OFF:
-            return Stop(End.MODEL_ERROR, detail, error_type="AnswerCutOff")
+            return Stop(End.MODEL_ERROR, detail, error_type="cut_off")
         case Pattern.REFUSAL:
-            return Stop(End.REFUSAL, detail, error_type="Refusal")
+            return Stop(End.REFUSAL, detail)
         case Pattern.CONTEXT_FULL:
-            return Stop(End.CONTEXT_FULL, detail, error_type="ContextFull")
+            return Stop(End.CONTEXT_FULL, detail)
         case _:
             assert_never(pattern)
 

@@ -16,8 +16,8 @@ from placet.core.talk import Usage
 class Spent:
     """What a conversation has used so far. `cost_usd` is None as soon as one reply's price is unknown.
 
-    `input_tokens` counts what was written to the cache too, and not what was read from it. `lost_tokens` are those that calls
-    without an answer may have used, at most; the cost counts them too. `working_s` is the time in model and tool calls.
+    `input_tokens` counts what was written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are
+    what calls without an answer may have used, at most; the cost counts them too. `working_s` is the time in model and tool calls.
     """
 
     replies: int = 0
@@ -27,6 +27,7 @@ class Spent:
     cost_usd: Decimal | None = Decimal(0)
     last_usage: Usage | None = None
     lost_tokens: int = 0
+    lost_usd: Decimal | None = Decimal(0)
     working_s: float = 0.0
 
     @property
@@ -47,6 +48,7 @@ class Spent:
     def lose(self, amount: Amount) -> None:
         """Count a call in that brought no answer."""
         self.lost_tokens += amount.tokens
+        self.lost_usd = None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
         self.cost_usd = None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
         self.working_s += amount.working_time_s
 
@@ -149,6 +151,7 @@ class Ended:
     drift: Drifted | None = None  # where files changed under the plan
     left_at: str = ""  # the worktree, where it could not be tidied away
     ignored: tuple[str, ...] = ()  # what the scope allows, commands made and git ignores: it is in no commit
+    last_words: str = ""  # what the model said last, of a failure: shortened, without secrets
 
 
 @dataclass(frozen=True, slots=True)

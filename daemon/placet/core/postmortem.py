@@ -343,7 +343,8 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
                   + (f", with changes in: {names}." if names else "."),
                   f"To build on it, set `base_commit: {left.kept_commit}` and `if_changed: proceed` in the plan before it is "
                   "approved; else it is done anew."]
-    lines += ["", f"Do not do again what failed there: {verdict(left.end).meaning}"]
+    if (found := verdict(left.end)).kind in (FailureClass.TOOL, FailureClass.CIRCLES, FailureClass.AGENT):
+        lines += ["", f"Do not do again what failed there: {found.meaning}"]
     return "\n".join(lines) + "\n"
 
 

@@ -123,7 +123,8 @@ class ModelErrorKind(StrEnum):
 class ModelError(PlacetError):
     """A model call failed. `retry_after_s` is the server's wish, None where it said nothing.
 
-    `served` says that the server may have worked on it, and charge for it. The message never carries the request, its
+    `served` says that the server may have worked on it, and charge for it; `used` is what it had told of that by then, None for
+    nothing. The message never carries the request, its
     headers or the key.
     """
 
@@ -131,6 +132,7 @@ class ModelError(PlacetError):
                  retry_after_s: float | None = None, served: bool = False) -> None:
         super().__init__(message)
         self.served = served
+        self.used: Usage | None = None
         self.kind = kind
         self.status = status
         self.retry_after_s = retry_after_s

@@ -122,12 +122,16 @@ class AnthropicModel:
             raise ModelError(ModelErrorKind.BAD_REQUEST,
                              f"the conversation cannot be written as JSON ({type(error).__name__})") from None
         _load_sdk(cancelled)
-        attempt = self._open_wire().run(lambda client: self._attempt(client, request, text))
+        joined = _Joined()
+        attempt = self._open_wire().run(lambda client: self._attempt(client, request, text, joined))
         try:
             while not wait({attempt}, timeout=_POLL_S)[0]:
                 if cancelled():
                     raise _cancelled(served=True)
             return attempt.result()
+        except ModelError as error:
+            error.used = joined.used if error.served else None
+            raise
         finally:
             attempt.cancel()  # a task that is cancelled closes its connection at once, so the server stops writing
 
@@ -159,13 +163,13 @@ class AnthropicModel:
             return self._wire
 
     async def _attempt(self, client: anthropic.AsyncAnthropic, request: Mapping[str, Any],
-                       text: str) -> Reply:
+                       text: str, joined: _Joined) -> Reply:
         import anthropic
         import httpx2
 
         try:
             async with await client.messages.create(**request, stream=True) as stream:
-                return reply_of(await self._receive(stream), self.name)
+                return reply_of(await self._receive(stream, joined), self.name)
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
         except anthropic.APITimeoutError:
@@ -177,8 +181,8 @@ class AnthropicModel:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise self._transient(f"the connection broke in mid-stream ({type(error).__name__})") from None
 
-    async def _receive(self, stream: anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent]) -> _Received:
-        joined = _Joined()
+    async def _receive(self, stream: anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent],
+                       joined: _Joined) -> _Received:
         try:
             async for event in stream:
                 joined.add(event)
@@ -314,6 +318,12 @@ class _Joined:
                 block["signature"] = delta.signature
             case "citations_delta" if block["type"] == "text":
                 block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(mode="json", warnings=False)]
+
+    @property
+    def used(self) -> Usage | None:
+        """What the server has told of tokens so far; None before it has."""
+        told = _usage(self.message.get("usage")) if self.message is not None else Usage()
+        return told if told != Usage() else None
 
     def received(self) -> _Received:
         """Return the message."""

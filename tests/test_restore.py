@@ -56,6 +56,8 @@ def test_a_text_that_was_swapped_after_its_approval_is_not_carried_out(vault):
     done = vault.click("journal", "verify", check=False)
     assert done.returncode == 1
     assert "is another one" in done.stderr
+    assert vault.click("show", "say-hello").stdout.count("evil.txt") == 0
+    assert vault.click("status").returncode == 0
     paused(vault, on=False)
     said = vault.here()
     assert any("is another one" in line for line in said)

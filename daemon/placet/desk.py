@@ -56,7 +56,7 @@ from placet.core.talk import ModelError, ModelErrorKind
 from placet.core.waiting import Hold, Why
 from placet.daybook import used_today
 from placet.glance import Glance, Undecided, glance
-from placet.journal import CommittedActivity, Reader, examine, open_reader, query
+from placet.journal import BodyDamaged, CommittedActivity, Reader, examine, open_reader, query
 from placet.lease import lock_holder
 from placet.state import known_vaults, state_home, vault_state
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
@@ -644,8 +644,8 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         case = seen.cases[case.trace_id]
         line = _line(reader, case, seen.undecided.get(case.trace_id),
                      _held_back(folder, reader, case, configured(vault, env).quiet_s))
-        approved = reader.text(case.approved_digest) if case.approved_digest else None
-        asked = reader.text(case.request_digest) if case.request_digest else None
+        approved = _kept(reader, case.approved_digest) if case.approved_digest else None
+        asked = _kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (_text(folder, case.plan_path) if case.plan_path else None)
         report = _text(folder, case.report_path) if case.report_path else None
         request = (_text(folder, case.request_path) if case.request_path else None) or asked
@@ -858,6 +858,14 @@ def _held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str
     return f"waits until you stop writing: it is planned once its note has stayed as it is for {quiet_s:g} s ([vault] quiet_s)"
 
 
+def _kept(reader: Reader, digest: str) -> bytes | None:
+    """Return a text to be shown; None for one that is not what was written, which `placet journal verify` says."""
+    try:
+        return reader.text(digest)
+    except BodyDamaged:
+        return None
+
+
 def _line(reader: Reader, case: Case, undecided: Undecided | None, held_back: str) -> dict[str, Any]:
     line: dict[str, Any] = {
         "request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "title": case.title,
@@ -871,7 +879,7 @@ def _line(reader: Reader, case: Case, undecided: Undecided | None, held_back: st
         line["model_trouble"] = None if last is None or last.action_type == Action.MODEL_CALLED \
             or last.details.get("kind") == ModelErrorKind.CANCELLED else last.details["reason"]
     if case.state is State.RUNNING:
-        text = reader.text(case.approved_digest)
+        text = _kept(reader, case.approved_digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
         line["progress"] = {**_progress(reader.activity(case.trace_id, limit=10_000)), "budget_usd": _float(budget)}
     return line

@@ -81,7 +81,7 @@ def grow(journal: Path, missions: int) -> None:
             db.executemany("INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
                            [(f"{number:08x}", ) for number in numbers for _ in range(9)])
             db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", [
-                (f"{number:060}{n:04}", f"{number:060}{n:04}", 1500, random.randbytes(1500))
+                (f"f{number:059}{n:04}", f"f{number:059}{n:04}", 1500, random.randbytes(1500))
                 for number in numbers for n in range(4)])
             db.execute("UPDATE chain SET last_id = ?, last_hash = ?", (row_id, last))
             db.execute("COMMIT")

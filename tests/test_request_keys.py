@@ -127,7 +127,7 @@ def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path
     vault.here()
     note.unlink()
     vault.here()
-    edit(vault.root / "Inbox/Requests/say-hello_plan.md", ("status: error", "status: pending"))
+    edit(vault.plan(), ("status: error", "status: pending"))
     vault.here()
     assert vault.rows("plan.revised")
     assert vault.plan().exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import pty
@@ -17,7 +18,7 @@ import pytest
 
 from messages_api import MessagesApi, call, reply
 from placet.demo import LINE_S, _paced
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import PLAN, TestVault, make_vault, running, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
 
@@ -156,11 +157,23 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
         vault.click("retry", "say", "--comment", "Whisper it.")
         assert "a new plan was asked for" in vault.click("status").stdout
         vault.once()
+    again = vault.rows("request.detected")[-1]["metadata"]
+    assert (again["again"], again["via"], again["reviewed_by"]) == (True, "cli", getpass.getuser())
     spoken = json.dumps(asked[-1]["messages"])
     assert "Whisper it." in spoken
     assert "too loud" in spoken
     assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
     assert json.loads(vault.click("status", "--json").stdout)["cases"][0]["state"] == "review"
+
+
+def test_retry_does_not_wait_for_an_editor(vault: TestVault) -> None:
+    vault.configure((vault.root / "System/placet.toml").read_text() + "[vault]\nquiet_s = 3000\n")
+    vault.click("reject", "say-hello", "--reason", "no")
+    with running(vault):
+        vault.await_action("plan.rejected")
+        until(lambda: "status: rejected" in (vault.root / "Inbox/Requests/Say hello.md").read_text())
+        vault.click("retry", "say-hello", "--comment", "quickly")
+        vault.await_action("plan.revised", patience_s=60)
 
 
 def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What somebody decides: of the plan's text with this `digest`, `who` by name, `via` how, as the journal says it."""
+    """What somebody decides: of the note's text with this `digest`, `who` by name, `via` how, as the journal says it."""
 
-    what: Literal["approve", "reject", "revise"]
+    what: Literal["approve", "reject", "revise", "retry"]
     digest: str
     who: str
     via: str

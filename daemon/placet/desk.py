@@ -29,11 +29,11 @@ from placet.configured import configured
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
-from placet.core.case import CASE_JSON, OPEN, WORKING, Case, NoteSeen, State
+from placet.core.case import CASE_JSON, OPEN, REQUEST_STAMPS, WORKING, Case, NoteSeen, State
 from placet.core.errors import ToolError, UserError
 from placet.core.names import CONFIG_PATH, QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
-from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp
+from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import DRAFT, look_at, refusal
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import with_comment
@@ -203,7 +203,8 @@ def retry(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str
     target = case.request_path
     if not target.startswith(f"{Folder.REQUESTS}/"):
         target = f"{Folder.REQUESTS}/{PurePosixPath(target).name}"
-    return _change(vault, case, asking, target, of=case.request_path)
+    return _change(vault, case, asking, target, of=case.request_path, word=lambda raw: leave_word(
+        vault_state(vault, env).acts, case.trace_id, Word("retry", digest(raw, REQUEST_STAMPS), user(), "cli")))
 
 
 def reject(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:

@@ -505,6 +505,8 @@ class Loop:
         committed = self._record(decision, writes=writes)
         if isinstance(event, Gesture) and event.kind in _OVERTAKES:
             forget(self._acts, case.trace_id)
+        if isinstance(event, Gesture) and event.kind is Kind.REQUEST_PENDING and event.hand.via == "cli":
+            self.quiet.end(decision.case.request_path)  # no editor has it open
         if job is not None:
             if decision.case.generation != job.generation:
                 job.cancel.set()
@@ -916,7 +918,7 @@ SCAN_SHARE = 1000
 
 _DRAFTING = frozenset({State.PLANNING, State.REVISING})
 _DECISIONS: Mapping[Kind, str] = {Kind.PLAN_APPROVED: "approve", Kind.APPROVAL_REFUSED: "approve", Kind.PLAN_REJECTED: "reject",
-                                  Kind.REVISION_ASKED: "revise"}
+                                  Kind.REVISION_ASKED: "revise", Kind.REQUEST_PENDING: "retry"}
 _OVERTAKES = frozenset({*_DECISIONS, Kind.PLAN_TAKEN_BACK, Kind.PLAN_MISPLACED, Kind.PLAN_GONE, Kind.STOP_ASKED})
 """After these a word that was left before is used, or stale."""
 _PLANNED_FROM = frozenset({Kind.REQUEST_EDITED, Kind.REQUEST_PENDING, Kind.REQUEST_RETURNED, Kind.REVISION_ASKED})

@@ -59,6 +59,11 @@ class Quiet:
             if now_s - text.seen_s > _KEPT_S:
                 del self._texts[path]
 
+    def end(self, path: str) -> None:
+        """Let a request be planned at once: whoever asked for it has said all."""
+        if (text := self._texts.get(path)) is not None:
+            self._texts[path] = text._replace(since_s=float("-inf"))
+
     def left_s(self, path: str, now_s: float, quiet_s: float) -> float:
         """Return for how long the request at `path` has to stay as it is until it is planned; 0 where it need not."""
         text = self._texts.get(path)

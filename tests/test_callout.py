@@ -52,6 +52,7 @@ def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: 
     edit(vault.plan(), 'write = ["hello.txt"]', 'write = ["hello.txt", "**"]')
     edit(vault.plan(), "network = false", "network = true # ${x}$\u200b")
     before = vault.plan().read_text()
+    assert "say-hello" in vault.click("plans").stdout, "it waits, whatever its callout says by now"
     vault.here()
     text = vault.plan().read_text()
     assert "> It may write `hello.txt`, `**`; run nothing; network: yes;" in callout(vault.plan())

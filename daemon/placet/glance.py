@@ -66,7 +66,7 @@ def glance(folder: Vault, cases: Mapping[str, Case], busy: Collection[str], tool
     for trace in (touched & cases.keys()) - set(busy):
         own = its.get(trace, CaseNotes())
         gesture = observe(cases[trace], own, tools)
-        if gesture is not None and gesture.kind is not Did.CALLOUT_STALE:  # that is the daemon's to mend: the plan waits all the same
+        if gesture is not None and gesture.kind is not Did.CALLOUT_STALE:  # that is the daemon's to mend: the plan waits
             undecided[trace] = _told(gesture, listed)
         found[trace] = replace(
             cases[trace], request_path=own.request.path if own.request is not None else cases[trace].request_path,

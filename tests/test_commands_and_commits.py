@@ -207,13 +207,60 @@ def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
     script = ("import os\nos.makedirs('out/deep')\n"
               "for f in ('out/deep/a', 'b.log', 'other.log', 'src.txt'):\n    open(f, 'w').write(f)\n")
     vault, repo = mission(
-        tmp_path, {".gitignore": "*.log\nout/\n"}, {"write": ["out/**", "b.log", "c.log", "src.txt"]}, script,
+        tmp_path, {".gitignore": "*.log\nout/\n"}, {"write": ["out/**", "b.l*", "c.l*", "src.txt"]}, script,
         ("write_file", {"path": "c.log", "content": "precious"}))
     assert changed(vault, repo) == ["A\tsrc.txt"]
     (refused,) = vault.rows("tool.refused")
     assert refused["metadata"]["error_type"] == "ignored_file"
     (told,) = [line for line in vault.reports()[0].read_text().splitlines() if "ignored by git" in line]
     assert told.endswith("worktree: `b.log`, `out/`.")
+
+
+@needs_wall
+@pytest.mark.parametrize("converted", [False, True])
+def test_an_ignored_file_that_a_person_approved_by_name_is_committed(tmp_path: Path, converted: bool) -> None:
+    """Both ways: by placet itself, and by git, which has to convert a file of this commit."""
+    files = {".gitignore": "*.toml\n/out/\n", **({".gitattributes": "*.dat text\n", "made.dat": "x\n"} if converted else {})}
+    script = ("import os\nos.makedirs('out/deep')\nfor f in ('out/deep/named', 'out/other'):\n    open(f, 'w').write(f)\n"
+              "open('made.dat', 'w').write('a\\r\\n')\n")
+    vault, repo = mission(tmp_path, files, {"write": ["config/local.toml", "out/deep/named", "out/oth?r", "*.dat"]}, script,
+                          ("write_file", {"path": "config/local.toml", "content": "precious = 1\n"}))
+    assert changed(vault, repo) == ["A\tconfig/local.toml", ("M" if converted else "A") + "\tmade.dat", "A\tout/deep/named"]
+    branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
+    assert git(repo, "show", f"{branch}:config/local.toml") == "precious = 1"
+    assert "ignored by git" in vault.reports()[0].read_text()  # out/other
+    assert vault.cli("replay", "say-hello").returncode == 0
+
+
+def test_the_reviewer_is_told_of_an_ignored_file_that_will_be_committed(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {".gitignore": "# ours\n*.toml\n", "known.toml": "x"})
+    git(repo, "add", "-f", "known.toml")
+    git(repo, "commit", "-q", "-m", "Known")
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    scope = {"write": ["config/local.toml", "known.toml", "src/*.toml", "src/a.py"]}
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": scope})]}]))
+    vault.drop("---\nportal: code\n---\nDo it.\n")
+    vault.once()
+    told = [line for line in vault.plan().read_text().splitlines() if "ignored by" in line]
+    assert told == ["> `config/local.toml` is ignored by `.gitignore:2`; it will be committed all the same."]
+
+
+@pytest.mark.parametrize("content", ["API_KEY=sk-ant-api03-" + "Ab3" * 30, f"DB_PASSWORD={PASSWORD}"])
+def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(tmp_path: Path, content: str) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {".gitignore": ".env\n"})
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": [".env"]}})]}]), ("execute", [{"calls": [
+        ("write_file", {"path": ".env", "content": content + "\n"}), ("complete_step", {"step": 1, "summary": "Done"}),
+        ("finish", {"summary": "Done"})]}]))
+    vault.drop("---\nportal: code\n---\nDo it.\n")
+    vault.once()
+    vault.approve()
+    vault.once()
+    assert vault.rows("execution.completed") == []
+    for ref in git(repo, "for-each-ref", "--format=%(refname)").split():
+        assert content.split("=")[1] not in git(repo, "log", "-p", "--format=%B", ref), ref
 
 
 @needs_wall

@@ -435,6 +435,38 @@ def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> Non
     assert r.commit(wt, MESSAGE, BOB, WHEN) is None
 
 
+def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person: People, tmp_path: Path) -> None:
+    path = person({".gitignore": "*.log\nbuild/\n", "kept.log": "1"})
+    git(path, "add", "-f", "kept.log")
+    git(path, "commit", "-q", "-m", "Kept")
+    repo = r.open_repo(person.look(path))
+    by_name = ("a.log", "kept.log", "build/out", "build/late", "link/x.log", ".git", ".git/x.log", "build", "no.log", "plain")
+    wt = r.add_worktree(repo, tmp_path / "state/w", "feat/x", r.head(repo), by_name=by_name)
+    write(wt.path, {"a.log": "x", "b.log": "x", "build/out": "x", "plain": "x"})
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere", {"x.log": "not ours"})
+    (wt.path / "link").symlink_to(tmp_path / "elsewhere")
+    expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
+    assert paths(r.status(wt)) == expected
+    assert paths(r.status(r.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected  # in another life, too
+    kept = r.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
+    assert paths(r.changes(repo, wt.base, kept)) == expected
+    write(wt.path, {"a.log": "changed", "build/late": "x"})
+    r.restore(wt, kept)
+    assert (wt.path / "a.log").read_text() == "x"
+    assert not (wt.path / "build/late").exists()
+    assert paths(r.status(wt)) == expected
+    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    assert sha is not None
+    assert paths(r.changes(repo, wt.base, sha)) == expected
+    assert r.status(wt) == []
+    (wt.path / "a.log").unlink()
+    assert paths(r.status(wt)) == [("D", "a.log")]
+    write(wt.path, {"a.log": "x", "build/late": "y"})
+    with pytest.raises(r.WorkNotKept):
+        r.remove_worktree(wt)
+
+
 # --------------------------------------------------------------------------------------------- branch names
 
 

@@ -403,3 +403,8 @@ def test_what_is_taken_away_is_so_in_any_case_and_unicode_form(path: str, allowe
     scope = Scope(write=("src/**", "!src/secret/**", "!src/generated.py", "!src/caf\u00e9/**", "!src/[Z-a]dd",
                          "src/secret/shown.py"))
     assert scope.allows_write(path) is allowed
+
+
+def test_only_a_whole_name_approves_a_file_by_name() -> None:
+    scope = Scope(write=("a", "b/c.toml", "d*", "e/", "f?", "[g]", "app/[slug]/p", "x/**", "!b/c.toml", "h", "!h*", "h", "a"))
+    assert scope.by_name() == ("a", "h")

@@ -363,6 +363,7 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
     vault.script(*to_hello(path="Notes/data.bin"))
     vault.drop("Say hello")
     vault.once()
+    assert "`Notes/data.bin` is left out of this vault's history by `.git/info/exclude:" in vault.plan().read_text()
     vault.approve()
     vault.once()
     refused = vault.rows("tool.refused")

@@ -633,7 +633,7 @@ def _in_worktree(
         mark.touch()
     scope = mission.plan.scope
     folders = folders_for(ports, repo, scope, [*(path for path, _ in case.based_on), *(fixed_part(glob) for glob in scope.write)])
-    tree = add_worktree(repo, path, branch, base, mover, folders=folders)
+    tree = add_worktree(repo, path, branch, base, mover, folders=folders, by_name=scope.by_name())
     clear_stale_locks(tree, _refs(case, path.name)[:1])
     if known:
         _drop_temporaries(tree)

@@ -36,10 +36,12 @@ from placet.repo import (
     GitError,
     Repo,
     RepositoryChanged,
+    Worktree,
     add_worktree,
     current_branch,
     digests_at,
     head,
+    ignored,
     remove_worktree,
     resolve,
 )
@@ -195,12 +197,23 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
             desk.restraint.secrets = place.secrets
             known += place.secrets
             accepted = _talk(ports, job, record, desk, place)
+            told = _of_ignored(tree, accepted.plan.scope)
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
     read = desk.read | {path for path, _ in read_before}
-    note = _note(ports, job, accepted, base, desk.restraint.spent, desk.remarks)
+    note = _note(ports, job, accepted, base, desk.restraint.spent, [*told, *desk.remarks])
     return replace(note, base_branch=current_branch(repo), based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())))
+
+
+def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
+    """Say which files that the plan names in full git ignores: who approves them by name has them committed."""
+    said = []
+    for path, rule in ignored(tree, scope.by_name()).items():
+        where = code(f"{rule.file}:{rule.line}")
+        said.append(f"{code(path)} is left out of this vault's history by {where}; it cannot be written." if rule.for_good else
+                    f"{code(path)} is ignored by {where}; it will be committed all the same.")
+    return said
 
 
 def _base(ports: Ports, repo: Repo, record: Record) -> str:

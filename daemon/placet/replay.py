@@ -139,7 +139,7 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, outcomes: Ma
             raise UserError(f"The commit {commit[:12]} of {case.request_id} is gone from {repo.path}.", "Its branch was deleted.")
     path = worktrees / f"replay-{case.trace8}-{case.generation}"
     _remove(add_worktree(repo, path, "", base))  # one that a killed replay left may have its files
-    tree = add_worktree(repo, path, "", base)
+    tree = add_worktree(repo, path, "", base, by_name=plan.scope.by_name())
     try:
         scope = replace(plan.scope, network=False)
         with workplace(bounds, repo, tree, scope, _Unsteered(), lambda: False,

@@ -88,6 +88,11 @@ class Scope:
                 allowed = not taken
         return allowed
 
+    def by_name(self) -> tuple[str, ...]:
+        """Return the files that `write` allows by their whole names, without a wildcard: who approved them meant just these."""
+        return tuple(dict.fromkeys(pattern for pattern in self.write
+                                   if not re.search(r"[*?\[]|/$|^!", pattern) and self.allows_write(pattern)))
+
     def allows_run(self, argv: Sequence[str]) -> bool:
         """Tell whether an entry of `run` is the beginning of `argv`. Ask `forbidden_run` as well."""
         return self._seen(argv) > 0

@@ -41,7 +41,7 @@ from placet.repo.history import (
     traced_work,
     trailers_of,
 )
-from placet.repo.making import Allowance, Size, TooMuch, attachment_patterns, init_repo, is_kept, survey
+from placet.repo.making import Allowance, Size, TooMuch, attachment_patterns, init_repo, survey
 from placet.repo.message import commit_message
 from placet.repo.mover import Mover
 from placet.repo.pinning import Pins, check_pins, pins
@@ -56,6 +56,7 @@ from placet.repo.repository import (
     free_branch,
     head,
     identity,
+    is_kept,
     is_repository,
     notes,
     old_locks,

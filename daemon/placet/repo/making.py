@@ -17,8 +17,8 @@ from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, UserError
 from placet.repo.differences import read_status
 from placet.repo.mover import update_ref
-from placet.repo.repository import identity, is_repository, open_repo, resolve
-from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, settings_of, text_of, with_env
+from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
+from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, text_of, with_env
 from placet.repo.staging import stage
 from placet.repo.store import write_commit
 
@@ -38,7 +38,6 @@ MAX_KEPT_BYTES = 1_000_000
 
 _BATCH_BYTES = 8_000_000
 _SAY_EVERY_S = 1.0
-_MARK = "placet.history"
 
 
 def attachment_patterns() -> list[str]:
@@ -72,11 +71,6 @@ class TooMuch(PlacetError):  # noqa: N818 - named for what is the case
     def __init__(self, size: Size) -> None:
         super().__init__(f"{size.files} files with {size.bytes} bytes are too much for a first commit")
         self.size = size
-
-
-def is_kept(repo: Repo) -> bool:
-    """Say whether placet began this history, of a vault, and so keeps it: a person may never have heard of it."""
-    return any(scope == "local" and item == f"{_MARK}\ntrue" for scope, item in settings_of(place_of(repo)))
 
 
 def init_repo(
@@ -113,7 +107,7 @@ def init_repo(
     building.mkdir()
     made = _begin(top, building, on_call)
     if allowance is not None:
-        run_git(place_of(made), "config", "--file", str(made.git_dir / "config"), _MARK, "true")
+        run_git(place_of(made), "config", "--file", str(made.git_dir / "config"), KEPT_MARK, "true")
     try:
         sha = _first_commit(made, excludes, author or identity(made), message, when, allowance)
     except TooMuch:

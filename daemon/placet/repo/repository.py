@@ -35,6 +35,15 @@ _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", 
 """Where placet, or git for it, makes files in a git directory. Other folders are links in an honest repository too."""
 
 
+KEPT_MARK = "placet.history"
+"""The setting, in the repository's own configuration, by which `is_kept` tells."""
+
+
+def is_kept(repo: Repo) -> bool:
+    """Say whether placet began this history, of a vault, and so keeps it: a person may never have heard of it."""
+    return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in settings_of(place_of(repo)))
+
+
 def _is_bare_layout(path: Path) -> bool:
     return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from placet.core.errors import UserError
 from placet.repo.checkout import one_at_a_time
 from placet.repo.differences import read_status
-from placet.repo.making import is_kept, without_large
+from placet.repo.making import without_large
 from placet.repo.mover import update_ref
-from placet.repo.repository import current_branch, head, identity
+from placet.repo.repository import current_branch, head, identity, is_kept
 from placet.repo.runner import Place, Repo, neutral, run_git, with_env
 from placet.repo.staging import stage
 from placet.repo.store import write_commit

@@ -23,7 +23,7 @@ from placet.repo.cone import Cone, cone_of
 from placet.repo.differences import read_status
 from placet.repo.history import contained_in
 from placet.repo.mover import Mover, update_ref
-from placet.repo.repository import private_dirs, ref_now, resolve, tree_of
+from placet.repo.repository import is_kept, private_dirs, ref_now, resolve, tree_of
 from placet.repo.runner import (
     BOT,
     BULK_TIMEOUT_S,
@@ -192,6 +192,7 @@ def moving(repo: Repo) -> Mover:
 
 def add_worktree(
     repo: Repo, path: Path, branch: str, base: str, mover: Mover | None = None, *, folders: Sequence[str] | None = None,
+    by_name: Sequence[str] = (),
 ) -> Worktree:
     """Create `branch` at the commit `base` and check it out at `path`; or finish what a killed call began.
 
@@ -199,7 +200,8 @@ def add_worktree(
     own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
     its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed; one that is there at
     another commit is made anew. Where `folders` are given, only the files in the top folder and in these are checked out;
-    `fill` brings others. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
+    `fill` brings others. `by_name` are files that are kept and committed although git ignores them, since a person approved them
+    by name. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
@@ -218,6 +220,8 @@ def add_worktree(
             _point(path, admin)
         wt = Worktree(repo, path, admin, branch, base, mover)
         _check_head(wt)
+        if by_name:
+            (admin / _BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
         if not (admin / "index").exists():  # the index is written last, so nothing has been worked on yet
             _remove_locks(wt)
             if branch:
@@ -346,30 +350,111 @@ def _modules(wt: Worktree) -> list[str]:
 _MODULE_MODE = b"\0\0\xe0\0"  # in an index
 
 
-def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
-    """Return the rule (its file, line and pattern) by which git ignores a file, of each of these that it would not commit."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule by which git ignores a file: the file that it is in, its line and its pattern.
+
+    `for_good` is one that leaves files out of the history of a vault that placet keeps: no approval overrules it.
+    """
+
+    file: str
+    line: int
+    pattern: str
+    for_good: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.pattern}"
+
+
+def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
+    """Return the rule by which git ignores a file, of each of these that it would not commit.
+
+    One that a person approved by name is committed all the same, unless it is left out for good.
+    """
+    named = _named(wt)
+    return {path: rule for path, rule in _rules(wt, paths).items() if rule.for_good or path not in named}
+
+
+def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
     known = _raw_index(wt)
-    # A file that git has is in no rule's way. So it stands in an index: how long its name is, and the name.
-    new = [path for path in paths if struct.pack(">H", min(len(raw := os.fsencode(path)), 0xFFF)) + raw + b"\0" not in known]
-    if not new or not _has_rules(wt, new):
+    new = [path for path in paths if not _is_in(known, path)]  # a file that git has is in no rule's way
+    if not new or not _has_rules(wt, new, known):
         return {}
     # It takes no literal names; behind `./` none is magic. It fails for what lies beyond a link, where nothing is written anyway.
     place = with_env(_inside(wt), {"GIT_LITERAL_PATHSPECS": "0"})
     names = os.fsencode("".join(f"./{path}\0" for path in new))
     items = items_of(run_git(place, "check-ignore", "-v", "-z", "--stdin", stdin=names, ok=(0, 1, 128))[1])
-    return {path.removeprefix("./"): f"{os.path.relpath(file, wt.path) if file.startswith('/') else file}, line {line}: {pattern}"
+    mine = wt.repo.common_dir / "info/exclude"
+    kept = is_kept(wt.repo)
+    return {path.removeprefix("./"): Rule(_shown_rules(wt, file), int(line), pattern, kept and Path(wt.path, file) == mine)
             for file, line, pattern, path in zip(items[0::4], items[1::4], items[2::4], items[3::4], strict=True)
             if not pattern.startswith("!")}
 
 
-def _has_rules(wt: Worktree, paths: Sequence[str]) -> bool:
+def _shown_rules(wt: Worktree, file: str) -> str:
+    """Return a file of rules as a person finds it: below the repository, or where it is."""
+    whole = Path(wt.path, file)
+    for top in (wt.path, wt.repo.common_dir.parent):
+        if whole.is_relative_to(top):
+            return str(whole.relative_to(top))
+    return file
+
+
+def _is_in(index: bytes, path: str) -> bool:
+    """Say whether a file stands in an index: there is how long its name is, and the name."""
+    raw = os.fsencode(path)
+    return struct.pack(">H", min(len(raw), 0xFFF)) + raw + b"\0" in index
+
+
+_BY_NAME = "placet-by-name"
+"""Has, in a worktree's private directory, the files that a person approved by name: they are work also where git ignores them."""
+
+
+def _named(wt: Worktree) -> frozenset[str]:
+    with suppress(FileNotFoundError):
+        return frozenset(filter(None, os.fsdecode((wt.git_dir / _BY_NAME).read_bytes()).split("\0")))
+    return frozenset()
+
+
+def _read_status(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
+    """Return what `read_status` does, with the files that git ignores and a person approved by name."""
+    tip, changes, begun = read_status(place)
+    more = _ignored_by_name(wt, {change.path for change in changes})
+    return tip, sorted([*changes, *(FileChange(path, "A") for path in more)], key=lambda change: change.path), begun
+
+
+def _ignored_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
+    """Return the files in the worktree that git ignores and a person approved by name; `changed` are those of which git tells."""
+    if not (there := [path for path in _named(wt).difference(changed) if _is_work(wt, path)]):
+        return []
+    index, modules = _raw_index(wt), tuple(f"{module}/" for module in _modules(wt))
+    new = [path for path in there if not _is_in(index, path) and not path.startswith(modules)]
+    left_out = ignored(wt, new) if new and is_kept(wt.repo) else ()
+    return [path for path in new if path not in left_out]
+
+
+def _is_work(wt: Worktree, path: str) -> bool:
+    """Say whether there is a file or a link at a path, reached through no link, that is not git's own."""
+    parts = PurePosixPath(path).parts
+    if ".git" in map(str.casefold, parts) or any((wt.path / folder).is_symlink() for folder in PurePosixPath(path).parents):
+        return False
+    try:
+        mode = (wt.path / path).lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def _has_rules(wt: Worktree, paths: Sequence[str], index: bytes) -> bool:
     """Say whether there may be a rule that ignores any of these files; git is asked only then."""
     settings = {key: value for key, _, value in (item.partition("\n") for _, item in settings_of(place_of(wt.repo)))}
     person = settings.get("core.excludesfile") or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/ignore"
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
     files = [wt.repo.common_dir / "info/exclude", Path(os.path.expanduser(person)),  # noqa: PTH111 - it may name nobody
              *(wt.path / folder / ".gitignore" for folder in folders)]
-    return any(map(_may_say_something, files))
+    sparse = is_sparse(wt)  # then git takes those of a folder that is not checked out from the index
+    return any(map(_may_say_something, files)) or (
+        sparse and any(_is_in(index, str(folder / ".gitignore")) for folder in folders))
 
 
 _MAX_RULES_BYTES = 1_000_000
@@ -466,7 +551,7 @@ def open_worktree(repo: Repo, path: Path, branch: str, base: str) -> Worktree:
 def status(wt: Worktree) -> list[FileChange]:
     """Return what differs from the branch's last commit: untracked files too, ignored ones not, no counts."""
     _check_head(wt)
-    return read_status(_inside(wt))[1]
+    return _read_status(wt, _inside(wt))[1]
 
 
 def commit(
@@ -486,7 +571,7 @@ def commit(
         tip, changes, begun = _since_tip(wt, place)
         if begun:  # a killed call: begin from the last commit, so that only what is asked for goes in
             run_git(place, "read-tree", "--reset", tip)
-            tip, changes, _ = read_status(place)
+            tip, changes, _ = _read_status(wt, place)
         wanted = frozenset(choose([change.path for change in changes])) if changes else ()
         chosen = [change for change in changes if change.path in wanted]
         if not chosen:
@@ -519,7 +604,7 @@ MAX_NAMED = 20
 
 def _since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
     """Return what `read_status` does. Raises RepositoryChanged where the branch is gone."""
-    found = read_status(place)
+    found = _read_status(wt, place)
     if found[0] == "(initial)":
         raise RepositoryChanged(f"the branch {wt.branch} was deleted by somebody else")
     return found
@@ -633,6 +718,8 @@ def restore(wt: Worktree, kept: str) -> None:
         with _widening(wt, {change.path.rpartition("/")[0] for change in changed}, deep=False):
             run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
             run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+            for path in _ignored_by_name(wt, ()):  # of no checkpoint, or made since
+                (wt.path / path).unlink()
             run_git(place, "read-tree", "--reset", wt.ref)
 
 
@@ -762,11 +849,11 @@ def remove_worktree(wt: Worktree, kept: str | None = None) -> None:
         if wt.path.exists() and (wt.git_dir / "index").exists():
             place = _inside(wt, held)
             if kept is None:
-                _, changes, _ = read_status(place)
+                _, changes, _ = _read_status(wt, place)
                 if changes:
                     raise WorkNotKept(wt.path, [change.path for change in changes])
             elif not _is_kept(wt, place, kept):
-                raise WorkNotKept(wt.path, [change.path for change in read_status(place)[1]])
+                raise WorkNotKept(wt.path, [change.path for change in _read_status(wt, place)[1]])
         _delete(wt)
 
 
@@ -789,7 +876,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
         if wt.path.exists() and (wt.git_dir / "index").exists():
             place = _inside(wt, held)
             _take_hold(wt, place)
-            at, changes, _ = read_status(place)
+            at, changes, _ = _read_status(wt, place)
             if at != wt.base or kept is not None or changes:
                 kept = _checkpoint(wt, place, keep_ref, message, when)
         tip = resolve(wt.repo, wt.ref)
@@ -855,7 +942,7 @@ def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
     with _writing(place) as held:
         _remove_locks(wt)
         inside = _inside(wt, held)
-        _, found, _ = read_status(inside)
+        _, found, _ = _read_status(wt, inside)
         kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
     remove_worktree(wt, kept or None)
     return kept

@@ -52,9 +52,11 @@ def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
     """Raise ToolError where what is about to be written would be in no commit: `not_kept_here`, or `ignored_file` with the rule."""
     refuse_not_kept(tree, paths)
     for path, rule in ignored(tree, paths).items():
-        raise ToolError("ignored_file", f"{show(path)} was not written: git ignores it ({show(rule)}), so no commit would have it, "
-                        "and it would be gone with the worktree. Write another path, or leave it to a person.", refused=True,
-                        rule=show(rule))
+        why = ("this vault's history leaves such files out, and no approval changes that" if rule.for_good else
+               "the plan allows it by a pattern only; one that its `write` names in full would be committed")
+        raise ToolError("ignored_file", f"{show(path)} was not written: git ignores it ({show(str(rule))}), so no commit would "
+                        f"have it, and it would be gone with the worktree ({why}). Write another path, or leave it to a person.",
+                        refused=True, rule=show(str(rule)))
 
 
 def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> None:

@@ -530,7 +530,7 @@ except OSError: pass
     said = git(repo, "log", "--all", "--format=%B")
     assert "Key [redacted: " in said
     report = vault.reports()[0].read_text()
-    assert "Found [redacted: " in report
+    assert "Found \\[redacted: " in report
     assert "outside-scope.txt" in report  # told, and in no commit
     (vault.root / "System" / "replies.toml").unlink()  # the script of this test names the key; nothing else may
     kept = b"".join(path.read_bytes() for folder in (vault.root, repo) for path in folder.rglob("*") if path.is_file())

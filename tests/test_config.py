@@ -150,4 +150,5 @@ def test_a_person_whom_the_system_does_not_know_has_a_number(vault: TestVault, m
         monkeypatch.delenv(name, raising=False)
     with patch("os.getuid", return_value=54321):
         vault.click("approve", "say-hello", "--yes")
-    assert read_note(vault.active().read_bytes()).meta["approved_by"] == "uid:54321"
+    vault.here()
+    assert vault.rows("plan.approved")[0]["metadata"]["reviewed_by"] == "uid:54321"

@@ -52,7 +52,11 @@ def test_a_terminal_that_is_closed_ends_the_daemon_in_order(tmp_path: Path) -> N
         vault.drop("Say hello\n")
         vault.here()
         vault.approve()
-        process = start(vault, stderr=subprocess.DEVNULL)
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it
+        try:
+            process = start(vault, stderr=subprocess.DEVNULL)
+        finally:
+            signal.signal(signal.SIGHUP, before)
         until(lambda: len(api.requests) > 1, "the mission asks")
         assert ended(process, signal.SIGHUP) == 0
     assert vault.rows("daemon.stopped")[-1]["metadata"]["orderly"] is True

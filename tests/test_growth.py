@@ -172,7 +172,7 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
 
 @pytest.mark.parametrize("text", [
     "", "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
-    "[limits]\nday_usd = '3.10'\n", "[limits]\nday_usd = 3\n",
+    "[limits]\nday_usd = 3.10\n", "[limits]\nday_usd = 3\n",
 ])
 def test_those_who_look_read_the_configuration_as_the_daemon_does(vault, text):
     vault.configure(text)

@@ -1007,7 +1007,7 @@ def test_an_older_journal_gets_the_sums_and_the_places_that_a_new_one_keeps(worl
     new = tables_of(world.path)
     assert new["spent"] == [("2026-11-21T10:45", 25, 0.75, 1)]
     assert new["paid"] == [("standard", 4, 0.75)]
-    for sql in ("DROP TABLE spent", "DROP TABLE paid", "DROP TABLE asked",
+    for sql in ("DROP TABLE spent", "DROP TABLE paid", "DROP TABLE asked", "DROP INDEX outbox_trace",
                 *(f"DROP INDEX cases_{name}" for name in ("request", "state", "request_path", "plan_path", "watched")),
                 *(f"ALTER TABLE cases DROP COLUMN {name}" for name in ("request_path", "plan_path", "watched")),
                 "DELETE FROM _sqlite_migrations WHERE name >= '0004'", "PRAGMA user_version = 3"):

@@ -18,7 +18,7 @@ MAX_CODE = 1_200
 
 _MEANS = re.compile(r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])")
 _LIST = re.compile(r"^(\d{3,9})([.)])")
-_FIELD = re.compile(r"([\[(][^\[\]()\n]*?:)(?=:)")
+_FIELD = re.compile(r"([\[(](?:\\.|[^\[\]()\n\\])*?:)(?=:)")
 _BLANKS = re.compile(r"[^\S\n]{9,}")
 _NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
 

@@ -15,7 +15,7 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.core.talk import Ask, Purpose, Reply
 from placet.watch import Mode
-from vaultkit import PLAN, TestVault, make_vault, until
+from vaultkit import PLAN, TestVault, make_vault, running, until
 
 WORK = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
         {"calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
@@ -59,6 +59,31 @@ def test_an_edit_that_was_made_while_no_daemon_ran_is_seen_before_the_mission_be
     assert row["metadata"]["running"] is False
     assert case_of(vault)["state"] == "review"
     assert "+Write an edited greeting." in vault.plan().read_text().replace("> ", ""), "the difference is shown"
+
+
+def test_a_copy_from_before_the_stamp_approves_nothing_once_the_approval_was_taken_away(tmp_path: Path) -> None:
+    """The person moves the plan, and deletes it before its mission begins; a sync tool brings back what the person had moved."""
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", WORK))
+    vault.drop("Say hello\n")
+    vault.here()
+    vault.configure((vault.root / "System/placet.toml").read_text() + "\n[daemon]\npaused = true\n")
+    vault.approve()
+    moved = vault.active().read_bytes()
+    with running(vault):
+        vault.await_action("plan.approved")
+        until(lambda: b"status: approved" in vault.active().read_bytes(), "stamped")
+        vault.active().unlink()
+        vault.await_action("plan.withdrawn")
+    vault.configure((vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false"))
+    vault.active().write_bytes(moved)
+    vault.here()
+    assert not vault.rows("execution.started")
+    assert vault.rows("plan.refused")
+    assert case_of(vault)["state"] == "review"
+    vault.approve()  # it lies in Inbox/Plans again, under the callout of today
+    vault.here()
+    assert case_of(vault)["state"] == "completed"
 
 
 def _unreadable(vault: TestVault) -> None:

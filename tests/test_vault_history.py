@@ -287,6 +287,20 @@ def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(kep
     assert git(kept.root, "status", "--porcelain") == ""
 
 
+@pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 40])
+def test_a_damaged_index_of_placet_s_own_is_made_anew(kept: TestVault, damage: bytes) -> None:
+    own, = kept.state.glob("*/vault.index")
+    own.write_bytes(damage)
+    (kept.root / "Notes/later.md").write_text("later\n")
+    (kept.root / "Notes/note 1.md").unlink()
+    kept.drop("Again", "Again.md")
+    kept.once()
+    assert git(kept.root, "show", "HEAD:Notes/later.md") == "later"
+    assert git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/") == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    assert git(kept.root, "status", "--porcelain") == ""
+    assert kept.plan("again").exists()
+
+
 def test_who_stages_there_uses_git_and_is_left_alone(kept: TestVault) -> None:
     (kept.root / "Notes/later.md").write_text("staged\n")
     git(kept.root, "add", "Notes/later.md")

@@ -300,8 +300,8 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     if problems := plan_problems(plan, tools, case if put_back else None):
         return "\n".join(problems)
     # What was never shown like this is not approved: an edited scope, a callout that was taken away, the old note of a failed plan.
-    # One that was taken away still says what it said in review.
-    states = (case.state, State.REVIEW) if case.state is State.WITHDRAWN else (case.state,)
+    # One that was taken away still says what it said in review; but so does a copy of one that was approved, which is used up.
+    states = (case.state, State.REVIEW) if case.state is State.WITHDRAWN and not case.spent_approvals else (case.state,)
     return "" if any(says(plan.raw, show(replace(case, state=state), plan.path)) for state in states) else OUTDATED
 
 

@@ -19,7 +19,7 @@ from placet.repo.differences import read_status
 from placet.repo.making import without_large
 from placet.repo.mover import update_ref
 from placet.repo.repository import current_branch, head, identity, is_kept
-from placet.repo.runner import Place, Repo, neutral, run_git, with_env
+from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
 from placet.repo.staging import stage
 from placet.repo.store import write_commit
 
@@ -49,7 +49,11 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
             index.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
                 shutil.copy2(repo.git_dir / "index", index)
-        _, changes, staged = read_status(own)
+        try:
+            _, changes, staged = read_status(own)
+        except GitError:  # damaged, as by a full disk or a loss of power; if it is the repository, that shows again below
+            index.unlink(missing_ok=True)
+            staged = True
         if staged:  # HEAD went on since
             run_git(own, "read-tree", "--reset", before)
             _, changes, _ = read_status(own)

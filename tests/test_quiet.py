@@ -198,3 +198,41 @@ def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: 
             assert len(asked) == 1
             path.write_text(path.read_text().replace("status: draft\n", ""))
             until(vault.plan().exists, "a plan")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails: bool) -> None:
+    """The person writes on in a request whose plan is carried out: the daemon's own stamps do not say that they are ready."""
+    vault = make_vault(tmp_path)
+    work = [{"calls": [("give_up", {"reason": "no"})]}] if fails else [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+        {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]
+    vault.script(*((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")), ("execute", work))
+    path = vault.drop("Say hello\n")
+    vault.here()
+    path.write_text(path.read_text().replace("status: planned", "status: draft") + "And say good\n")
+    vault.approve()
+    vault.here()
+    vault.here()
+    assert "status: draft" in path.read_text()
+    assert len(vault.rows("execution.failed" if fails else "execution.completed")) == 1
+    assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 1
+    path.write_text(path.read_text().replace("status: draft\n", "") + "bye, too.\n")
+    vault.here()
+    assert len(vault.rows("plan.created") + vault.rows("plan.revised")) == 2
+
+
+def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(*((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")))
+    path = vault.drop("Say hello\n")
+    vault.here()
+    path.write_text(path.read_text().replace("status: planned", "status: draft"))
+    vault.plan().write_text(vault.plan().read_text().replace("status: review", "status: needs_revision"))
+    vault.here()
+    assert "status: draft" in path.read_text()
+    assert not vault.rows("plan.revised")
+    path.write_text(path.read_text().replace("status: draft", "status: pending"))
+    vault.here()
+    assert len(vault.rows("plan.revised")) == 1
+    assert "status: planned" in path.read_text()

@@ -12,7 +12,7 @@ from placet.clock import Clock
 from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Show, Stamp, State
 from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
-from placet.core.observe import trace_of
+from placet.core.observe import is_draft, trace_of
 from placet.core.plan_note import headed
 from placet.journal import BodyDamaged, Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
@@ -134,7 +134,10 @@ def _stamp(command: Stamp, case: Case, desk: Desk) -> None:
         whose = trace_of(raw)
         if whose not in ("", case.trace_id) or (not whose and command.digest and digest(raw, REQUEST_STAMPS) != command.digest):
             return raw
-        return stamp(raw, command.changes, kind_if_none=desk.frontmatter)
+        changes = dict(command.changes)
+        if command.path.startswith(f"{Folder.REQUESTS}/") and is_draft(raw):
+            changes.pop("status", None)  # it is being written, and stays so until its writer says that it is ready
+        return stamp(raw, changes, kind_if_none=desk.frontmatter)
 
     # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the note.
     with suppress(Gone, UnsafeEdit):

@@ -307,7 +307,7 @@ def _callout_stale(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     d.row(Action.PLAN_CALLOUT_RENEWED, Entity.PLAN, Actor.SYSTEM, digest=d.shown(plan), before=plan.digest)
     if plan.folder is Folder.PLANS and not _NO_APPROVAL.keys().isdisjoint(plan.meta):
-        d.commands.append(Stamp(plan.path, _NO_APPROVAL))  # of a failed plan from an older placet: what it says now approves nothing
+        d.commands.append(Stamp(plan.path, _NO_APPROVAL))  # of a failed plan from an older placet: it would be refused for them
 
 
 def _rejected(d: _Drawer, g: Gesture) -> None:

@@ -354,6 +354,12 @@ def trace_of(raw: bytes) -> str:
         return ""
 
 
+def is_draft(raw: bytes) -> bool:
+    """Tell whether a note is a request that says that it is still being written."""
+    meta = read_note(raw).meta
+    return "revision" not in meta and str(meta.get("status") or "").strip().lower() == DRAFT
+
+
 def _trace_said(note: Note) -> str:
     said = str(note.meta.get("trace_id") or "")
     if note.problem and not said and (hint := _TRACE.search(note.raw[:4096])):

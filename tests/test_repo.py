@@ -1286,7 +1286,8 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             nursery.stdin.write(f"{path} {where}\n")
             child = int(nursery.stdout.readline())
             time.sleep(dice.uniform(0.0, 0.35))
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # one that came to its end before
+                os.kill(child, signal.SIGKILL)
             nursery.stdout.readline()
             wt = r.add_worktree(repo, where, f"feat/m{n}", r.head(repo))
             r.clear_stale_locks(wt)

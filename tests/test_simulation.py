@@ -129,7 +129,8 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
         done = play(seed)
     except Broken as broken:
         return {}, str(broken)
-    return {name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs", "reports")}, ""
+    figures = {name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs")}
+    return {**figures, "reports": len(done.reports)}, ""
 
 
 NAIVE = [ForgetsTheOutbox, RunsTheFile, BeginsUnread, TakesThePlaceForTheNote, NamesTheReportThatItWanted, WaitsForEveryFile]

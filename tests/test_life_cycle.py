@@ -36,6 +36,7 @@ from placet.core.case import (
     State,
 )
 from placet.core.decide import decide, open_case, sha256
+from placet.core.mission import Drifted
 from placet.core.names import Folder
 from placet.core.note import digest, read_note, stamp
 from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes, trace_of
@@ -153,6 +154,11 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
         if b"It is A." in raw:
             edited = raw.replace(b"It is A.", b"It is edited.")
             yield after(f"edit {path}", {**rest, path: edited})
+        if b"|placet] " in raw and not path.startswith((Folder.ARCHIVE, Folder.REQUESTS)):
+            yield after(f"edit the callout of {path}", {**rest, path: raw.replace(b"|placet] ", b"|placet] Not ", 1)})
+        if path.startswith(Folder.REJECTED):
+            yield after(f"say in {path} why", {**rest, path: stamped(raw, (("rejection_reason", "Too broad"),))})
+        if b"It is A." in raw:
             if path.startswith(Folder.ACTIVE):
                 yield after(f"put an old copy of {path} back", {**rest, path: stamped(raw, (("status", "approved"),))})
     if not requests:
@@ -185,6 +191,8 @@ def events(world: World) -> Iterator[Event]:
     if case.state in (State.APPROVED, State.RUNNING):
         yield from (Gesture(Kind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
+        yield from (Gesture(Kind.FILES_CHANGED, plan, drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
+                    for plan in notes_of(world).plans[:1] if plan.folder is Folder.ACTIVE and not case.stop)
         for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
             yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")
 

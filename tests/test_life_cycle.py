@@ -158,9 +158,8 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
             yield after(f"edit the callout of {path}", {**rest, path: raw.replace(b"|placet] ", b"|placet] Not ", 1)})
         if path.startswith(Folder.REJECTED):
             yield after(f"say in {path} why", {**rest, path: stamped(raw, (("rejection_reason", "Too broad"),))})
-        if b"It is A." in raw:
-            if path.startswith(Folder.ACTIVE):
-                yield after(f"put an old copy of {path} back", {**rest, path: stamped(raw, (("status", "approved"),))})
+        if b"It is A." in raw and path.startswith(Folder.ACTIVE):
+            yield after(f"put an old copy of {path} back", {**rest, path: stamped(raw, (("status", "approved"),))})
     if not requests:
         yield after("put the request back", {**files, "Inbox/Requests/r.md": stamped(REQUESTS["A"], (("trace_id", TRACE),
                                                                                                      ("status", "planned")))})

@@ -20,7 +20,7 @@ import pytest
 
 from placet import vault as v
 from placet.core.errors import UserError
-from placet.core.names import QUEUES, Folder
+from placet.core.names import QUEUES, Folder, conflict_of
 from placet.vault import Kind, Vault
 
 DAEMON = str(Path(v.__file__).parent.parent)
@@ -805,6 +805,48 @@ def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_
             vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
         writing.join()
     assert path.read_bytes() == b"old\nand more\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
+def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(root, vault, monkeypatch):
+    """One program has opened the note as its name goes to the new text, another one opens it just after that."""
+    path, real = root / "Inbox/Requests/a.md", v._renameat2
+    path.write_bytes(b"old\n")
+    done = []
+
+    def exchange(*args):
+        if done:
+            return real(*args)
+        done.append(1)
+        with path.open("ab", buffering=0) as early:
+            answer = real(*args)
+            with path.open("ab", buffering=0) as late:
+                late.write(b"to the new\n")
+            early.write(b"to the old\n")
+        return answer
+
+    monkeypatch.setattr(v, "_renameat2", exchange)
+    with pytest.raises(v.Changed):
+        vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n")
+    kept = {note.name: note.read_bytes() for note in path.parent.glob("*.md")}
+    copy, = kept.keys() - {"a.md"}
+    assert sorted(kept.values()) == [b"new\nto the new\n", b"old\nto the old\n"]
+    assert conflict_of(copy) == "a.md"
+    assert not temporaries(root)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
+def test_a_note_that_a_program_writes_into_for_long_is_not_replaced(root, vault):
+    path = root / "Inbox/Requests/a.md"
+    path.write_bytes(b"old\n")
+    with path.open("ab", buffering=0) as typing:
+        for act in (lambda: vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n"),
+                    lambda: vault.edit("Inbox/Requests/a.md", lambda _: b"new\n")):
+            with pytest.raises(v.VaultTrouble, match="Another program has it open for writing"):
+                act()
+        typing.write(b"and more\n")
+    assert path.read_bytes() == b"old\nand more\n"
+    assert not temporaries(root)
 
 
 def test_a_program_that_keeps_the_file_open_holds_nobody_up(root, vault):

@@ -68,6 +68,7 @@ _HINTS = {
     errno.EACCES: "Give the user that runs placet the right to read and write there.",
     errno.EPERM: "Give the user that runs placet the right to read and write there.",
     errno.EROFS: "The file system is mounted read-only. Mount it writable; what the daemon has to do it tries again by itself.",
+    errno.ETXTBSY: "Another program has it open for writing. Close it there; what the daemon has to do it tries again by itself.",
     errno.EXDEV: "The two folders are on different file systems. Keep the whole vault on one.",
     errno.ENOTDIR: "A file or a link stands where a folder must be. Move it away, then run `placet init`.",
     errno.ELOOP: "A link stands where a file or a folder must be. placet does not follow links in the vault.",
@@ -291,8 +292,10 @@ class Vault:
         Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a crash.
         Raises Changed where other bytes are there: where the kernel can exchange two names (Linux), also
         when they were saved in the very instant of the replacement, by a program that had the file open
-        too, for up to WRITERS_S; elsewhere that instant, some microseconds, is not covered. Raises Gone,
-        NotAFile, TooLarge, NotSettled. Mode is kept, owner and group as far as the system lets this user set them.
+        too; elsewhere that instant, some microseconds, is not covered. Where somebody wrote into both the old
+        file and the new one in that instant, both are kept, one as a conflict copy. Raises VaultTrouble where a
+        program has the file open for writing for longer than WRITERS_S; Gone, NotAFile, TooLarge, NotSettled. Mode
+        is kept, owner and group as far as the system lets this user set them.
         """
         with _explained(path), self._parent(path) as (folder, name):
             old, info = _read(folder, name, path, NOTE_LIMIT)
@@ -301,10 +304,15 @@ class Vault:
             if _digest(old) != expected:
                 raise Changed(path)
             with _temporary(folder, data, like=info) as temp:
+                if not _await_writers(folder, name):
+                    raise OSError(errno.ETXTBSY, "")
+                if not _is(folder, name, expected):
+                    raise Changed(path)
                 if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
-                    _await_writers(folder, temp.name)
-                    if not _is(folder, temp.name, expected):
+                    if not _await_writers(folder, temp.name) or not _is(folder, temp.name, expected):
                         _put_back(folder, temp, name)
+                        ours = _identity(os.fstat(temp.handle))
+                        _keep_written(folder, temp, name, {_identity(info): expected, ours: _digest(data)})
                         raise Changed(path)
                 else:
                     now = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -571,7 +579,7 @@ def _temporary(folder: int, data: bytes, like: os.stat_result | None = None) -> 
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
         finally:
-            os.close(handle)
+            os.close(temp.handle)
 
 
 def _keep_owner(handle: int, like: os.stat_result) -> None:
@@ -587,15 +595,15 @@ def _keep_owner(handle: int, like: os.stat_result) -> None:
         return
 
 
-def _await_writers(folder: int, name: str) -> None:
-    """Return when no other program has the file open, at most after WRITERS_S.
+def _await_writers(folder: int, name: str) -> bool:
+    """Return True when no program has the file open for writing, False if one still has after WRITERS_S.
 
     Somebody may have opened it by its old name, just before that went to another file, and not have written
-    yet. A write lease (F_SETLEASE in fcntl(2)) is granted only while nobody else has the file open. Where a
+    yet. A read lease (F_SETLEASE in fcntl(2)) is granted only while nobody has the file open for writing. Where a
     file system has no leases, or this user may have none on the file, nothing is waited for.
     """
     if sys.platform != "linux":
-        return
+        return True
     with contextlib.suppress(FileNotFoundError):
         handle = os.open(name, _READ, dir_fd=folder)
         try:
@@ -604,16 +612,18 @@ def _await_writers(folder: int, name: str) -> None:
             until = time.monotonic() + WRITERS_S
             while time.monotonic() < until:
                 try:
-                    fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                    fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 except BlockingIOError:
-                    time.sleep(0.005)
+                    time.sleep(0.0005)
                     continue
                 except OSError:
-                    return
+                    return True
                 fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-                return
+                return True
+            return False
         finally:
             os.close(handle)
+    return True
 
 
 def _put_back(folder: int, temp: _Temp, name: str) -> None:
@@ -630,6 +640,23 @@ def _put_back(folder: int, temp: _Temp, name: str) -> None:
         if _same_file(os.stat(temp.name, dir_fd=folder, follow_symlinks=False)) == placed:
             return
         placed = newest
+
+
+def _keep_written(folder: int, temp: _Temp, name: str, texts: Mapping[tuple[int, int], str]) -> None:
+    """Give what `_put_back` left over a name of its own where a program wrote into it: a conflict copy of the note.
+
+    `texts` are the digests of what was in the old file and in the new one. A whole save that another one came after is not kept.
+    """
+    os.close(temp.handle)  # or this would be a program that has it open
+    temp.handle = os.open(temp.name, _READ, dir_fd=folder)
+    with contextlib.suppress(OSError):
+        fcntl.flock(temp.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    left = texts.get(_identity(os.fstat(temp.handle)))
+    if left is None or (_await_writers(folder, temp.name) and _is(folder, temp.name, left)):
+        return
+    stem = name.removesuffix(".md")
+    _rename_new(folder, temp.name, folder, f"{stem} (conflicted copy {secrets.token_hex(4)}).md")
+    temp.is_kept = True
 
 
 def _enter(folder: int, name: str, *, create: bool) -> int:

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pytest
 
 import vaultkit
+from disks import fill_up, small_disk_at
 from messages_api import Answer, MessagesApi, reply, status
 from placet.desk import doctor
 from placet.sandbox import Level, Probe, probe
@@ -113,6 +114,28 @@ def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> No
     assert done.returncode == 1
     assert "nowhere" in done.stdout
     assert "ANTHROPIC_API_KEY" in done.stdout
+
+
+def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(vault: TestVault, tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:
+        vault = replace(vault, state=disk)
+        vault.drop("Say hello.\n")
+        vault.once()
+        with running(vault):
+            fill_up(disk / "fill")
+            for said in (vault.cli("status"), vault.cli("why", "say-hello"), vault.cli("doctor", check=False)):
+                assert "where the journal is, is full. What cannot be written down waits" in " ".join(said.stdout.split())
+            (disk / "fill").unlink()
+            assert "is full" not in vault.cli("status").stdout + vault.cli("why", "say-hello").stdout
+        fill_up(disk / "fill")
+        for command in (("status",), ("why", "say-hello")):
+            said = vault.cli(*command, check=False)
+            assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
+
+
+def test_init_says_what_a_history_is_for_where_there_are_no_notes(tmp_path: Path, vault: TestVault) -> None:
+    said = vault.cli("init", str(tmp_path / "new")).stderr
+    assert "To change notes of the vault itself, placet needs a history of it (git)" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(("uid", "said"), [(0, ["user"]), (1000, [])])

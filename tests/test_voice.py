@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -10,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from placet.core.activity import Action
+from placet.core.plan_comments import diff_callout
 from placet.core.story import Loud, Story
 from placet.journal import CommittedActivity
 from placet.voice import Voice
@@ -42,10 +45,10 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
     first = vault.once(apart=True)
     assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in first.splitlines())
     assert [line for line in without_times(first) if not line.startswith("A history (git) ")] == [
-        "say-hello: request seen: Inbox/Requests/Say hello.md; a plan is being written",
+        "say-hello: request seen: Inbox/Requests/Say hello.md; a plan follows",
         f"say-hello: made a git repository of {vault.root}, with a first commit of what is there",
         "say-hello: a plan waits for you (revision 1, 1 step): Inbox/Plans/say-hello_plan.md",
-        "1 plan waits for you (placet plans)"]
+        "ended; 1 plan waits for you (placet plans)"]
     vault.approve()
     second = without_times(vault.once())
     assert second[0] == "1 plan waits for you (placet plans)"
@@ -54,7 +57,7 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
     assert second[3] == "say-hello: step 1 of 1 done"
     assert second[4].startswith("say-hello: completed: 1 file changed on feat/say-hello-")
     assert second[5] == f"say-hello: report: {vault.reports()[0].relative_to(vault.root)}"
-    assert second[6:] == ["nothing is left for the next start"]
+    assert second[6:] == ["ended; nothing is left for the next start"]
 
 
 def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
@@ -101,7 +104,7 @@ def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(vau
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     said = without_times((vault.root.parent / "log").read_text())
-    assert said[-1] == "1 mission goes on at the next start: say-hello, step 1 of 1"
+    assert said[-1] == "ended; 1 mission goes on at the next start: say-hello, step 1 of 1"
     with running(vault):
         vault.await_action("execution.resumed")
         again = next(vault.root.parent.glob("daemon-*.log"))
@@ -123,7 +126,7 @@ def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFix
     with Voice(Loud.EVENT, times=False) as voice:
         voice.rows([row])
         voice.say("two\nlines")
-    assert capsys.readouterr().err == ("odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan is being written\n"
+    assert capsys.readouterr().err == ("odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\n"
                                        "two\nlines\n")
 
 
@@ -144,4 +147,24 @@ def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(vau
         info = os.fstat(log.fileno())
         subprocess.run([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], stderr=log, check=True,
                        env={**env, "JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
-    assert (vault.root.parent / "log").read_text() == "1 plan waits for you (placet plans)\n" * 2
+    assert (vault.root.parent / "log").read_text() == (
+        "1 plan waits for you (placet plans)\nended; 1 plan waits for you (placet plans)\n")
+
+
+def a_row(action: str, metadata: Mapping[str, str]) -> CommittedActivity:
+    return CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "system", "", action, "mission", "say-hello",
+                             json.dumps(metadata), "0" * 64)
+
+
+def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_that_something_was_noticed_once() -> None:
+    story = Story()
+    why = "It was changed while its mission runs.\n" + diff_callout("a\n" * 9 + "b\n", "a\n" * 9 + "c\n")
+    assert "diff" in why
+    cut = why[:-20]
+    for action, reason in (("note.explained", why), ("request.invalid", cut)):
+        _, line = story.line(a_row(action, {"path": "System/Active/x.md", "reason": reason})) or (None, "")
+        assert line.endswith("It was changed while its mission runs.")
+    assert story.line(a_row("failure.detected", {"description": "Noticed: 3 turns in a row."})) == (
+        Loud.EVENT, "say-hello: noticed: 3 turns in a row.")
+    assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
+        Loud.EVENT, "say-hello: the merge of feat/x was taken back by cleo")

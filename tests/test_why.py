@@ -297,9 +297,12 @@ def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) ->
     vault.once()
     failed_plan, = vault.rows("plan.failed")
     assert (failed_plan["metadata"]["end"], failed_plan["metadata"]["iterations"]) == ("model_error", 3)
-    assert "3 plans that are not valid" in vault.cli("why", "say-hello").stdout
+    said = vault.cli("why", "say-hello").stdout
+    assert said.count("3 plans that are not valid") == 1, "the note beside the request says the same"
+    assert "placet retry say-hello" in said
     told = json.loads(vault.cli("why", "do-it", "--json").stdout)
-    assert told["state"] == "unusable"
+    assert (told["request_id"], told["state"]) == ("do-it", "unusable")
+    assert json.loads(vault.cli("why", "do", "--json").stdout) == told, "the beginning of an id will do"
     assert "nowhere" in told["why"][0]
     assert vault.cli("why", "nobody", check=False).returncode == 3
     assert vault.cli("why", "do-it", "--request", check=False).returncode == 1

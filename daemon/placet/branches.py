@@ -156,9 +156,11 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     case, repo = _mission(vault, env, ident)
     with one_at_a_time(repo):
         if fate_of(repo, case.newest) is not None:
-            raise UserError(f"{case.branch} is merged or gone already, so there is no work to let go.",
-                            f"Take a merge back: placet undo {case.request_id}. A branch that is left over: "
-                            f"{repo.by_hand} branch -D {case.branch}")
+            taken_back = case.became == "reverted"
+            fate = "was merged, and that was taken back," if taken_back else "is merged or gone"
+            raise UserError(f"{case.branch} {fate} already, so there is no work to let go.",
+                            ("" if taken_back else f"Take a merge back: placet undo {case.request_id}. ")
+                            + f"A branch that is left over: {repo.by_hand} branch -D {case.branch}")
         tip = resolve(repo, case.newest.ref)
         if tip is None:
             raise UserError(f"There is no branch {case.branch}; another branch has its commits.", "Delete that one by hand.",

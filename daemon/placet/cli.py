@@ -138,8 +138,8 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
         _say(f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
              f"{size.left_out:,} attachments and large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
              "and .trash.")
-    _say("placet needs one to change notes of the vault itself: each change is then made aside, shown, and can be taken back. "
-         "Work in other repositories (`portal: NAME`) needs none.")
+    _say("To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
+         "be taken back. Work in other repositories (`portal: NAME`) needs none.")
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         return click.confirm("placet: May placet keep a history of this vault?", default=default, err=True)
     _say("It may keep one. To forbid it: placet init --no-history" if default else

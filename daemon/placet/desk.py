@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 FOLLOW_STEP_S = 0.2
 OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
+NO_ROOM = 64 * 1024
+"""With fewer bytes than these free a disk is full: not even a small event fits into the journal's log."""
 LATEST = 20
 """Cases that are over are shown up to so many of each state, the last ones."""
 LAST = 50
@@ -378,7 +380,8 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         line("work", "warn", "paused", "placet resume")
     if state.journal.exists():
         damage = examine(state.journal, state.mark)[2]
-        line("journal", "bad" if damage else "good", damage or str(state.journal))
+        full = "\n".join(_disk_trouble(state.journal))
+        line("journal", "bad" if damage or full else "good", damage or full or str(state.journal))
         with open_reader(state.journal) as reader:
             live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
         left = [p.name for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)] \
@@ -582,7 +585,7 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
                 today = used_today(reader, Clock().wall())
                 waits = _waits(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
-                stuck = sorted({command.error for command in pending if command.error})
+                stuck = [*_disk_trouble(state.journal), *sorted({command.error for command in pending if command.error})]
             listed = seen.listed
         else:
             listed = frozenset(folder.scan([Folder.REQUESTS]).found)
@@ -596,6 +599,14 @@ def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
         "today": {"tokens": today.tokens, "cost_usd": _float(today.usd), "day_tokens": config.day_tokens or None,
                   "day_usd": _float(config.day_usd) or None},
     }
+
+
+def _disk_trouble(journal: Path) -> list[str]:
+    """Return why the daemon cannot write its journal, as far as the disk shows it: at most a sentence."""
+    disk = os.statvfs(journal.parent)
+    why = "is mounted read-only" if disk.f_flag & os.ST_RDONLY else "is full" if disk.f_bavail * disk.f_frsize < NO_ROOM else ""
+    return [f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down waits, nothing is lost, "
+            "and it goes on by itself when that is mended."] if why else []
 
 
 def _waits(reader: Reader) -> dict[str, str] | None:
@@ -670,7 +681,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         return new
     with _reader(vault, env, ident) as reader:
         explained = [row for row in reader.seen() if row.verdict]
-        unusable = [row for row in explained if request_id(PurePosixPath(row.path).name, ()) == ident]
+        unusable = [row for row in explained if request_id(PurePosixPath(row.path).name, ()).startswith(ident)]
         try:
             case = find(reader, ident)
         except UserError:
@@ -678,11 +689,13 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
                 if new := _not_taken_up(vault, env, ident):
                     return new
                 raise
-            return {"request_id": ident, "state": "unusable", "why": [f"{row.path}: {row.detail}" for row in unusable],
+            return {"request_id": _one_id([row.path for row in unusable], ident), "state": "unusable",
+                    "why": [f"{row.path}: {row.detail}" for row in unusable],
                     "next": ["Mend the note; it is taken up as soon as it can be used."], "mission": None}
         rows = reader.activity(case.trace_id, limit=10_000, newest=True)
         its = (visible(case.request_path), visible(case.plan_path))
         notices = [f"{row.path}: {row.detail}" for row in explained if row.path in its]
+        notices += _disk_trouble(state.journal)
         notices += [f"Waits to be done: {c.error}" for c in reader.pending_commands() if c.error and c.trace_id == case.trace_id]
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
         config = configured(vault, env)
@@ -706,6 +719,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         if runs and held_back and not config.paused:
             reason = f"{case.request_path}: {held_back}."
         said = [reason]
+        notices = [line for line in notices if reason.rstrip(".") not in line]  # the note beside it says the same
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
             said = [held] if runs and case.state is not State.RUNNING else [reason, held]
@@ -719,9 +733,15 @@ def _not_taken_up(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, 
     paths = [path for path in found if ident and request_id(PurePosixPath(path).name, ()).startswith(ident)]
     if not paths:
         return None
-    return {"request_id": ident, "state": "new", "why": [f"{visible(path)} was not taken up yet." for path in paths],
+    return {"request_id": _one_id(paths, ident), "state": "new",
+            "why": [f"{visible(path)} was not taken up yet." for path in paths],
             "next": ["The daemon runs and looks within seconds." if daemon_runs(vault, env) else
                      "No daemon runs. When one starts, a plan is written. Start it: placet run"], "mission": None}
+
+
+def _one_id(paths: Sequence[str], ident: str) -> str:
+    """Return the id that the only one of these notes would have; what was asked for where there are several."""
+    return request_id(PurePosixPath(paths[0]).name, ()) if len(paths) == 1 else ident
 
 
 def _since(undecided: Undecided) -> str:

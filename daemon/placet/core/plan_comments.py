@@ -254,6 +254,11 @@ def diff_callout(old: str, new: str) -> str:
     return "\n".join([_CHANGED, *(f"> {line}" for line in block)]) + "\n"
 
 
+def without_difference(text: str) -> str:
+    """Return a text up to the callout that `diff_callout` made for its end, for a line: also where that was cut off."""
+    return text.partition(f"\n{_CHANGED}\n")[0]
+
+
 def parted(text: str) -> tuple[str, str]:
     """Return a text without the callout that `diff_callout` made for its end, and that callout; empty where there is none."""
     words, mark, block = text.partition(f"\n{_CHANGED}\n")

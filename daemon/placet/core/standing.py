@@ -42,14 +42,14 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
                          f"placet revise {ident} --comment C")
         case State.FAILED:
             return (f"There is no plan: {case.failure}",
-                    (f"Set `status: pending` in {case.request_path or 'the request'} to try again; what failed is told to the next "
-                     "planning. Or edit the request first.",))
+                    (f"Try again: placet retry {ident}, or set `status: pending` in {case.request_path or 'the request'}; what "
+                     "failed is told to the next planning. Or edit the request first.",))
         case State.REJECTED:
             said = _last(rows, {Action.PLAN_REJECTED})
             who, reason = ("somebody", "") if said is None else (said.details["reviewed_by"], said.details.get("reason", ""))
             return (f"{who} rejected its plan at {case.since}" + (f": {reason}" if reason else ", without a reason."),
-                    (f"Set `status: pending` in {case.request_path or 'the request'} for a new plan, or move the plan back to "
-                     "Inbox/Plans.",))
+                    (f"For a new plan: placet retry {ident}, or set `status: pending` in {case.request_path or 'the request'}. Or "
+                     "move the plan back to Inbox/Plans.",))
         case State.WITHDRAWN:
             gone = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
             what = "its note" if gone is None else gone.details["path"]

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.core.activity import Action, CommittedRow, Entity
+from placet.core.plan_comments import without_difference
 
 MAX_CHARS = 300
 """A longer reason is cut here; `placet why` has all of it."""
@@ -85,6 +86,11 @@ def _because(data: Mapping[str, Any]) -> str:
     return f": {data['reason']}" if data.get("reason") else ", without a reason"
 
 
+def _words(data: Mapping[str, Any]) -> str:
+    """Return what a side note says, without the difference that it may show: that is for the note."""
+    return without_difference(str(data["reason"]))
+
+
 def _plan_waits(data: Mapping[str, Any]) -> str:
     where = f": {data['path']}" if data.get("path") else ""
     return f"a plan waits for you (revision {data['revision']}, {count(data['steps'], 'step')}){where}"
@@ -133,11 +139,11 @@ _SAID_BY_THE_LOOP = (Action.MODEL_WAITING, Action.MODEL_RESUMED, Action.JOURNAL_
 
 _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.REQUEST_DETECTED: (Loud.EVENT, lambda d: "a new plan was asked for" if d.get("again") else
-                              f"request seen: {d['path']}; a plan is being written"),
+                              f"request seen: {d['path']}; a plan follows"),
     Action.REQUEST_EDITED: (Loud.EVENT, lambda d: f"the request was edited {_by(d)}; it is planned anew"),
     Action.REQUEST_WITHDRAWN: (Loud.EVENT, lambda d: f"the request was taken away: {d['path']}"),
-    Action.REQUEST_INVALID: (Loud.TROUBLE, lambda d: f"{d['path']} cannot be used: {d['reason']}"),
-    Action.NOTE_EXPLAINED: (Loud.TROUBLE, lambda d: f"about {d['path']}: {d['reason']}"),
+    Action.REQUEST_INVALID: (Loud.TROUBLE, lambda d: f"{d['path']} cannot be used: {_words(d)}"),
+    Action.NOTE_EXPLAINED: (Loud.TROUBLE, lambda d: f"about {d['path']}: {_words(d)}"),
     Action.PLAN_CREATED: (Loud.EVENT, _plan_waits),
     Action.PLAN_REVISED: (Loud.EVENT, _plan_waits),
     Action.PLAN_FAILED: (Loud.TROUBLE, lambda d: f"there is no plan: {d['reason']}"),
@@ -160,14 +166,15 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.EXECUTION_FAILED: (Loud.TROUBLE, lambda d: f"failed: {d['reason']} after {count(d['iterations'], 'iteration')}"
                               f"{_money(d.get('cost_usd'))}"),
     Action.REPORT_WRITTEN: (Loud.EVENT, lambda d: f"report: {d['path']}"),
-    Action.FAILURE_DETECTED: (Loud.EVENT, lambda d: f"noticed: {d['description']}"),
+    Action.FAILURE_DETECTED: (Loud.EVENT, lambda d: f"noticed: {str(d['description']).removeprefix('Noticed: ')}"),
     Action.GIT_INITIALIZED: (Loud.EVENT, lambda d: f"made a git repository of {d['path']}, with a first commit of what is there"),
     Action.PR_MERGED: (Loud.EVENT, lambda d: f"{d['branch']} was merged {_by(d)}"),
     Action.PR_REJECTED: (Loud.EVENT, lambda d: f"{d['branch']} was dropped {_by(d)}{_because(d)}"),
+    Action.PR_REVERTED: (Loud.EVENT, lambda d: f"the merge of {d['branch']} was taken back {_by(d)}"),
     Action.PR_REOPENED: (Loud.EVENT, lambda d: f"{d['branch']} is there again"),
     Action.DAEMON_STARTED: (Loud.EVENT, lambda d: unfinished(d, "is taken up again", "are taken up again")),
-    Action.DAEMON_STOPPED: (Loud.EVENT, lambda d: unfinished(d, "goes on at the next start", "go on at the next start")
-                            or "nothing is left for the next start"),
+    Action.DAEMON_STOPPED: (Loud.EVENT, lambda d: "ended; " + (unfinished(d, "goes on at the next start", "go on at the next start")
+                                                              or "nothing is left for the next start")),
 }
 
 

@@ -17,7 +17,7 @@ from placet.journal import schema
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary_code
-from placet.journal.files import suspect
+from placet.journal.files import no_room, suspect
 from placet.journal.schema import ACTIVITY, schema_of
 from placet.journal.sums import quarter
 from placet.journal.values import BodyDamaged, CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
@@ -69,8 +69,9 @@ def plain_errors(path: Path) -> Iterator[None]:
             raise JournalDamaged(f"the journal {path} is damaged: {error}",
                                  "restart the daemon: it sets the file aside and begins a new one") from error
         if may_pass(error):
-            raise UserError(f"cannot read the journal {path}: {plainly(error)}",
-                            "check its permissions and who has it open") from error
+            full = path.parent.is_dir() and no_room(path)  # SQLite calls it an I/O error where it cannot make a file beside it
+            raise UserError(f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
+                            "make room there" if full else "check its permissions and who has it open") from error
         raise
 
 

@@ -22,7 +22,7 @@ from placet.clock import Clock
 from placet.config import Config, VaultTable
 from placet.core.activity import Action, Activity
 from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen, PlanningFailed, State
-from placet.core.errors import End, UserError
+from placet.core.errors import End, Interrupted, UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Spent
 from placet.core.names import QUEUES, Folder, conflict_of, is_side_note, side_note_name
@@ -35,7 +35,7 @@ from placet.executor import Mission
 from placet.journal import AddActivity, Committed, Journal, PutCase, open_reader, query, verify
 from placet.loop import Loop
 from placet.planner import Assignment
-from placet.record import Interrupted, Postponed
+from placet.record import Postponed
 from placet.sandbox import Level
 from placet.tools import PLANNABLE
 from placet.vault import TEMP_PREFIX, Vault

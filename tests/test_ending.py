@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,3 +192,55 @@ def test_once_that_is_told_to_end_leaves_its_work_in_order(tmp_path: Path) -> No
     assert process.returncode == 1
     assert "told to end" in said
     assert vault.rows("daemon.stopped")[-1]["metadata"]["orderly"] is True
+
+
+GIT = """#!/bin/sh
+for word; do
+    if [ "$word" = {command} ] && [ {one} "$GIT_INDEX_FILE" ] && rm {trap} 2>/dev/null; then
+        touch {trap}.caught; exec sleep 300
+    fi
+done
+exec {git} "$@"
+"""
+
+
+@pytest.mark.parametrize(("command", "one"), [
+    pytest.param("status", "-n", id="what the vault became", marks=pytest.mark.sweep),
+    pytest.param("read-tree", "-z", id="check-out"),
+    pytest.param("status", "-z", id="commit", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
+    tmp_path: Path, command: str, one: str, by_hand: bool,
+) -> None:
+    (tmp_path / "bin").mkdir()
+    trap, program = tmp_path / "trap", tmp_path / "bin/git"
+    program.write_text(GIT.format(command=command, one=one, trap=trap, git=shutil.which("git")))
+    program.chmod(0o755)
+    vault = make_vault(tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}")
+    vault.configure("[daemon]\nstop_grace_s = 0.2\n")
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [
+        ("write_file", {"path": "hello.txt", "content": "hi"}), ("complete_step", {"step": 1, "summary": "Done"}),
+        ("finish", {"summary": "Done"})]}]))
+    vault.drop("Say hello\n")
+    vault.once()
+    vault.approve()
+    trap.touch()
+    process = start(vault, stderr=subprocess.DEVNULL)
+    until(lambda: Path(f"{trap}.caught").exists(), "git hangs")
+    began = time.monotonic()
+    if by_hand:
+        vault.cli("stop", "say-hello")
+        end = vault.await_action("execution.failed")
+        assert (time.monotonic() - began) < 20
+        assert end["metadata"]["reason"] == "stopped_by_person"
+    assert ended(process, signal.SIGTERM) == 0
+    assert (time.monotonic() - began) < 25
+    left = subprocess.run(["git", "for-each-ref", "--format=%(refname)", "refs/heads/feat"], cwd=vault.root, capture_output=True,
+                          text=True, check=True).stdout.split()
+    if by_hand:
+        assert not left
+        assert not list((vault.db.parent / "worktrees").glob("[!.]*-*"))
+        return
+    assert not vault.rows("execution.failed")
+    vault.once()
+    assert len(vault.rows("execution.completed")) == 1

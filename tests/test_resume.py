@@ -16,7 +16,8 @@ import pytest
 
 from gitkit import git
 from placet import planner
-from placet.record import Interrupted, Record
+from placet.core.errors import Interrupted
+from placet.record import Record
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["python3 step.py"]},

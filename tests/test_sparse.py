@@ -17,7 +17,7 @@ from benchkit import bench, real
 from gitkit import git, make_repo, settle_home, write
 from placet import executor
 from placet import repo as r
-from placet.record import Interrupted
+from placet.core.errors import Interrupted
 from placet.repo import worktrees
 from placet.repo.cone import Cone
 from placet.sandbox import Level, probe

@@ -12,7 +12,7 @@ from typing import Any
 
 from placet.core.activity import Action, Activity, Actor
 from placet.core.budget import Amount, Room
-from placet.core.errors import End, Stop, UserError
+from placet.core.errors import End, Interrupted, Stop, UserError
 from placet.core.mission import Spent
 from placet.core.price import Price, cost_usd
 from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
@@ -30,7 +30,7 @@ from placet.core.talk import (
 )
 from placet.core.waiting import Why
 from placet.journal import ATTEMPT, REPLY
-from placet.record import Interrupted, Postponed, Record
+from placet.record import Postponed, Record
 
 BLOCKED_RETRY_S = 60.0
 """How often work that waits for a person to mend the model tries whether it was mended."""

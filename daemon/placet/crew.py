@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from placet.clock import Clock
 from placet.core.case import Drafted, MissionEnded, PlanningFailed
-from placet.core.errors import End, mistake
+from placet.core.errors import End, Interrupted, mistake
 from placet.core.waiting import Why
 from placet.journal import BodyDamaged
-from placet.record import Interrupted, Postponed
+from placet.record import Postponed
 
 CANCEL_S = 2.0
 """How long a worker that is told to leave everything gets to kill its command and hang up on its model."""

@@ -15,6 +15,7 @@ from placet.asking import Line, ask_model
 from placet.clock import Clock
 from placet.core.activity import Action, Actor
 from placet.core.budget import Room
+from placet.core.errors import Interrupted
 from placet.core.guards import Compaction, compacted, make_room
 from placet.core.mission import Spent
 from placet.core.secrets import redact
@@ -29,7 +30,7 @@ from placet.core.talk import (
 )
 from placet.core.waiting import Why
 from placet.journal import REPLY
-from placet.record import Interrupted, Postponed, Record
+from placet.record import Postponed, Record
 from placet.tools import BY_NAME, Toolbox
 from placet.tools.base import Effect, Outcome, Tool, Workplace
 from placet.tools.present import Results

@@ -9,7 +9,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -25,7 +25,7 @@ from placet.core.activity import Action, Actor, Entity
 from placet.core.budget import Limits, Room
 from placet.core.case import WORKING, Case, Complexity
 from placet.core.drift import Drift, Facts, IfChanged, Verdict, judge
-from placet.core.errors import End, PlacetError, Stop, ToolError, UserError, mistake, passing
+from placet.core.errors import End, Interrupted, PlacetError, Stop, ToolError, UserError, mistake, passing
 from placet.core.failures import detected
 from placet.core.guards import REPEATED, PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
@@ -49,7 +49,7 @@ from placet.dialogue import (
     target,
 )
 from placet.journal import REPLY
-from placet.record import Interrupted, Postponed, Record
+from placet.record import Postponed, Record
 from placet.repo import (
     Author,
     GitError,
@@ -59,6 +59,7 @@ from placet.repo import (
     RepositoryChanged,
     WorkNotKept,
     Worktree,
+    abandon,
     add_worktree,
     changes,
     check_pins,
@@ -76,6 +77,7 @@ from placet.repo import (
     is_ancestor,
     is_kept,
     keep_aside,
+    leavable,
     moving,
     must_be_there,
     open_worktree,
@@ -592,16 +594,23 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         record.mind_crashes()
         if record.halt is None and (why := stop()):  # what was done before is told from the record, and nothing more is done
             record.halt = _stopped(why)
-        base, branch = _place(ports, mission, repo, record)
+        with leavable(cancelled):
+            base, branch = _place(ports, mission, repo, record)
         if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:
             ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT, record),
                             base=base, drift=drift)
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
-        with moving(repo) as mover:
+        # A stop ends what git does for the plan, not what it takes to end the mission; who leaves for the daemon's sake leaves all.
+        with moving(repo) as mover, leavable(lambda: cancelled() and not stop()):
             ended = _in_worktree(ports, mission, record, repo, (base, branch, mover), began, cancelled, stop)
         _tidy(ports, repo, record)
-    except (Interrupted, Postponed):
+    except Interrupted:
+        if (why := stop()) and record.outcome("branch") is None:
+            return _not_begun(ports, mission, record, why, began)
+        record.leave_life()
+        raise
+    except Postponed:
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
@@ -619,6 +628,16 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         record.close()
 
 
+def _not_begun(ports: Ports, mission: Mission, record: Record, why: str, began: float) -> Ended:
+    """Return how a mission ended that a person stopped before its worktree was there, and take away what there is of that."""
+    if (known := record.outcome("place")) is not None:
+        base, branch, *_ = json.loads(known)
+        abandon(repository(ports, mission.case.portal, record), _path(ports, mission.case, record), branch, base)
+    ended = _unable(ports, mission, UserError(_stopped(why).detail), began, End.STOPPED_BY_PERSON, record)
+    record.settle("ended", ENDED_JSON.dump_json(ended))
+    return ended
+
+
 def _in_worktree(
     ports: Ports, mission: Mission, record: Record, repo: Repo, at: tuple[str, str, Mover], began: float,
     cancelled: Callable[[], bool], stop: Callable[[], str],
@@ -633,7 +652,8 @@ def _in_worktree(
         mark.touch()
     scope = mission.plan.scope
     folders = folders_for(ports, repo, scope, [*(path for path, _ in case.based_on), *(fixed_part(glob) for glob in scope.write)])
-    tree = add_worktree(repo, path, branch, base, mover, folders=folders, by_name=scope.by_name())
+    with leavable(cancelled) if not known else nullcontext():
+        tree = add_worktree(repo, path, branch, base, mover, folders=folders, by_name=scope.by_name())
     clear_stale_locks(tree, _refs(case, path.name)[:1])
     if known:
         _drop_temporaries(tree)
@@ -696,12 +716,13 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
     """Do the plan's steps; return the reason for a failure (None for none) and the agent's summary."""
     plan = work.mission.plan
     try:
-        done = work.leading_literals()
-        if done:
-            work.keep(f"{_CHECKPOINT}0")
-        if len(work.steps) == len(plan.steps):  # all of them literal
-            return None, "Every step of the plan was literal and was carried out as written."
-        _converse(work, place, done)
+        with leavable(place.cancelled):
+            done = work.leading_literals()
+            if done:
+                work.keep(f"{_CHECKPOINT}0")
+            if len(work.steps) == len(plan.steps):  # all of them literal
+                return None, "Every step of the plan was literal and was carried out as written."
+            _converse(work, place, done)
     except _Finished as finished:
         return None, finished.summary
     except Stop as stop:

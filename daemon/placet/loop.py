@@ -51,7 +51,7 @@ from placet.core.case import (
 )
 from placet.core.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch, settle_revert
 from placet.core.drift import KEY, IfChanged
-from placet.core.errors import UserError
+from placet.core.errors import Interrupted, UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
@@ -88,7 +88,7 @@ from placet.journal import (
 from placet.models import prepare
 from placet.perform import Desk, Outbox
 from placet.planner import Assignment
-from placet.record import LIFE, Interrupted, Postponed, Record
+from placet.record import LIFE, Postponed, Record
 from placet.repo import is_repository
 from placet.report import Circumstances, outcome_of
 from placet.sandbox import Level

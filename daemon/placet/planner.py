@@ -16,7 +16,7 @@ from placet.briefing import guidance, marked, system_prompt
 from placet.confine import Root
 from placet.core.budget import Amount, Limits, Room
 from placet.core.case import Case, Complexity, Drafted, PlanningFailed
-from placet.core.errors import End, Stop, ToolError, UserError, passing, with_last_words
+from placet.core.errors import End, Interrupted, Stop, ToolError, UserError, passing, with_last_words
 from placet.core.guards import PlanFacts
 from placet.core.mission import Spent
 from placet.core.note import Frontmatter
@@ -31,7 +31,7 @@ from placet.core.waiting import Why
 from placet.core.words import code
 from placet.dialogue import MACHINE_RETRY_S, Conversation, Opening, converse, opened
 from placet.journal import REPLY
-from placet.record import Interrupted, Postponed, Record
+from placet.record import Postponed, Record
 from placet.repo import (
     GitError,
     Repo,
@@ -42,6 +42,7 @@ from placet.repo import (
     digests_at,
     head,
     ignored,
+    leavable,
     remove_worktree,
     resolve,
 )
@@ -185,15 +186,15 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
 
 def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool], known: list[str]) -> Drafted:
     case = job.case
-    repo = repository(ports, case.portal, record)
-    base = _base(ports, repo, record)
-    read_before = () if case.is_elsewhere else case.based_on
-    folders = folders_for(ports, repo, Scope(), [path for path, _ in read_before])
-    tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
+    with leavable(cancelled):
+        repo = repository(ports, case.portal, record)
+        base = _base(ports, repo, record)
+        read_before = () if case.is_elsewhere else case.based_on
+        folders = folders_for(ports, repo, Scope(), [path for path, _ in read_before])
+        tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
     desk = _Desk(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
     try:
-        with workplace(ports, repo, tree, Scope(), desk, cancelled,
-                       writable=False) as place:
+        with leavable(cancelled), workplace(ports, repo, tree, Scope(), desk, cancelled, writable=False) as place:
             desk.restraint.secrets = place.secrets
             known += place.secrets
             accepted = _talk(ports, job, record, desk, place)

@@ -22,10 +22,6 @@ from placet.core.waiting import Why
 from placet.journal import ATTEMPT, AddActivity, AddRecord, Guard, Journal, LeaseLost, Write
 
 
-class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The daemon is stopping: the work stays as it is recorded and goes on at the next start."""
-
-
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """The model cannot be asked for now, or the disk is full; the work goes on after `after_s` seconds."""
 

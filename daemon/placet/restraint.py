@@ -14,6 +14,7 @@ from placet.config import GuardsTable
 from placet.core.activity import Action, Actor
 from placet.core.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
 from placet.core.budget import prompt_at_most as at_most
+from placet.core.errors import Interrupted
 from placet.core.guards import (
     REPEATED,
     Call,
@@ -37,7 +38,7 @@ from placet.daybook import NAME as TODAY
 from placet.daybook import next_day_in_s
 from placet.dialogue import target
 from placet.journal import REPLY
-from placet.record import Interrupted, Postponed, Record
+from placet.record import Postponed, Record
 from placet.tools import BY_NAME
 from placet.tools.base import Effect, Outcome
 from placet.workshop import Ports

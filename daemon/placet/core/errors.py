@@ -114,6 +114,10 @@ class End(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
+class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
+    """Work was told to leave everything, as the daemon stops or a person wants it: it stays as it is recorded."""
+
+
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
     """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
 

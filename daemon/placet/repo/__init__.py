@@ -66,13 +66,14 @@ from placet.repo.repository import (
     resolve,
     tree_of,
 )
-from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged
+from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged, leavable
 from placet.repo.sift import Open, Sieve
 from placet.repo.snapshots import keep_notes
 from placet.repo.undoing import undo_since
 from placet.repo.worktrees import (
     WorkNotKept,
     Worktree,
+    abandon,
     add_worktree,
     checkpoint,
     clear_stale_locks,
@@ -123,6 +124,7 @@ __all__ = [
     "TooMuch",
     "WorkNotKept",
     "Worktree",
+    "abandon",
     "add_worktree",
     "ahead_behind",
     "all_refs",
@@ -165,6 +167,7 @@ __all__ = [
     "keep_aside",
     "keep_notes",
     "kept_refs",
+    "leavable",
     "let_go",
     "log",
     "merge_base",

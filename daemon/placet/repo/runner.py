@@ -22,14 +22,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from placet.core.errors import KILLED, PlacetError, UserError
+from placet.core.errors import KILLED, Interrupted, PlacetError, UserError
 
 MINIMUM_GIT = (2, 38)
 """`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
@@ -224,14 +225,33 @@ def _environment(path: str) -> dict[str, str]:
     }
 
 
+_POLL_S = 0.1  # how often a git that says nothing is asked about
+_told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False)
+
+
+@contextmanager
+def leavable(told: Callable[[], bool]) -> Iterator[None]:
+    """Have each git process that this thread waits for inside ended once `told` is true: run_git then raises Interrupted.
+
+    What a git that is ended leaves, locks among it, is what a killed daemon leaves: the next call or life goes on from there.
+    """
+    before = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(before)
+
+
 def _read_all(
     process: subprocess.Popen[bytes], timeout_s: float, max_bytes: int,
 ) -> tuple[bytes, bytes, bool, bool]:
     """Read both outputs to their end; return them, whether time ran out, and whether the output was cut.
 
+    Raises Interrupted where it is `leavable` and is to be left.
     `communicate` would hold whatever a hostile repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
+    told = _told.get()
     assert process.stdout is not None
     assert process.stderr is not None
     taken: dict[int, bytearray] = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
@@ -240,8 +260,10 @@ def _read_all(
         for descriptor in taken:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map() and not (late or cut):
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
-            late = not ready
+            ready = selector.select(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            if not ready and told():
+                raise Interrupted("git was ended: the work is to be left")
+            late = not ready and time.monotonic() >= deadline
             for key, _ in ready:
                 piece = os.read(key.fd, 65_536)
                 taken[key.fd] += piece
@@ -293,6 +315,7 @@ def run_git(
 ) -> tuple[int, bytes]:
     """Run one git command and return its exit code and output. Raises GitError unless the code is in `ok`.
 
+    Raises Interrupted as `leavable` says.
     Output beyond `max_bytes` is an error, except where a limit was asked for: then the output is cut there.
     """
     began = time.monotonic()

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from placet.clearing import delete_tree
-from placet.core.errors import PlacetError, ToolError, UserError
+from placet.core.errors import Interrupted, PlacetError, ToolError, UserError
 from placet.core.names import show
 from placet.repo import cone, history, store
 from placet.repo.cone import Cone, cone_of
@@ -228,7 +228,12 @@ def add_worktree(
                 _attach(wt, _inside(wt, held))
             # --reset writes over what a killed attempt had checked out
             _narrow(wt, None if folders is None else Cone().wider(folders, deep=False))
-            run_git(_inside(wt, held), "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+            try:
+                run_git(_inside(wt, held), "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+            except Interrupted:
+                if not branch:  # nobody goes on with one that is only read
+                    _delete(wt)
+                raise
         _take_back(wt)
         _lay_out(wt, cone_of(wt.git_dir))
     return wt
@@ -241,6 +246,18 @@ def _narrow(wt: Worktree, folders: Cone | None) -> None:
         cone.file_of(wt.git_dir).unlink(missing_ok=True)
     else:
         cone.put_down(folders, cone.file_of(wt.git_dir))
+
+
+def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
+    """Take away what an `add_worktree` that was left had begun, in which nobody worked: worktree, and branch while at `base`."""
+    path = _place_for(repo, path)
+    with _writing(path):
+        if (admin := _registered(repo, path)) is not None:
+            _delete(Worktree(repo, path, admin, branch, base))
+    ref = f"refs/heads/{branch}"
+    if ref_now(repo, ref) == base:
+        _remove_ref_lock(repo.common_dir / f"{ref}.lock")
+        run_git(neutral(place_of(repo)), "update-ref", "-d", ref, base)
 
 
 @contextmanager

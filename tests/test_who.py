@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -90,6 +91,19 @@ def test_a_word_for_another_text_or_another_decision_names_nobody(tmp_path: Path
             vault.here()
             assert vault.rows("plan.rejected")[0]["metadata"]["reviewed_by"] == SOMEONE
         assert not list(vault.state.glob("*/acts/*.json")), "it is stale"
+
+
+def test_a_word_counts_also_where_its_command_ends_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, real = Word("approve", "d" * 64, "ann", "cli"), fcntl.flock
+    command = leave_word(tmp_path, TRACE, said)
+    command.__enter__()
+
+    def ended(handle: int, operation: int) -> None:
+        command.__exit__(None, None, None)
+        real(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", ended)
+    assert word_of(tmp_path, TRACE) == said
 
 
 def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(tmp_path: Path) -> None:

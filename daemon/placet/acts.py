@@ -59,8 +59,9 @@ def word_of(folder: Path, trace_id: str) -> Word | None:
     """Return the word that counts for a case, None where there is none."""
     try:
         with os.fdopen(os.open(_path(folder, trace_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            at_it = _is_locked(file.fileno())  # before it is read: the command may end in between
             said, _, rest = file.read(_MAX_BYTES).partition(b"\n")
-            if rest != b"done\n" and not _is_locked(file.fileno()):
+            if rest != b"done\n" and not at_it:
                 return None
         return Word(**json.loads(said))
     except (OSError, ValueError, TypeError):  # none, or none that this version left

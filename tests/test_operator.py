@@ -429,6 +429,7 @@ def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text
     done = vault.click("doctor", check=False)
     assert done.returncode == 1
     assert "BAD " in done.stdout
+    assert "\\n" not in done.stdout
     assert any(word in done.stdout for word in ("day_usd", "not valid TOML", "oracle", "base_url")), done.stdout
     assert "git" in done.stdout
     assert "journal" in done.stdout

@@ -137,6 +137,12 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
         assert ".md 0.1 MB, .json 0.0 MB" in side(vault)
     assert not list(vault.root.glob(".git*"))
     assert not list(vault.root.glob(".placet-init*"))
+    if config:
+        with running(vault):
+            until(lambda: "What is in its way, or was noticed:" in vault.click("why", "say-hello").stdout, patience_s=30)
+            told = vault.click("why", "say-hello").stdout
+        assert said in " ".join(told.split())
+        assert "its plan is being written" not in told
 
 
 # --- what it holds --------------------------------------------------------------------------------------------

@@ -168,3 +168,13 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
         Loud.EVENT, "say-hello: noticed: 3 turns in a row.")
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
         Loud.EVENT, "say-hello: the merge of feat/x was taken back by cleo")
+
+
+def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "It would hold too much.\nRaise the limit."
+    with Voice(Loud.EVENT, times=False) as voice:
+        voice.say(f"say-hello: {why}")
+        voice.rows([a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": why}),
+                    a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": "Another thing."})])
+    assert capsys.readouterr().err.splitlines() == [
+        "say-hello: It would hold too much.", "Raise the limit.", "say-hello: about Inbox/Requests/Say hello.md: Another thing."]

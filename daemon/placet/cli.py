@@ -136,7 +136,7 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
     default = not size.files
     if size.files or size.left_out:
         _say(f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
-             f"{size.left_out:,} attachments and large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
+             f"{size.left_out:,} attachments or large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
              "and .trash.")
     _say("To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
          "be taken back. Work in other repositories (`portal: NAME`) needs none.")

@@ -200,8 +200,8 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
     except ValidationError as error:
         lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}" for e in error.errors()]
         raise UserError(f"{where} has settings that cannot be used:\n" + "\n".join(lines),
-                        "Mend or remove these lines; `placet init` writes a file with every setting explained beside "
-                        "an existing one.", exit_code=2) from error
+                        "Mend or remove these lines. Every setting is explained in the System/placet.toml of a new vault: "
+                        "placet init DIR", exit_code=2) from error
 
 
 def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:

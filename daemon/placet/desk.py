@@ -716,6 +716,9 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
                                  f"Set `status: pending` in {case.request_path or 'the request'} for a new plan."], "mission": None}
             return {**found, "why": [mission["meaning"], case.failure, *notices], "next": mission.pop("next"), "mission": mission}
         reason, helps = standing(case, rows, daemon_runs=runs, paused=config.paused)
+        if runs and notices and case.state in (State.PLANNING, State.REVISING, State.APPROVED) and not config.paused:
+            reason = f"Since {case.since} it is {case.state}. What is in its way, or was noticed:"
+            helps = ("Do what is said there; it goes on by itself. Follow it: placet journal --follow",)
         if runs and held_back and not config.paused:
             reason = f"{case.request_path}: {held_back}."
         said = [reason]

@@ -113,7 +113,7 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
     marks = {"good": colour("ok  ", "green"), "warn": colour("note", "yellow"), "bad": colour("BAD ", "red", bold=True)}
     lines = []
     for line in found:
-        lines += _local_times([f"{marks[line['state']]}  {line['what']:<14} {visible(line['found'])}"])
+        lines += _local_times([f"{marks[line['state']]}  {line['what']:<14} {visible(' '.join(line['found'].split()))}"])
         if line["helps"]:
             lines.append(f"{'':<21}{visible(line['helps'])}")
     return "\n".join(lines)

@@ -55,6 +55,8 @@ class Voice:
 
     def say(self, text: str, loud: Loud = Loud.TROUBLE) -> None:
         """Say what the daemon itself has to say. From any thread."""
+        if loud is Loud.TROUBLE:
+            self._story.hear(text)
         self._put(datetime.now().astimezone(), loud, text)
 
     def rows(self, rows: Sequence[CommittedRow]) -> None:

@@ -28,6 +28,11 @@ class Story:
     """Turns rows into lines, in order. It remembers what the model's last failure was, to say it once and when it is over."""
 
     trouble: str = ""
+    heard: tuple[str, ...] = ()
+
+    def hear(self, text: str) -> None:
+        """Take in what the daemon said of itself: a side note that says the same is not told again."""
+        self.heard = (*self.heard[-7:], " ".join(text.split()))  # a new tuple: several threads say things
 
     def line(self, row: CommittedRow) -> tuple[Loud, str] | None:
         """Return how loud and what is said of a row, None for one that nobody waits for. Never raises for odd metadata."""
@@ -39,12 +44,18 @@ class Story:
             text = say(_Lenient(data))
             if self.trouble and row.action_type in _SIDE_NOTES and self.trouble in text:
                 text = ""  # said already, of the model
+            elif row.action_type in _SIDE_NOTES and self._was_heard(str(data.get("reason") or "?")):
+                text = ""
             elif self.trouble and row.action_type == Action.EXECUTION_RESUMED:
                 loud = Loud.DETAIL  # it is the next try
             told = (loud, text) if text else None
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
             told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
         return None if told is None else (told[0], who + _cut(told[1]))
+
+    def _was_heard(self, reason: str) -> bool:
+        line = " ".join(reason.split())
+        return any(said.endswith(line) for said in self.heard)
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
         """Say when the model stops answering and when it answers again, not each attempt in between."""

@@ -812,6 +812,10 @@ def test_the_filter_decides_alike_on_both_machines(machine: str) -> None:
         ("read", (0,), 0, 0),
         ("socket", (socket.AF_INET, 1), errno.EPERM, 0),
         ("socket", (socket.AF_UNIX, 1), errno.EPERM, errno.EPERM),
+        ("socket", (socket.AF_INET6, 2, 17), errno.EPERM, 0),
+        ("socket", (16, 3, 0), errno.EPERM, 0),  # NETLINK_ROUTE
+        ("socket", (16, 3, 4), errno.EPERM, errno.EPERM),  # NETLINK_SOCK_DIAG: the machine's unix sockets
+        ("socket", (16, 3, 16), errno.EPERM, errno.EPERM),
         ("socketpair", (1, 1 | 0o2000000), 0, 0),
         ("socketpair", (1, 2), errno.EPERM, errno.EPERM),
         ("clone", (thread,), 0, 0),

@@ -231,3 +231,17 @@ def test_what_reading_view_shows_as_something_else_is_reported(text):
 ])
 def test_ordinary_words_are_not(text):
     assert not find_unseen(text)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("| a |\n|---|\n| x | and delete everything |", [(3, "and delete everything")]),
+    ("> | a | b |\n> |:--|--:|\n> | x | y | z |", [(3, "z")]),
+    ("a | b\n--- | ---\n1 | 2 | 3 | 4", [(3, "3 | 4")]),
+    ("|a|b|c|\n|-|-|-|\n# x\n|a|\n|-|\n|x|hidden|", [(6, "hidden")]),
+    ("| a | b |\n|---|---|\n| x | y |\n| `a\\|b` | c\\|d |\n| x |", []),
+    ("| a | b |\n|---|\n| x | y |", []),  # no table: its second line is of another width
+    ("```\n| a |\n|---|\n| x | y |\n```", []),
+    ("| a |\n|---|\n\nx | y", []),
+])
+def test_cells_beyond_a_tables_columns_are_told(text: str, told: list[tuple[int, str]]) -> None:
+    assert [(one.line, one.shown) for one in find_unseen(text) if one.kind is Kind.CELL] == told

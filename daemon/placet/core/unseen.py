@@ -45,6 +45,7 @@ class Kind(StrEnum):
     QUERY = "inline query, which a plugin runs or shows the answer of"
     EMPTY = "empty paragraphs that push text out of view"
     OVERLAY = "marks drawn over other characters"
+    CELL = "table cell that is not shown, as its table has fewer columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +493,30 @@ def _floods(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
         empty = 0
 
 
+_COLUMNS = re.compile(r":?-+:?(?:[ \t]*\|[ \t]*:?-+:?)*")
+_BAR = re.compile(r"(?<!\\)\|")
+
+
+def _cells(line: str) -> list[str]:
+    row = line.lstrip(" \t>").rstrip().removeprefix("|")
+    return _BAR.split(row[:-1] if row.endswith("|") and not row.endswith("\\|") else row)
+
+
+def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
+    """Yield what stands in a row of a table beyond the columns that its second line has: it is not shown."""
+    columns = above = 0
+    for number, line in enumerate(lines, 1):
+        if number in code or not line.strip(" \t>"):
+            columns = above = 0
+            continue
+        cells = _cells(line)
+        if columns and len(cells) > columns and (more := "|".join(cells[columns:]).strip(" \t|")):
+            yield Unseen(number, Kind.CELL, shortened(more))
+        if "|" in line and len(cells) == above and _COLUMNS.fullmatch("|".join(cell.strip() for cell in cells)):
+            columns = min(columns or above, above)  # of two tables that follow each other, the narrower one
+        above = len(cells)
+
+
 def _queries(reading: _Reading) -> Iterator[Unseen]:
     """Yield the code spans that Dataview runs (`$=`) or shows the answer of (`=`)."""
     for number, inside in reading.spans:
@@ -609,6 +634,7 @@ def find_unseen(text: str) -> tuple[Unseen, ...]:
         *_definitions(reading.prose),
         *_far(lines, reading.code),
         *_floods(lines, reading.code),
+        *_left_out(lines, reading.code),
         *_lookalikes(lines, reading.code),
     ]
     return tuple(sorted(found, key=lambda unseen: unseen.line))

@@ -93,6 +93,7 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS|NEWCGROUP|NEWUTS|NEWIPC|NEWUSER|NEWP
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _RESERVE = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: fallocate by other names
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NETLINK_ROUTE = 0
 _STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF
 _X32_BIT = 0x40000000
 
@@ -139,9 +140,10 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     typing = b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EPERM) for request in _TYPE_INTO_TERMINAL)
     typing += b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EOPNOTSUPP) for request in _RESERVE)
     out.append(_when(_IOCTL[column], _argument(1) + typing + allow))
-    # netlink: getaddrinfo asks which families work
-    families = (_AF_INET, _AF_INET6, _AF_NETLINK) if network else ()
+    families = (_AF_INET, _AF_INET6) if network else ()
     sockets = b"".join(_op(_EQUAL, family, 0, 1) + allow for family in families)
+    if network:  # getaddrinfo asks by netlink which families work; other protocols of it list the machine's own sockets
+        sockets += _op(_EQUAL, _AF_NETLINK, 1, 0) + _refuse(errno.EPERM) + _argument(2) + _op(_EQUAL, _NETLINK_ROUTE, 0, 1) + allow
     out.append(_when(_SOCKET[column], _argument(0) + sockets + _refuse(errno.EPERM)))
     # A pair is only a pipe, which node and asyncio are built on; a datagram one could still be sent anywhere.
     kinds = b"".join(_op(_EQUAL, kind, 0, 1) + allow for kind in (_STREAM, _SEQPACKET))

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import pytest
 
 import vaultkit
 from disks import fill_up, small_disk_at
+from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.desk import doctor
 from placet.sandbox import Level, Probe, probe
+from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -70,6 +73,58 @@ def test_a_changed_configuration_is_taken_up_and_a_broken_one_is_not(vault: Test
         vault.configure(good + f'[portals.code]\npath = "{vault.root}"\n')
         vault.drop("---\nportal: code\n---\nSay more.\n", "More.md")
         until(lambda: vault.plan("more").exists(), "a plan for the new portal")
+
+
+def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
+    """Many programs empty a file, then write it, in pieces: what lies there meanwhile is well-formed, and says something else."""
+    vault.configure("[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text())
+    path = vault.root / "System" / "placet.toml"
+    good = path.read_text()
+
+    def save() -> None:
+        for _ in range(3):
+            with path.open("w") as file:
+                time.sleep(0.02)
+                file.write("# Settings\n")
+                file.flush()
+                time.sleep(0.02)
+                file.write(good)
+            time.sleep(0.1)
+
+    saving = threading.Thread(target=save)
+    with looping(vault) as run:
+        saving.start()
+        while saving.is_alive():
+            run.loop.tick((), Mode.POLLING)
+            assert run.loop.ports.config.daemon.paused
+            time.sleep(0.01)
+        saving.join()
+        path.write_text(good.replace("paused = true", "paused = false"))
+        run.loop.tick((), Mode.POLLING)
+        assert not run.loop.ports.config.daemon.paused
+    assert not run.said
+
+
+def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(vault: TestVault) -> None:
+    path = vault.root / "System" / "placet.toml"
+    good = path.read_text()
+    vault.once()
+    path.write_text("")
+    stays = vault.cli("run", "--once", check=False)
+    assert stays.returncode == 2
+    assert "is empty, and was not" in stays.stderr
+    path.write_text(good)
+    with looping(vault) as run:
+        path.write_text("")
+        run.loop.tick((), Mode.POLLING)
+        assert run.loop.ports.config.model.provider == "scripted"
+        assert "is empty, and was not" in "".join(run.said)
+        path.write_text("# defaults\n")
+        run.loop.tick((), Mode.POLLING)
+        assert run.loop.ports.config.model.provider == "anthropic"
+        path.write_text("")
+        run.loop.tick((), Mode.POLLING)
+        assert len(run.said) == 1
 
 
 def test_another_machines_vault_is_left_alone_until_it_is_taken_over(vault: TestVault) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from placet import __version__
 from placet.accepted import InForce, accept, differing, holding, in_force
@@ -27,6 +27,7 @@ from placet.core.plan import parse_plan
 from placet.core.price import DEFAULT_PRICES, Price
 from placet.core.retry import RetryPolicy
 from placet.core.secrets import MIN_LITERAL, environment_secrets
+from placet.core.settle import SETTLE_S
 from placet.core.talk import Model, ModelError
 from placet.core.waiting import Hold
 from placet.events import Broadcast, places
@@ -179,7 +180,8 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault))
         state = _take(folder, env, owner, clock, say, stack)
-        seen = _stamps(vault, state)  # before it is read: what is edited while we start up is taken up too
+        # Before it is read: what is edited while we start up is taken up too.
+        seen = _settled(vault, state) or _stamps(vault, state)
         held = holding(load(vault), state)
         config = held.config
         _claim(vault, config, socket.gethostname(), say, take_over=take_over)
@@ -191,6 +193,7 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
         journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
                                               on_trouble=say, on_rows=on_rows, on_wait=waits))
+        _refuse_emptied(vault, seen, journal, config)
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
         settings = _Settings(vault, env, state, seen, held, journal, clock, say)
@@ -334,30 +337,42 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
 class _Settings:
     """The configuration as a daemon heeds it: what changes is taken up if it can be used and, where it has to be, is accepted.
 
-    `seen` is what the files were when they were read last.
+    `seen` is what the files were when they were read last. Many programs empty a file and then write it: a change is taken up
+    once two looks agree on it, and a file that was emptied is never taken for one that asks for the defaults.
     """
 
     vault: Path
     env: Mapping[str, str]
     state: VaultState
-    seen: tuple[_Stamp, _Stamp]
+    seen: tuple[_Stamp | None, _Stamp | None]
     held: InForce
     journal: Journal
     clock: Clock
     say: Callable[[str], None]
 
     def reload(self, ports: Ports) -> Ports:
-        """Return the ports with the configuration as it is now; one that cannot be used is said once and not taken."""
-        now = _stamps(self.vault, self.state)
-        if now == self.seen or now[0] is None:
+        """Return the ports with the configuration as it is now; one that cannot be used is said once and not taken.
+
+        This waits while it is being written (`_settled`): what is dropped after a change is judged by that change.
+        """
+        if _stamps(self.vault, self.state) == self.seen:
             return ports
-        self.seen = now
+        now = _settled(self.vault, self.state)
+        if now is None or now[0] is None or now == self.seen:
+            return ports
         before = self.held
         try:
-            self.held = holding(load(self.vault), self.state)
+            if now[0].size == 0 and before.config != Config():
+                raise _emptied(self.vault / CONFIG_PATH)
+            held = holding(load(self.vault), self.state)
         except UserError as error:
-            self.say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
+            if _stamps(self.vault, self.state) == now:
+                self.seen = now
+                self.say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
             return ports
+        if _stamps(self.vault, self.state) != now:
+            return ports  # written while it was read: the next tick looks again
+        self.seen, self.held = now, held
         if new := [".".join(key) for key in differing(before.accepted, self.held.accepted)]:
             _note(self.journal, self.clock, Action.CONFIG_ACCEPTED, keys=new)
             self.say(f"Accepted on this machine: {', '.join(map(show, new))}.")
@@ -413,19 +428,67 @@ def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say
     return state
 
 
-_Stamp = tuple[int, int, int] | None
+class _Stamp(NamedTuple):
+    """What changes when a file does."""
+
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
 
 
-def _stamps(vault: Path, state: VaultState) -> tuple[_Stamp, _Stamp]:
+def _stamps(vault: Path, state: VaultState) -> tuple[_Stamp | None, _Stamp | None]:
     return _stat(vault / CONFIG_PATH), _stat(state.accepted)
 
 
-def _stat(path: Path) -> _Stamp:
+def _stat(path: Path) -> _Stamp | None:
     try:
         info = path.stat()
     except OSError:
         return None
-    return info.st_ino, info.st_size, info.st_mtime_ns
+    return _Stamp(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _settled(vault: Path, state: VaultState) -> tuple[_Stamp | None, _Stamp | None] | None:
+    """Return what the configuration's files are once nobody writes them; None where somebody does for CONFIG_WAIT_S.
+
+    At once where they are older than SETTLE_S, else when two looks that far apart agree.
+    """
+    now = _stamps(vault, state)
+    until = time.monotonic() + CONFIG_WAIT_S
+    # Only the change time: the other one is whatever a sync tool says. Where it lies ahead, the clock was set back.
+    while not all(time.time() - stamp.ctime_ns / 1e9 >= SETTLE_S for stamp in now if stamp is not None):
+        if time.monotonic() >= until:
+            return None
+        time.sleep(SETTLE_S)
+        before, now = now, _stamps(vault, state)
+        if now == before:
+            break
+    return now
+
+
+CONFIG_WAIT_S = 1.0
+"""How long one tick, or a start, waits for a configuration that is being written."""
+
+
+def _emptied(path: Path) -> UserError:
+    return UserError(f"{path} is empty, and was not: whatever emptied it may not be done, or lost what it wrote.",
+                     "Put it back, from a backup or another machine. For the defaults write a comment into it: # defaults",
+                     exit_code=2)
+
+
+def _refuse_emptied(vault: Path, seen: tuple[_Stamp | None, _Stamp | None], journal: Journal, config: Config) -> None:
+    """Raise UserError for a configuration that a crash may have left empty: the daemon before asked another model than the default.
+
+    Notes would go to a provider whom nobody chose for them.
+    """
+    if seen[0] is None or seen[0].size > 0:
+        return
+    with journal.read() as reader:
+        last = reader.last_of(Action.DAEMON_STARTED, trace_id="")
+    model = config.model
+    if last is not None and (last.details.get("provider"), last.details.get("model")) != (model.provider, model.name):
+        raise _emptied(vault / CONFIG_PATH)
 
 
 def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool) -> None:

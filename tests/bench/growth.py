@@ -129,11 +129,17 @@ def settled(pid: int) -> None:
 
 
 def mission(vault: TestVault, name: str) -> None:
-    done = len(vault_actions(vault, "execution.completed"))
-    vault.drop("Say hello.\n", f"{name}.md")
-    until(lambda: vault.plan(name).exists(), name)
-    vault.approve(name)
-    until(lambda: len(vault_actions(vault, "execution.completed")) > done and not vault.active(name).exists(), name)
+    with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
+        (before,) = db.execute("SELECT max(id) FROM activity").fetchone()
+
+        def is_completed() -> bool:
+            return db.execute("SELECT 1 FROM activity WHERE id > ? AND +action_type = 'execution.completed'",
+                              (before,)).fetchone() is not None
+
+        vault.drop("Say hello.\n", f"{name}.md")
+        until(lambda: vault.plan(name).exists(), name)
+        vault.approve(name)
+        until(lambda: is_completed() and not vault.active(name).exists(), name)
 
 
 def vault_actions(vault: TestVault, action: str) -> list[str]:

@@ -170,6 +170,8 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
     (CASE, [Row(1, "plan.refused", {"reason": "No scope."})], "put back: No scope.", "placet approve"),
     (CASE, [Row(1, "plan.refused", {"reason": "No scope."}), Row(2, "plan.revised")], "waits for you", "placet approve"),
     (CASE, [Row(1, "plan.drifted", {"reason": "`a.py` changed."})], "put back: `a.py` changed.", "placet approve"),
+    (CASE, [Row(1, "plan.created"), Row(2, "execution.failed", {"reason": "stopped_by_person", "report": "Reports/r.md"})],
+     "ended before (`stopped_by_person`); its report: Reports/r.md", "placet approve"),
     (CASE, [Row(1, "plan.changed_after_approval")], "changed after it had been approved", "placet show"),
     (replace(CASE, state=State.REJECTED), [Row(1, "plan.rejected", {"reviewed_by": "cleo", "reason": "Too dear."})],
      "cleo rejected its plan at 2026-01-02T03:04:05.000Z: Too dear.", "status: pending"),

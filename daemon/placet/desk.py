@@ -773,8 +773,8 @@ def _failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) ->
         "tried": list(tried(rows)), "kept": left.kept, "kept_commit": left.kept_commit, "files": list(left.files),
         "request": ready_request(case, plan, left),
         "next": [found.advice, f"Read the report: {case.report_path}",
-                 f"Set `status: pending` in {case.request_path or 'the request'} for a new plan, or in "
-                 f"{case.plan_path or 'the plan'} for a revision of it; whoever writes it reads the report.",
+                 f"For a new plan: placet retry {case.request_id}, or set `status: pending` in {case.request_path or 'the request'}"
+                 f"; in {case.plan_path or 'the plan'} that asks for a revision of it. Whoever writes it reads the report.",
                  f"A request that starts from where it broke: placet why {case.request_id} --request"],
     }
 

@@ -38,6 +38,10 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
                 why += f"\nIt was put back: {refused.details.get('reason', 'files changed under it')}"
             elif refused is not None and refused.action_type == Action.PLAN_CHANGED_AFTER_APPROVAL:
                 why += "\nIt was changed after it had been approved, so that approval is void."
+            ended = _last(rows, {Action.EXECUTION_FAILED, Action.PLAN_REVISED, Action.PLAN_CREATED})
+            if ended is not None and ended.action_type == Action.EXECUTION_FAILED:
+                why += f"\nA mission of it ended before (`{ended.details['reason']}`)" + \
+                       (f"; its report: {report}" if (report := ended.details.get("report")) else ".")
             return why, (f"Read it: placet show {ident}", f"placet approve {ident}, or: placet reject {ident} --reason R, or: "
                          f"placet revise {ident} --comment C")
         case State.FAILED:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from placet.config import load
 from placet.core.errors import UserError
 from placet.core.note import read_note
 from placet.core.request import RequestProblems, read_request
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import PLAN, TestVault, make_vault, running, until
 
 NUMBERS = [("daemon", "scan_interval_s"), ("daemon", "plans_at_once"), ("model", "timeout_s"), ("model", "max_tokens"),
            ("limits", "planning_time_s"), ("limits", "mission_wall_time_s"), ("limits", "day_usd"), ("limits", "planning_usd"),
@@ -152,3 +153,45 @@ def test_a_person_whom_the_system_does_not_know_has_a_number(vault: TestVault, m
         vault.click("approve", "say-hello", "--yes")
     vault.here()
     assert vault.rows("plan.approved")[0]["metadata"]["reviewed_by"] == "uid:54321"
+
+
+def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVault) -> None:
+    """Who can write a synced vault can write that; the daemon goes on with the settings it has."""
+    path = vault.root / "System/placet.toml"
+    was = path.read_text()
+    with running(vault):
+        path.write_text(f"{was}\nx = {'[' * 20_000}\n")
+        until(lambda: "nested too deeply" in vault.click("status", check=False).stderr, "said")
+        time.sleep(1.5)  # as long as it takes to be seen
+        path.write_text(was)
+        vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
+        vault.configure("[vault]\nhistory = true\n" + path.read_text())
+        vault.drop("Say hello\n")
+        until(vault.plan().exists, "a plan")
+    path.write_text(f"x = {'[' * 20_000}\n")
+    done = vault.cli("run", "--once", check=False)
+    assert (done.returncode, "nested too deeply" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_path: Path) -> None:
+    path = vault.root / "System/placet.toml"
+    path.write_bytes(b"\xef\xbb\xbf[daemon]\r\nplans_at_once = 7\r\n")
+    assert load(vault.root).daemon.plans_at_once == 7
+    assert vault.click("config", "get", "daemon.plans_at_once").stdout == "7\n"
+    vault.click("config", "set", "daemon.plans_at_once", "8")
+    assert load(vault.root).daemon.plans_at_once == 8
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf[daemon]\r\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path / "code")], check=True)
+    vault.click("portal", "add", "code", str(tmp_path / "code"))
+    assert load(vault.root).portals.keys() == {"code"}
+
+
+@pytest.mark.parametrize("name", ["vault.json", "accepted.json"])
+def test_a_file_of_the_state_that_is_nested_without_end_is_a_damaged_one(vault: TestVault, name: str) -> None:
+    vault.once()
+    state = vault.db.parent
+    (state / name).write_text("[" * 100_000)
+    done = vault.cli("run", "--once", check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if name == "vault.json" else 2), done.stderr
+    assert vault.db.parent == state

@@ -153,7 +153,7 @@ def _read(state: State) -> dict[Key, Any] | None:
         return dict(_leaves(tables, ()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{state.accepted} cannot be read: {error}",
                         "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
                         "System/placet.toml says then, so look at that first.", exit_code=2) from error

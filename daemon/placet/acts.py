@@ -64,7 +64,7 @@ def word_of(folder: Path, trace_id: str) -> Word | None:
             if rest != b"done\n" and not at_it:
                 return None
         return Word(**json.loads(said))
-    except (OSError, ValueError, TypeError):  # none, or none that this version left
+    except (OSError, ValueError, TypeError, RecursionError):  # none, or none that this version left
         return None
 
 

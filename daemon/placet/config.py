@@ -6,6 +6,7 @@ import math
 import os
 import stat
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -186,7 +187,9 @@ def load(vault: Path) -> Config:
 def parse(text: str, where: str) -> Config:
     """Return the configuration that a text states; `where` names it. Raises UserError (exit code 2) as `load` does."""
     try:
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(text.removeprefix("\ufeff"))  # some editors begin every file with a mark
+    except RecursionError as error:
+        raise UserError(f"{where} is nested too deeply.", "Mend it; no setting is a list in a list.", exit_code=2) from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{where} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
                         exit_code=2) from error
@@ -223,14 +226,15 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
 
     path = vault / CONFIG_PATH
     try:
-        document = tomlkit.parse(path.read_bytes().decode())
+        raw = path.read_bytes()
+        document = tomlkit.parse(raw.decode("utf-8-sig"))
         table: Any = document
         for name in key[:-1]:
             if name not in table:
                 table[name] = tomlkit.table()
             table = table[name]
         table[key[-1]] = value
-        text = tomlkit.dumps(document)
+        text = ("\ufeff" if raw.startswith(BOM_UTF8) else "") + tomlkit.dumps(document)
     except (OSError, UnicodeDecodeError, TOMLKitError, TypeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.") from error
     parse(text, f"{path}, changed so,")

@@ -33,14 +33,14 @@ class Configured:
 def configured(vault: Path, env: Mapping[str, str]) -> Configured:
     """Return these settings of a vault. Raises UserError as `accepted.in_force` does for a file in which one cannot be used."""
     try:
-        tables = tomllib.loads((vault / CONFIG_PATH).read_bytes().decode(), parse_float=Decimal)
+        tables = tomllib.loads((vault / CONFIG_PATH).read_bytes().decode("utf-8-sig"), parse_float=Decimal)
         model, daemon, limits, asked = (tables.get(name, {}) for name in ("model", "daemon", "limits", "vault"))
         found = Configured(_of(model, "provider", str, PROVIDER), _of(model, "name", str, MODEL),
                            _of(daemon, "paused", bool, default=False), Decimal(_of(limits, "day_usd", (int, Decimal), Decimal(0))),
                            _of(limits, "day_tokens", int, 0), float(_of(asked, "quiet_s", (int, Decimal), QUIET_S)), ())
         if _as_accepted(tables, vault_state(vault, env)):
             return found
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         pass
     from placet.accepted import in_force  # it says what is wrong, all at once, or reads what is odd and still can be used
 

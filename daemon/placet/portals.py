@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -122,14 +123,16 @@ def _edit_portals(vault: Path, env: Mapping[str, str], name: str, edit: Callable
         raw = path.read_bytes()
         if raw and not raw.endswith(b"\n"):
             raw += b"\n"
-        before = tomllib.loads(raw.decode())
-        document = tomlkit.parse(raw.decode())
+        plain = raw.decode("utf-8-sig")
+        before = tomllib.loads(plain)
+        document = tomlkit.parse(plain)
         edit(document)
         text = tomlkit.dumps(document)
         after = tomllib.loads(text)
         if after.pop("portals", {}) != wanted or after != {k: v for k, v in before.items() if k != "portals"}:
             raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
-        change(vault, env, text, [("portals", name, "path")])
+        mark = "\ufeff" if raw.startswith(BOM_UTF8) else ""
+        change(vault, env, mark + text, [("portals", name, "path")])
     except (OSError, UnicodeDecodeError, TOMLKitError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
 

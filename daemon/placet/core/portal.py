@@ -88,7 +88,7 @@ def how_to_test(paths: Sequence[str], read: Callable[[str], bytes]) -> tuple[str
 def _toml(raw: bytes) -> dict[str, object]:
     try:
         return tomllib.loads(raw.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
 
 

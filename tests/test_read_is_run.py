@@ -195,3 +195,20 @@ def test_a_mission_whose_plan_was_taken_away_while_no_daemon_ran_does_not_go_on(
     assert rest(vault) == []
     assert vault.rows("plan.taken_back")
     assert vault.rows("execution.failed")
+
+
+def test_a_text_that_was_damaged_in_the_journal_is_mended_by_the_note_that_has_it(tmp_path: Path) -> None:
+    """The request still says in the vault what the journal lost: to ask again is enough."""
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]),
+                 ("execute", [{"calls": [("give_up", {"reason": "no"})]}]))
+    vault.drop("Say hello\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    with closing(sqlite3.connect(vault.db)) as connection, connection:
+        assert connection.execute("UPDATE texts SET body = x'00'").rowcount
+    vault.click("retry", "say-hello")
+    vault.here()
+    assert vault.rows("plan.revised")
+    assert not vault.rows("plan.failed")

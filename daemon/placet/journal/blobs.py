@@ -29,10 +29,10 @@ def blob_path(blobs: Path, sha256: str) -> Path:
 
 
 def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
-    """Write a content-addressed file if it is not there: content first, name last, both on the disk."""
+    """Write a content-addressed file if it is not there whole: content first, name last, both on the disk."""
     target = blob_path(blobs, sha256)
     with contextlib.suppress(FileNotFoundError):
-        if target.stat().st_size == len(body):
+        if target.stat().st_size == len(body) and target.read_bytes() == body:
             return
     temporary = blobs / "tmp" / f"{sha256}.{os.getpid()}"
     for folder in (blobs, temporary.parent, target.parent):

@@ -398,7 +398,7 @@ class Journal:
                     elif kind == "outcome" and key.startswith((ATTEMPT, REPLY)):  # a conversation asks one thing at a time
                         execute("DELETE FROM asked WHERE trace_id = ? AND attempt = ?", (trace_id, attempt))
                 case PutText(digest, content):
-                    execute("INSERT INTO texts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)",  # one that was damaged is whole again
                             (digest, *keep_body(self._blobs, content)))
                 case PutSeen(path, digest, verdict, detail):
                     execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",

@@ -151,6 +151,7 @@ class Loop:
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)  # what the last look was certain of, of cases that it judged
+    drafts: dict[str, bool] = field(default_factory=dict)  # by trace: whether the request was a draft when it was last certain
     unplanned: dict[str, str] = field(default_factory=dict)  # why nothing is planned from notes of known cases, by their paths
     literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
     scan_cost_s: float = 0.0
@@ -261,6 +262,8 @@ class Loop:
         notices = {n.path: why for n, why in found.notices}
         self.unplanned = {}
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
+        self.drafts = {trace: known for trace, known in self.drafts.items() if trace in self.cases.held} | {
+            trace: its.request is not None and its.request.status == DRAFT for trace, its in self.shown.items()}
         for trace, its in found.of_case.items():
             case = self.cases[trace]
             if trace not in busy and (gesture := self._observe(case, its)) is not None:
@@ -460,6 +463,7 @@ class Loop:
                 trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
             named = request_id(name, taken)
             taken.given.add(named)
+            self.drafts[trace] = False
             opened[trace] = open_case(note, request, trace, named, self.ports.clock.now())
             if len(opened) == TAKE_UP_AT_ONCE:
                 self._record(*opened.values())
@@ -601,9 +605,8 @@ class Loop:
             self._apply(case, Gesture(Kind.TEXT_LOST, note, f"The journal is not as it was written: {damaged.what}."))
 
     def _is_draft(self, case: Case) -> bool:
-        """Whether its request says that it is still being written."""
-        its = self.shown.get(case.trace_id)
-        return its is not None and its.request is not None and its.request.status == DRAFT
+        """Whether its request says that it is still being written, or was not looked at in this life."""
+        return self.drafts.get(case.trace_id, bool(case.request_path))
 
     def _quiet_left_s(self, case: Case) -> float:
         """Return for how long a request has to be left alone until it is planned."""

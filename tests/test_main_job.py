@@ -117,6 +117,7 @@ def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Pa
     assert not (vault.root / "System" / "Active" / "evil.md").exists()
     assert vault.rows("tool.refused")[0]["metadata"]["tool"] == "write_file"
     assert len(vault.rows("git.initialized")) == 1
+    assert "remote add" not in vault.reports()[0].read_text()  # a vault needs none
 
 
 def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
@@ -147,6 +148,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["reason"] == "gave_up"
     assert failed["iterations"] == 2
+    assert "There is nobody to greet." in failed["detail"]
     assert "status: error" in (vault.root / "Inbox/Requests/Say hello.md").read_text()
     back = vault.root / "Inbox/Plans/say-hello_plan.md"
     assert "status: error" in back.read_text()
@@ -154,6 +156,7 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert report.name.endswith("_failure.md")
     words = report.read_text()
     assert "There is nobody to greet." in words
+    assert "2. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`." in words
     assert "- Tools executed before failure: write_file (1)" in words
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert not git(repo, "branch", "--list", "feat/*")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import sqlite3
 import subprocess
@@ -21,8 +23,10 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
+from placet.core.errors import cannot_write
 from placet.desk import doctor
 from placet.sandbox import Level, Probe, probe
+from placet.vault import VaultTrouble
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -186,6 +190,50 @@ def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(vault: T
         for command in (("status",), ("why", "say-hello")):
             said = vault.cli(*command, check=False)
             assert said.returncode == 0 or "its disk is full" in said.stderr, said.stderr
+
+
+def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:
+        vault = replace(vault, state=disk)
+        vault.drop("Say hello.\n")
+        vault.here()
+        before = vault.plan().read_bytes()
+        with running(vault):  # without one not even the journal can be opened for reading there
+            fill_up(disk / "fill")
+            for command in (("approve", "say-hello"), ("reject", "say-hello", "--reason", "No")):
+                said = vault.click(*command, check=False)
+                assert said.returncode == 1
+                assert "cannot be written: No space left on device.\n" in said.stderr
+                assert f"Free some space on the disk of {disk}/" in said.stderr
+            assert vault.plan().read_bytes() == before
+            assert not list(disk.glob("*/acts/.*")), "nothing half written is left"
+            (disk / "fill").unlink()
+            vault.click("approve", "say-hello")
+
+
+@pytest.mark.parametrize(("number", "helps"), [
+    (errno.ENOSPC, "Free some space on the disk of /state/x, then try again."),
+    (errno.EDQUOT, "Free some space on the disk of /state/x, then try again."),
+    (errno.EROFS, "Mount the file system of /state/x writable, then try again."),
+    (errno.EACCES, "Give the user that runs placet the right to write in /state/x, then try again.")])
+def test_a_state_file_that_cannot_be_written_says_what_helps(number: int, helps: str) -> None:
+    error = cannot_write(Path("/state/x/vault.json"), OSError(number, os.strerror(number)))
+    assert (error.what, error.hint) == (f"/state/x/vault.json cannot be written: {os.strerror(number)}.", helps)
+
+
+def test_what_the_disk_says_ends_before_what_helps_begins() -> None:
+    said = " ".join(str(VaultTrouble("Inbox/Plans/a.md", OSError(errno.EROFS, ""))).split())
+    assert said.startswith("Inbox/Plans/a.md: Read-only file system. Mount that file system writable; ")
+
+
+def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.here()
+    vault.plan().write_bytes(b"")
+    vault.here()
+    beside = (vault.root / "Inbox/Plans/say-hello_plan.placet.md").read_text()
+    assert "`placet show say-hello` has the one that was written last" in beside
+    assert "### 1. Write it" in vault.click("show", "say-hello").stdout
 
 
 def test_init_says_what_a_history_is_for_where_there_are_no_notes(tmp_path: Path, vault: TestVault) -> None:

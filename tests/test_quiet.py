@@ -14,6 +14,7 @@ from placet.core.case import NoteSeen
 from placet.core.names import Folder
 from placet.core.quiet import Quiet
 from placet.core.settle import Fingerprint
+from placet.vault import Vault
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -78,6 +79,18 @@ def test_a_note_that_could_not_be_read_for_a_while_is_not_new() -> None:
     quiet.look([], {PATH: mark()}, (), 101.0, WALL_S)
     quiet.look([note("ab")], {PATH: mark(moved_s=1)}, (), 102.0, WALL_S)
     assert quiet.left_s(PATH, 102.0, 30) == 30
+
+
+def test_what_was_submitted_while_no_daemon_ran_shows_that_it_came_in_whole(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    for number in range(5):
+        vault.click("submit", "Say hello", "--title", f"Say {number}")
+        with Vault(vault.root) as folder:
+            _, found = folder.read(f"Inbox/Requests/Say {number}.md")
+        assert 40_000_000 <= found.ctime_ns - found.mtime_ns < 10_000_000_000
+        quiet = Quiet()
+        quiet.look([note("a")], {PATH: found}, (), 100.0, found.mtime_ns / 1e9 + 1)
+        assert quiet.left_s(PATH, 100.0, 30) == 0
 
 
 def typed(vault: TestVault, text: str, name: str = "Say hello.md") -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.config import Config, load, made_of, parse, put_in_place
-from placet.core.errors import UserError
+from placet.core.errors import UserError, cannot_write
 from placet.core.names import CONFIG_PATH, show
 from placet.state import State, vault_state, write_private
 
@@ -107,7 +107,7 @@ def accept(state: State, config: Config, keys: Iterable[Key] | None = None) -> t
     try:
         write_private(state.accepted, json.dumps(tables, indent=2).encode())
     except OSError as error:
-        raise UserError(f"{state.accepted} cannot be written: {error.strerror}", "Make the state folder writable.") from error
+        raise cannot_write(state.accepted, error) from error
     return differing(after, before)
 
 

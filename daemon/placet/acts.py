@@ -13,10 +13,12 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from placet.core.errors import cannot_write
 
 _MAX_BYTES = 4096
 
@@ -33,18 +35,27 @@ class Word:
 
 @contextmanager
 def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
-    """Leave word of what is done inside, to this case's plan; take it back if that fails. Raises OSError.
+    """Leave word of what is done inside, to this case's plan; take it back if that fails.
+
+    Raises UserError where no word can be left; then nothing was done.
 
     It counts while it is locked, as long as this process is at it, and for good once it ends in `done`.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
     path, temp = _path(folder, trace_id), folder / f".{secrets.token_hex(8)}"
-    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(json.dumps({"what": word.what, "digest": word.digest, "who": word.who, "via": word.via}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-        temp.replace(path)
+    said = json.dumps({"what": word.what, "digest": word.digest, "who": word.who, "via": word.via}) + "\n"
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = stack.enter_context(os.fdopen(handle, "wb", buffering=0))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(said.encode())
+            os.fsync(handle)
+            temp.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                temp.unlink(missing_ok=True)
+            raise cannot_write(path, error) from error
         try:
             yield
         except BaseException:
@@ -52,7 +63,7 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     path.unlink()
             raise
-        file.write("done\n")
+        file.write(b"done\n")
 
 
 def word_of(folder: Path, trace_id: str) -> Word | None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from placet import __version__
-from placet.core.errors import PlacetError, UserError
+from placet.core.errors import FULL, PlacetError, UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +47,8 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
             at = error.object[max(0, error.start - 20):error.end + 20]
             _fail(UserError(f"This is not UTF-8: {at!a}", "Give text in UTF-8.", exit_code=2))
         except OSError as error:
-            _fail(UserError(f"{error.filename or 'the system'}: {error.strerror or error}", "Mend that, then try again."))
+            _fail(UserError(f"{error.filename or 'the system'}: {error.strerror or error}",
+                            f"{'Free some space there' if error.errno in FULL else 'Mend that'}, then try again."))
         except KeyboardInterrupt:
             sys.exit(130)
 

@@ -37,7 +37,7 @@ from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import DRAFT, look_at, refusal
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import with_comment
-from placet.core.plan_note import plan_digest
+from placet.core.plan_note import below, plan_digest
 from placet.core.postmortem import (
     against_estimate,
     of_last_mission,
@@ -105,7 +105,7 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
         for n in range(1, 1000):
             path = f"{Folder.REQUESTS}/{name}{'' if n == 1 else f' {n}'}.md"
             try:
-                if folder.publish(path, raw):
+                if folder.publish(path, raw, in_whole=True):
                     return path
             except AlreadyThere:
                 continue
@@ -659,6 +659,8 @@ def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         approved = _kept(reader, case.approved_digest) if case.approved_digest else None
         asked = _kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (_text(folder, case.plan_path) if case.plan_path else None)
+        if plan is not None and not below(read_note(plan).body)[1].strip():  # emptied: whoever did may want it back
+            plan = _last_written(reader, case) or plan
         report = _text(folder, case.report_path) if case.report_path else None
         request = (_text(folder, case.request_path) if case.request_path else None) or asked
     texts = {"request": request, "plan": plan, "report": report}
@@ -880,6 +882,12 @@ def _held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str
     if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
         return ""
     return f"waits until you stop writing: it is planned once its note has stayed as it is for {quiet_s:g} s ([vault] quiet_s)"
+
+
+def _last_written(reader: Reader, case: Case) -> bytes | None:
+    """Return the text of a case's plan that was published last, None where the journal has it no more."""
+    row = reader.last_of(Action.PLAN_CREATED, Action.PLAN_REVISED, trace_id=case.trace_id)
+    return None if row is None else _kept(reader, row.details["digest"])
 
 
 def _kept(reader: Reader, digest: str) -> bytes | None:

@@ -11,6 +11,7 @@ from importlib import resources
 from itertools import count
 from pathlib import PurePosixPath
 from string import Template
+from textwrap import shorten
 from typing import Any
 
 from placet.clock import local
@@ -35,6 +36,9 @@ from placet.core.postmortem import (
 )
 from placet.core.unseen import visible
 from placet.core.words import cell, code, link, literal, paragraphs, sentence
+
+MAX_DETAIL = 200
+"""Characters of why a mission failed that its row in the journal has; the report has all of them."""
 
 MAX_NAMED = 10
 """How many files one sentence of a report names."""
@@ -77,7 +81,8 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
     }
     if ended.ok:
         return MissionEnded(case.generation, Kind.MISSION_COMPLETED, _mission(ended, at), path, facts, branch=ended.branch)
-    facts |= {"error_type": ended.error_type, "kept": ended.kept, "kept_commit": ended.kept_commit,
+    facts |= {"error_type": ended.error_type, "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
+              "kept": ended.kept, "kept_commit": ended.kept_commit,
               "typical_cost_usd": at.typical_usd}
     reason = with_last_words(f"{ended.error_type or ended.end.value}: {ended.detail}", ended.last_words) + f" (see {path})"
     return MissionEnded(case.generation, Kind.MISSION_FAILED, _failure(ended, at, facts), path, facts, reason, ended.branch,
@@ -216,7 +221,8 @@ def _where(ended: Ended, at: Circumstances) -> str:
     into = after and (after.remote_default or after.into)
     base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""  # one that cannot be written is left to gh
     merge = f"placet merge {ident}    # merge it, or: {place} merge --no-ff {branch}"
-    ask = (f"{place} remote add origin URL    # a pull request needs a remote" if after is None or not after.remote else
+    ask = ("" if not at.case.portal and after is not None and not after.remote else  # nobody publishes a vault to have it reviewed
+           f"{place} remote add origin URL    # a pull request needs a remote" if after is None or not after.remote else
            f"{place} push {after.remote} {branch} && (cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request")
     if after is not None and after.bare:
         merge = (f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && git -C {ident} push    "
@@ -304,8 +310,9 @@ def _ready(at: Circumstances, left: Remains) -> str:
 def _next_steps(ended: Ended, case: Case) -> str:
     first = verdict(ended.end).advice
     name = case.request_path or "the request"
-    return "\n".join([f"1. {first}", f"2. Set `status: pending` in {code(name)} for a new plan, or `status: needs_revision` in the "
-                      "plan for a revision of it: whoever writes it reads this report. Or approve the plan again, to repeat it as "
+    return "\n".join([f"1. {first}", f"2. For a new plan: {code(f'placet retry {case.request_id}')}, or set `status: pending` in "
+                      f"{code(name)}. For a revision of this one set `status: needs_revision` in the plan: "
+                      "whoever writes it reads this report. Or approve the plan again, to repeat it as "
                       "it is: it lies in `Inbox/Plans`.",
                       "3. Or leave it: nothing more happens by itself."])
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from placet.core.errors import UserError
+from placet.core.errors import UserError, cannot_write
 from placet.core.names import CONFIG_PATH, MARKER
 
 # f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
@@ -175,7 +175,7 @@ def remember(state: State) -> None:
     try:
         write_private(state.whose, text.encode())
     except OSError as error:
-        raise UserError(f"{state.whose} cannot be written: {error.strerror}", "Make the state folder writable.") from error
+        raise cannot_write(state.whose, error) from error
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -46,6 +46,10 @@ EDIT_TRIES = 5
 NOTE_LIMIT = 2 * 1024 * 1024
 """Bytes of the largest note that is read; a sparse file can claim a terabyte."""
 
+BEFORE_ITS_NAME_NS = 50_000_000
+"""By how much the content of a file that is put in place in whole is older than its name: some ticks of any kernel's clock, the
+longest of which are 10 ms."""
+
 TEMP_PREFIX = ".placet-tmp-"
 """Begins the name of every file that is being written. A dot file: no editor shows it, no scan lists it."""
 
@@ -67,7 +71,7 @@ _HINTS = {
     errno.EDQUOT: "The disk quota is used up. Free some space; what the daemon has to do it tries again by itself.",
     errno.EACCES: "Give the user that runs placet the right to read and write there.",
     errno.EPERM: "Give the user that runs placet the right to read and write there.",
-    errno.EROFS: "The file system is mounted read-only. Mount it writable; what the daemon has to do it tries again by itself.",
+    errno.EROFS: "Mount that file system writable; what the daemon has to do it tries again by itself.",
     errno.ETXTBSY: "Another program has it open for writing. Close it there; what the daemon has to do it tries again by itself.",
     errno.EXDEV: "The two folders are on different file systems. Keep the whole vault on one.",
     errno.ENOTDIR: "A file or a link stands where a folder must be. Move it away, then run `placet init`.",
@@ -82,7 +86,7 @@ class VaultTrouble(UserError):  # noqa: N818 - the trouble is the disk's or the 
     def __init__(self, path: str, error: OSError) -> None:
         self.path = path
         self.errno = error.errno or errno.EIO
-        super().__init__(f"{show(path)}: {os.strerror(self.errno)}", _HINTS.get(self.errno, ""))
+        super().__init__(f"{show(path)}: {os.strerror(self.errno)}.", _HINTS.get(self.errno, ""))
 
 
 class _AboutPath(PlacetError):  # noqa: N818 - an answer to look at, not a failure
@@ -255,14 +259,18 @@ class Vault:
 
     # Changes
 
-    def publish(self, path: str, data: bytes) -> bool:
+    def publish(self, path: str, data: bytes, *, in_whole: bool = False) -> bool:
         """Make a new file with these bytes, whole or not at all; folders on the way are made.
 
+        With `in_whole` its content is dated a little before its name, as that of any file that was moved in (`core.quiet`).
         Returns True where it was made, False where those very bytes were there already: safe to repeat
         after a crash. Raises AlreadyThere where other bytes are; they are never overwritten.
         """
         with _explained(path), self._parent(path, create=True) as (folder, name):
             with _temporary(folder, data) as temp:
+                if in_whole:
+                    written_ns = os.fstat(temp.handle).st_mtime_ns - BEFORE_ITS_NAME_NS
+                    os.utime(temp.handle, ns=(written_ns, written_ns))
                 try:
                     _rename_new(folder, temp.name, folder, name)
                 except FileExistsError:

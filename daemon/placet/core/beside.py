@@ -9,7 +9,7 @@ from placet.core.names import Folder
 from placet.core.note import read_note
 from placet.core.observe import DRAFT, CaseNotes
 from placet.core.plan_comments import comments
-from placet.core.plan_note import HOW_TO_REVIEW
+from placet.core.plan_note import HOW_TO_REVIEW, below
 
 _OF_PLANS = frozenset({"", "review", "needs_revision", "rejected"})
 _STAMPED = {State.PLANNING: "planning", State.REVISING: "planning", State.REJECTED: "rejected", State.WITHDRAWN: "rejected",
@@ -32,8 +32,10 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
     """Return what to put back into a plan that does not say whose it is, empty where it does."""
     if note.trace_id and note.is_plan:
         return ""
+    emptied = not below(read_note(note.raw).body)[1].strip()
     return ("The lines are missing that say whose plan this is, so it cannot be approved. Put them back into its properties: "
-            f"`trace_id: {case.trace_id}`, `request_id: {case.request_id}`, `revision: {case.revision}`.")
+            f"`trace_id: {case.trace_id}`, `request_id: {case.request_id}`, `revision: {case.revision}`."
+            + (f" Its text is gone too: `placet show {case.request_id}` has the one that was written last." if emptied else ""))
 
 
 def _beside_request(case: Case, note: NoteSeen) -> str:

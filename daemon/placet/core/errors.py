@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Any
 
 
@@ -26,6 +27,18 @@ class UserError(PlacetError):
 
     def __str__(self) -> str:
         return f"{self.what}\n{self.hint}" if self.hint else self.what
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says where a disk, or somebody's share of it, is full."""
+
+
+def cannot_write(path: PurePath, error: OSError) -> UserError:
+    """Return what a person is told where a file outside the vault cannot be written: which one, why, and what helps."""
+    helps = (f"Free some space on the disk of {path.parent}, then try again." if error.errno in FULL else
+             f"Mount the file system of {path.parent} writable, then try again." if error.errno == errno.EROFS else
+             f"Give the user that runs placet the right to write in {path.parent}, then try again.")
+    return UserError(f"{path} cannot be written: {error.strerror or error}.", helps)
 
 
 class ToolError(PlacetError):

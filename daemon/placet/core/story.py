@@ -175,7 +175,7 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.STEP_COMPLETED: (Loud.EVENT, lambda d: f"step {d['step']} of {d['of']} done"),
     Action.EXECUTION_COMPLETED: (Loud.EVENT, _completed),
     Action.EXECUTION_FAILED: (Loud.TROUBLE, lambda d: f"failed: {d['reason']} after {count(d['iterations'], 'iteration')}"
-                              f"{_money(d.get('cost_usd'))}"),
+                              f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")),
     Action.REPORT_WRITTEN: (Loud.EVENT, lambda d: f"report: {d['path']}"),
     Action.FAILURE_DETECTED: (Loud.EVENT, lambda d: f"noticed: {str(d['description']).removeprefix('Noticed: ')}"),
     Action.GIT_INITIALIZED: (Loud.EVENT, lambda d: f"made a git repository of {d['path']}, with a first commit of what is there"),

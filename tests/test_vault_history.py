@@ -15,7 +15,7 @@ import pytest
 
 from gitkit import git, settle_home
 from placet.setup import init
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 
 MB = 1_000_000
 
@@ -255,6 +255,48 @@ def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) ->
     assert all(row["metadata"]["ok"] for row in kept.rows("tool.called")), "both notes were read"
     assert {row["metadata"]["verdict"] for row in kept.rows("plan.drifted")} <= {"changed elsewhere"}
     assert len(kept.rows("git.snapshotted")) >= 2
+
+
+def test_a_note_that_goes_while_the_history_follows_fails_no_work(kept: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    going = kept.root / "Notes/.saved by an editor.tmp"
+
+    def looked(repo: Any, changes: Any) -> Any:
+        going.unlink(missing_ok=True)  # renamed over the note: git has just listed it
+        return changes
+
+    monkeypatch.setattr("placet.repo.snapshots.without_large", looked)
+    (kept.root / "Notes/later.md").write_text("later\n")
+    kept.drop("Again", "Again.md")
+    kept.script(*to_hello(path="again.txt"))
+    with meddling():
+        going.write_text("half")
+        kept.once()
+        going.write_text("half")
+        kept.approve("again")
+        kept.once()
+    assert kept.actions().count("execution.completed") == 2
+    assert not kept.rows("plan.failed")
+    assert git(kept.root, "show", "HEAD:Notes/later.md") == "later"
+    assert "editor" not in git(kept.root, "ls-tree", "-r", "--name-only", "HEAD")
+
+
+def test_a_note_that_goes_while_the_history_begins_fails_no_work(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placet.repo import making
+
+    notes(vault.root, 3)
+    split = making.without_large
+
+    def looked(repo: Any, found: Any) -> Any:
+        (vault.root / "Notes/note 1.md").unlink()
+        return split(repo, found)
+
+    monkeypatch.setattr(making, "without_large", looked)
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    assert vault.plan().exists()
+    assert "note 1" not in git(vault.root, "ls-tree", "-r", "--name-only", "HEAD")
 
 
 def test_a_plan_for_everything_is_not_taken_back_for_the_report_of_another(kept: TestVault) -> None:

@@ -212,7 +212,7 @@ def _first_commit(
     run_git(place, "read-tree", "--empty")
     _, found, _ = read_status(place)
     found = [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")]
-    tree = stage(place, found) if allowance is None else _stage_within(repo, place, found, excludes, allowance)
+    tree = stage(place, found, may_vanish=True) if allowance is None else _stage_within(repo, place, found, excludes, allowance)
     sha = write_commit(repo.common_dir / "objects", tree, None, message, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
@@ -233,7 +233,7 @@ def _stage_within(repo: Repo, place: Place, found: Sequence[FileChange], exclude
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
             # Git would write each file into one of its own and flush it: what it takes for large goes into one pack.
-            tree = stage(place, batch, config=("core.bigFileThreshold=1",), write=number == len(found))
+            tree = stage(place, batch, config=("core.bigFileThreshold=1",), write=number == len(found), may_vanish=True)
             done, batch, size = done + size, [], 0
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()

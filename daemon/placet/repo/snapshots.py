@@ -66,7 +66,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
         if not changes:
             _follow(repo, index, seen, behind, before)
             return "", 0
-        tree = stage(own, changes)
+        tree = stage(own, changes, may_vanish=True)
         new = write_commit(repo.common_dir / "objects", tree, before, MESSAGE, identity(repo), when)
         update_ref(own, "HEAD", new, before)
         _follow(repo, index, seen, behind, before)

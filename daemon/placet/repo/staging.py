@@ -11,8 +11,12 @@ from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_fil
 from placet.repo.store import MAX_PLAIN_BYTES, MAX_PLAIN_FILES, Found, Index, Peculiar, look
 
 
-def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), write: bool = True) -> str:
-    """Have git put these paths, as they are now, into the index, and return the tree that it makes; none unless `write`."""
+def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), write: bool = True,
+          may_vanish: bool = False) -> str:
+    """Have git put these paths, as they are now, into the index, and return the tree that it makes; none unless `write`.
+
+    `may_vanish` is for a folder that people work in meanwhile: a file that is gone by now counts as deleted. Else that is an error.
+    """
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
     if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
@@ -23,7 +27,7 @@ def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] 
         # What git streams into a pack it cannot flush together with other objects: it fails. Whatever the person has set,
         # it streams from here on, unless the caller says otherwise.
         config = (f"core.bigFileThreshold={_STREAMED_BYTES}", *(("core.fsyncMethod=fsync",) if large else ()), *config)
-        options = ("--add", "--replace", "-z", "--stdin")
+        options = ("--add", "--replace", *(("--remove",) if may_vanish else ()), "-z", "--stdin")
         run_git(place, "update-index", *options, stdin=here, config=config, timeout_s=BULK_TIMEOUT_S)
     return text_of(run_git(place, "write-tree")[1]) if write else ""
 

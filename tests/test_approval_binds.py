@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from placet.core.beside import beside
-from placet.core.case import PLAN_STAMPS, Case, Decision, Publish, Stamp, Started, State
+from placet.core.case import PLAN_STAMPS, Case, Decision, Publish, Rewrite, Stamp, Started, State
 from placet.core.decide import decide, sha256
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
 from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan_note import headed, show
+from placet.core.plan_note import bare, headed, show
 from placet.perform import Desk, perform
 from placet.tools import PLANNABLE
 from placet.vault import Vault
@@ -132,6 +132,22 @@ def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_publi
         decided.write_bytes(TEXT + b"another plan\n")
         perform(Publish(PLANS, "text"), REVIEW, desk)
         assert (tmp_path / PLANS).read_bytes() == TEXT
+
+
+def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(tmp_path: Path) -> None:
+    with Vault(tmp_path) as vault:
+        vault.ensure_folders()
+        edited, kept = TEXT + b"A person's line.\n", "Inbox/Archive/r_plan_r1_edited.md"
+        (tmp_path / PLANS).write_bytes(edited)
+        assert b"awaits you" in edited
+        for _ in range(2):
+            perform(Rewrite(PLANS, REVIEW.plan_digest, "text", kept), REVIEW, Desk(vault, lambda _: TEXT, Frontmatter.YAML))
+            assert (tmp_path / PLANS).read_bytes() == TEXT
+        put_away = (tmp_path / kept).read_bytes()
+        assert b"awaits you" not in put_away
+        assert b"made room for a new one" in put_away
+        assert bare(put_away) == bare(edited)
+        assert len(list((tmp_path / "Inbox/Archive").iterdir())) == 1
 
 
 def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_tha
         assert line.endswith("It was changed while its mission runs.")
     assert story.line(a_row("failure.detected", {"description": "Noticed: 3 turns in a row."})) == (
         Loud.EVENT, "say-hello: noticed: 3 turns in a row.")
+    assert story.line(a_row("execution.failed", {"reason": "model_error", "iterations": 3, "detail": "The server said no."})) == (
+        Loud.TROUBLE, "say-hello: failed: model_error after 3 iterations: The server said no.")
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
         Loud.EVENT, "say-hello: the merge of feat/x was taken back by cleo")
 

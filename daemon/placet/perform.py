@@ -13,7 +13,7 @@ from placet.core.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Mo
 from placet.core.names import Folder, numbered
 from placet.core.note import Frontmatter, UnsafeEdit, digest, stamp
 from placet.core.observe import is_draft, trace_of
-from placet.core.plan_note import headed
+from placet.core.plan_note import headed, show
 from placet.journal import BodyDamaged, Journal, MarkDone, MarkFailed, PendingCommand, Write
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
@@ -178,6 +178,10 @@ def _rewrite(command: Rewrite, case: Case, desk: Desk) -> None:
     if digest(raw, PLAN_STAMPS) == command.expected:
         desk.vault.replace(command.path, sha256(raw).hexdigest(), text)
     elif command.keep:
+        # It awaits nobody in the archive: its callout says so, all else of it stays as its writer left it.
+        past = show(replace(case, state=State.PLANNING, notice=""), command.path)
+        with suppress(Gone):
+            desk.vault.edit(command.path, lambda now: headed(now, past) if trace_of(now) == case.trace_id else now)
         _move(Move(command.path, command.keep), case, desk.vault)
         desk.vault.publish(command.path, text)
 

@@ -112,8 +112,10 @@ def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes
     case = at.case
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = ", ".join(f"{literal(name)} ({count})" for name, count in sorted(ended.calls.items(), key=lambda c: -c[1])) or "none"
+    # No link to the plan's note: rejected or revised after this, it has another name or another text.
+    plan = f"revision {case.revision}" + (f" for {link(PurePosixPath(case.request_path).stem)}" if case.request_path else "")
     text = _template("failure_report.md").substitute(
-        _common(at),
+        {**_common(at), "plan": plan},
         error_summary=paragraphs(with_last_words(_summary_line(ended), ended.last_words)),
         error_details=_fenced(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (rolled back)" if ended.branch else "none", tools=tools,

@@ -225,3 +225,15 @@ def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVaul
     second = attempt("second\n")
     assert [git(vault.root, "show", f"{ref}:hello.txt") for ref in (first, second)] == ["first", "second"]
     assert (state / "worktrees" / name / "left.txt").read_text() == "work\n"
+
+
+def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(vault: TestVault) -> None:
+    vault.drop("Say hello")
+    vault.once()
+    vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
+    vault.once()
+    shutil.rmtree(vault.state)
+    said = vault.once()
+    assert "the journal does not know was taken up: Inbox/Rejected/say-hello_rejected.md" in said
+    assert "waits for you" not in said
+    assert vault.actions().count("plan.rejected") == 1

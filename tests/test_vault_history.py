@@ -69,7 +69,7 @@ def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_n
     assert "\nhistory = true" in (new / "System/placet.toml").read_text()
     said = placet(tmp_path, "init", str(old)).stderr
     assert "3 text files, 0.0 MB" in said
-    assert "2 attachments and large files, 4.0 MB" in said
+    assert "2 attachments or large files, 4.0 MB" in said
     assert "placet init --history" in said
     assert "\nhistory = false" in (old / "System/placet.toml").read_text()
     assert not (old / ".git").exists()

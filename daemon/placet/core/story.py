@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.core.activity import Action, CommittedRow, Entity
+from placet.core.names import Folder
 from placet.core.plan_comments import without_difference
 
 MAX_CHARS = 300
@@ -168,7 +169,8 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.PLAN_TAKEN_BACK: (Loud.EVENT, _taken_back),
     Action.PLAN_WITHDRAWN: (Loud.EVENT, lambda d: f"its plan was taken away: {d['path']}"),
     Action.PLAN_EDITED: (Loud.EVENT, lambda d: f"its plan was edited {_by(d)} while it is revised"),
-    Action.PLAN_ADOPTED: (Loud.EVENT, lambda d: f"a plan that the journal does not know waits for you: {d['path']}"),
+    Action.PLAN_ADOPTED: (Loud.EVENT, lambda d: "a plan that the journal does not know "
+                          f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"),
     Action.EXECUTION_STARTED: (Loud.EVENT, lambda d: f"the mission began: {count(d['steps'], 'step')}; commands run in: "
                                f"{d['sandbox']}"),
     Action.EXECUTION_RESUMED: (Loud.EVENT, lambda d: f"the mission is taken up again at iteration {d['iteration']}"),

@@ -228,10 +228,10 @@ class TestVault:
         with sqlite3.connect(f"file:{self.db}?mode=ro", uri=True) as connection:
             connection.row_factory = sqlite3.Row
             made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
-            found = connection.execute("SELECT * FROM activity ORDER BY id").fetchall() if made else []
+            chosen, values = ("WHERE action_type = ?", [action]) if action is not None else ("", [])
+            found = connection.execute(f"SELECT * FROM activity {chosen} ORDER BY id", values).fetchall() if made else []
         connection.close()
-        rows = [{**dict(row), "metadata": json.loads(row["metadata"])} for row in found]
-        return [row for row in rows if action is None or row["action_type"] == action]
+        return [{**dict(row), "metadata": json.loads(row["metadata"])} for row in found]
 
     def actions(self) -> list[str]:
         return [row["action_type"] for row in self.rows()]

@@ -88,10 +88,10 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     def save() -> None:
         for _ in range(3):
             with path.open("w") as file:
-                time.sleep(0.02)
+                time.sleep(0.005)
                 file.write("# Settings\n")
                 file.flush()
-                time.sleep(0.02)
+                time.sleep(0.005)
                 file.write(good)
             time.sleep(0.1)
 

@@ -398,9 +398,13 @@ class _Settings:
 
 def _accept_all(journal: Journal, clock: Clock, state: VaultState, held: InForce, say: Callable[[str], None]) -> None:
     """Accept what is there, because nothing was accepted on this machine yet: the first start, or one after the state was lost."""
-    accept(state, held.config)
     if names := [".".join(key) for key in held.written]:
-        _note(journal, clock, Action.CONFIG_ACCEPTED, keys=names)
+        with journal.read() as reader:
+            last = reader.last_of(Action.CONFIG_ACCEPTED, Action.DAEMON_STOPPED, trace_id="")
+        if last is None or last.details.get("keys") != names:  # else a start was killed before it wrote them down
+            _note(journal, clock, Action.CONFIG_ACCEPTED, keys=names)
+    accept(state, held.config)
+    if names:
         say(f"The first start on this vault with this state folder, so these settings of {CONFIG_PATH} are accepted as they are: "
             f"{', '.join(map(show, names))}. From now on a change of them has to be accepted: placet config accept")
 
@@ -416,10 +420,11 @@ def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say
     if not folder.has_marker():
         folder.create_marker(known_id(vault, env) or os.urandom(16).hex())
     if original_of(vault, env) is not None:
-        with MarkerLock(marker, say):
-            if (original := original_of(vault, env)) is not None:
-                folder.renew_marker(os.urandom(16).hex())
-                say(f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own.")
+        with MarkerLock(marker, say):  # no daemon works on it under the id that it has
+            original = original_of(vault, env)
+        if original is not None:  # unlocked: a file that is open for writing is not replaced
+            folder.renew_marker(os.urandom(16).hex())
+            say(f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own.")
     state = vault_state(vault, env)
     for warning in state.ensure():
         say(warning)

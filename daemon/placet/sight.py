@@ -17,6 +17,8 @@ from placet.vault import Found, Gone, Kind, NotAFile, NotSettled, Problem, Scan,
 
 YOUNG_S = 5.0
 """For how long a new file that is still being written may be the note that is missing elsewhere: a move is over by then."""
+RESTLESS_LOOKS = 5
+"""In how many looks a file has to be unread at least to count as one that never rests: looks may be seconds apart."""
 SECOND_PLAN_S = 60.0
 """For how long such a file where plans lie keeps approvals waiting: it may be another plan of the same case."""
 READ_AGAIN_S = 5.0
@@ -55,7 +57,7 @@ class Sight:
     gone: frozenset[str] = frozenset()
     is_certain: bool = False
     all_plans_read: bool = False
-    _restless: dict[str, float] = field(default_factory=dict)  # since when a file has not both rested and been read
+    _restless: dict[str, tuple[float, int]] = field(default_factory=dict)  # since when, and in how many looks, one was not read
     _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)  # which file it was that was read last
     _looks: Looks = field(default_factory=Looks)
     _to_read: set[str] = field(default_factory=set)
@@ -105,7 +107,8 @@ class Sight:
         """Remember since when each file has not both rested and been read."""
         now, seen = self.clock.monotonic(), self._looks.seen
         for path in unread:
-            self._restless.setdefault(path, now)
+            since_s, looks = self._restless.get(path, (now, 0))
+            self._restless[path] = since_s, looks + 1
         for path in [path for path in self._restless if path not in found or (
                 path not in unread and now - seen[path].since_s >= SETTLE_S)]:
             del self._restless[path]
@@ -117,7 +120,8 @@ class Sight:
         nor is one that does not come to rest for `young_s`.
         """
         never_read = self._read_as.get(path) != _file(thing)
-        return path in settled or (never_read and self.clock.monotonic() - self._restless[path] < young_s)
+        since_s, looks = self._restless[path]
+        return path in settled or (never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS))
 
     def notices(self) -> dict[str, str]:
         """Return by path why things that lie where notes belong can be none, and why folders are not looked into."""

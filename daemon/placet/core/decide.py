@@ -342,9 +342,11 @@ def _revision_asked(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.set(plan_path=plan.path, reviewed_by=hand.who, reviewed_at=d.now)
-    # A request that was edited too shows on the next look: its keys are taken with its text.
-    as_known = g.request is not None and g.request.digest == d.case.request_digest
-    _take_keys(d, g.asked if as_known else None)
+    if g.request is not None and g.asked is not None and g.request.digest != d.case.request_digest:
+        d.set(request_path=g.request.path, request_digest=g.request.digest)  # its keys are taken with its text
+        d.text(without_keys(g.request.raw, REQUEST_STAMPS))
+        d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=g.request.digest, size=len(g.request.raw))
+    _take_keys(d, g.asked)
     _set_basis(d, plan)
     open_comments = [c for c in comments(read_note(plan.raw).body) if not c.answered]
     d.by_human(Action.PLAN_REVISION_REQUESTED, Entity.PLAN, hand, comment_count=len(open_comments), digest=plan.digest,

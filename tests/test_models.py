@@ -275,7 +275,7 @@ def test_what_was_streamed_is_what_the_sdks_own_helper_makes_of_it(blocks):
     """The SDK's helper parses each piece anew, which is why it is not used; what comes out has to be the same."""
     numbered = [{**block, "id": f"toolu_{n}"} if block["type"] == "tool_use" else block for n, block in enumerate(blocks)]
     with MessagesApi(lambda _: reply(*numbered, usage={"cache_read_input_tokens": 3}, model="m")) as api:
-        with anthropic.Anthropic(api_key="k", base_url=api.url).messages.stream(
+        with anthropic.Anthropic(api_key="k", base_url=api.url) as client, client.messages.stream(
                 model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as stream:
             theirs = stream.get_final_message().to_dict(mode="json", warnings=False)
         got = model_at(api.url).reply(ask_of(), never)

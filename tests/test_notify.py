@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -267,7 +268,35 @@ def test_what_a_webhook_answers_is_said_without_its_path() -> None:
     assert problem == "webhook: 127.0.0.1 cannot be reached: Connection refused"
     with server(lambda to: to.wfile.write(b"tok3n and nonsense\r\n\r\n") and None) as (address, _):
         (problem,) = send(NOTICE, NotifySettings(webhook=f"{address}/tok3n"))
-    assert problem == "webhook: 127.0.0.1 cannot be reached: BadStatusLine"
+    assert problem == "webhook: 127.0.0.1 cannot be reached: RemoteProtocolError"
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:hunter3@127.0.0.1:1", "gopher://me:hunter3@127.0.0.1:1", "http://me:hunter3@[::1"])
+def test_a_proxy_that_cannot_be_used_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    (problem,) = send(NOTICE, NotifySettings(webhook="http://127.0.0.1:9/tok3n"))
+    assert problem.startswith("webhook: 127.0.0.1 cannot be reached: ")
+    assert "hunter3" not in problem
+    assert "tok3n" not in problem
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with server(answering(204)) as (proxy, got):
+        monkeypatch.setenv("http_proxy", proxy)
+        assert send(NOTICE, NotifySettings(webhook="http://notices.example/hook")) == ()
+    assert [request[:2] for request in got] == [("POST", "http://notices.example/hook")]
+
+
+def test_a_webhooks_address_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with server(answering(204)) as (address, got):
+        assert send(NOTICE, NotifySettings(webhook=f"{address}/tok3n")) == ()
+    assert len(got) == 1
+    assert "tok3n" not in caplog.text
 
 
 def test_a_webhook_that_trickles_is_given_up_in_time() -> None:

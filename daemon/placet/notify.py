@@ -7,8 +7,8 @@ a sentence: a notification that cannot be sent must not stop the work it is abou
 from __future__ import annotations
 
 import html
-import http.client
 import json
+import logging
 import os
 import queue
 import re
@@ -17,8 +17,6 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -235,18 +233,15 @@ def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_
     return f"{way}: {argv[0]} ended with exit code {code}" if code else ""
 
 
-_HANDLERS = (urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
-             urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor)
-"""urllib's, without the one that follows redirects: a notice goes to the host that the person named and to no other,
-and a POST that was redirected would arrive as a GET without its content."""
-
-
 def _post(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
     """POST the facts as JSON; return what went wrong.
 
     In a thread of its own, because nothing else bounds a slow name server or a header that comes byte by byte; a
     thread that is given up ends with its socket.
     """
+    import httpx2  # noqa: F401 - at the first webhook, and before its time runs: 150 ms and memory that an idle daemon must not carry
+
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs whole addresses, and these may hold tokens
     answer: list[str] = []
     thread = threading.Thread(target=lambda: answer.append(_posted(address, facts, timeout_s)), daemon=True, name="webhook")
     thread.start()
@@ -255,27 +250,37 @@ def _post(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
 
 
 def _posted(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
-    request = urllib.request.Request(  # noqa: S310 - NotifySettings lets only http and https through
-        address, data=json.dumps(dict(facts)).encode(), method="POST",
-        headers={"Content-Type": "application/json", "User-Agent": "placet"})
-    opener = urllib.request.OpenerDirector()
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
+    import ssl
+
+    import httpx2
+
     host = _host(address)
+    # A server that is spoken to in the clear needs no certificates, which take 70 ms to read.
+    tls = True if urlsplit(address).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        with opener.open(request, timeout=timeout_s):
-            return ""
-    except urllib.error.HTTPError as error:
-        with error:
-            moved = "; it redirects, which is not followed: put its new address into webhook" if 300 <= error.code < 400 else ""
-            return f"webhook: {host} answered {error.code}{moved}"
-    except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: a host that IDNA cannot encode
-        cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(cause, TimeoutError):
-            return f"webhook: {host} did not answer within {timeout_s:g} s"
-        # Only what the system said: other errors quote what the server sent.
-        why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else type(cause).__name__
-        return f"webhook: {host} cannot be reached: {why}"
+        # A redirect is not followed: a notice goes to the host that the person named and to no other.
+        client = httpx2.Client(verify=tls, timeout=timeout_s, follow_redirects=False)
+    except (ImportError, ValueError, httpx2.InvalidURL):  # their words would quote the proxy's password
+        return f"webhook: {host} cannot be reached: the proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used"
+    try:
+        with client, client.stream("POST", address, content=json.dumps(dict(facts)),
+                                   headers={"Content-Type": "application/json", "User-Agent": "placet"}) as response:
+            if response.is_success:  # what it says beyond that is not read
+                return ""
+            moved = "; it redirects, which is not followed: put its new address into webhook" if response.is_redirect else ""
+            return f"webhook: {host} answered {response.status_code}{moved}"
+    except httpx2.TimeoutException:
+        return f"webhook: {host} did not answer within {timeout_s:g} s"
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # ValueError: a host that IDNA cannot encode
+        return f"webhook: {host} cannot be reached: {_why(error)}"
+
+
+def _why(error: BaseException) -> str:
+    """Return what the system said, else only the error's kind: other words may quote what the server sent."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__ if cause is None else cause.strerror or str(cause)
 
 
 def _encoded(name: str) -> str:

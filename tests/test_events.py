@@ -26,10 +26,10 @@ from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.desk import events_path, live_events
 from placet.events import (
-    BUFFER_BYTES,
     EVENT,
     MAX_CLIENTS,
     MAX_WAITING,
+    POLL_S,
     Broadcast,
     FailureDetected,
     Skipped,
@@ -200,7 +200,7 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
             assert events(quick, count=1)[0].id == n
         assert time.monotonic() - began < 120
         held = next(iter(server._clients.values()))
-        assert len(held.pending) <= BUFFER_BYTES
+        assert len(held.waiting) <= MAX_WAITING
         found = events(slow, "events.skipped")
         ids = [e.id for e in found[:-1]]
         assert ids == list(range(1, len(ids) + 1)), "in order, without a gap, none torn"
@@ -232,15 +232,44 @@ def test_dead_clients_are_let_go_and_one_that_only_listens_is_kept(path: Path) -
             time.sleep(0.05)
             server.publish([Row(1)])
             assert [e.id for e in events(half, count=1)] == [1]
-        clients = [connected(server, path, n) for n in range(2, MAX_CLIENTS + 1)]
-        with connect(path) as instead:  # the half-closed one has gone meanwhile and makes room
+        until(lambda: not server._clients, "the half-closed one has gone, too")
+        clients = [connected(server, path, n) for n in range(1, MAX_CLIENTS + 1)]
+        with connect(path) as one_too_many:
+            assert one_too_many.recv(1) == b""
+        clients.pop().close()
+        until(lambda: len(server._clients) < MAX_CLIENTS, "room")
+        with connect(path) as instead:
             until(lambda: len(server._clients) == MAX_CLIENTS, "full")
-            with connect(path) as one_too_many:
-                assert one_too_many.recv(1) == b""
             server.publish([Row(2)])
             for sock in (*clients, instead):
                 assert [e.id for e in events(sock, count=1)] == [2]
                 sock.close()
+        until(lambda: not server._clients, "all are gone")
+        until(lambda: not any("process_request" in t.name for t in threading.enumerate()), "no thread is left")
+
+
+def test_the_end_does_not_wait_for_a_client_that_does_not_read(path: Path) -> None:
+    with Broadcast(path, pytest.fail) as server:
+        sock = connected(server, path)
+        server.publish([Row(n, details={"reason": "x" * 1_000}) for n in range(1, 1_001)])
+        client = next(iter(server._clients.values()))
+        until(lambda: select.select([sock], [], [], 0)[0] and len(client.waiting) < 1_000, "its thread is sending")
+        began = time.monotonic()
+    assert time.monotonic() - began < 20
+    assert not server._clients
+    assert not path.exists()
+    assert [e.id for e in events(sock)][:3] == [1, 2, 3]
+    sock.close()
+
+
+def test_an_idle_server_is_not_woken_and_ends_at_once(path: Path) -> None:
+    with Broadcast(path, pytest.fail), connect(path):
+        (thread,) = [t for t in threading.enumerate() if t.name == "events"]
+        assert POLL_S > 60 or sys.platform != "linux"
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_what_was_committed_last_arrives_before_the_end(path: Path) -> None:

@@ -1,8 +1,8 @@
 """Live events for clients on this machine, a status bar for one: what was committed to the journal, as it happens.
 
 A client connects to `events.sock` and reads newline-delimited JSON, one `Event` a line, `type` says which. It sends nothing.
-Only the user who runs the daemon may connect. A client that does not read is waited for by nobody: what does not fit into its
-buffer is left out, and it is told how much that was when it reads again. Nothing here decides anything.
+Only the user who runs the daemon may connect. A client that does not read is waited for by its own thread alone: what comes
+meanwhile waits, what is too much is left out, and it is told how much that was when it reads again. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import contextlib
 import errno
 import json
 import os
-import queue
 import select
-import selectors
 import socket
+import socketserver
 import stat
 import struct
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,13 +32,13 @@ from placet.core.errors import UserError
 
 SOCKET = "events.sock"
 MAX_CLIENTS = 16
-"""More are turned away at once: each may hold BUFFER_BYTES."""
-BUFFER_BYTES = 256 * 1024
-"""What waits for one client at most, some 500 events; the kernel's own buffer comes on top."""
+"""More are turned away at once: each has a thread."""
 MAX_WAITING = 1_000
-"""Groups of rows on their way from the journal to the clients; further ones are left out, and said to be."""
+"""Rows that wait for one client at most; the kernel's own buffer, some 200, comes on top."""
 LAST_WORDS_S = 0.5
 """How long clients get to take what is left when the daemon stops."""
+POLL_S = 3600.0 if sys.platform == "linux" else 0.5
+"""How often `serve_forever` looks whether it is to end where nothing wakes it: Linux does, and an idle daemon is not woken."""
 MAX_ADDRESS_BYTES = 100
 """sun_path of sockaddr_un holds 108 bytes on Linux and 104 on macOS (unix(7), unix(4)), one of them a NUL."""
 
@@ -142,55 +141,152 @@ def listen(where: Sequence[Path]) -> Iterator[bytes]:
 # --- the daemon's end ---------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _Client:
-    sock: socket.socket
-    pending: bytearray = field(default_factory=bytearray)
-    skipped: int = 0
-    reads: bool = True  # it may still say something; what it says is not read, only that it hung up
+    """Who is connected, what waits for them, and the bell that wakes the thread which sends it."""
 
-    def offer(self, line: bytes) -> None:
-        """Add a line to what waits, or count it as left out: once one is, all are until the client has caught up."""
-        if self.skipped or len(self.pending) + len(line) > BUFFER_BYTES:
-            self.skipped += 1
-        else:
-            self.pending += line
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.waiting: deque[CommittedRow] = deque()
+        self.gone = threading.Event()
+        self._skipped = 0
+        self._leaving = False
+        self._lock = threading.Lock()
+        self._bell, self._rope = socket.socketpair()
+        self._bell.settimeout(0)
+        self._rope.settimeout(0)
 
-    def send(self) -> bool:
-        """Send what can be sent now; False where the client is gone."""
+    def offer(self, rows: Sequence[CommittedRow]) -> None:
+        """Let rows wait, or count them as left out: once one is, all are until the client has caught up. Never waits."""
+        with self._lock:
+            for row in rows:
+                if self._skipped or len(self.waiting) >= MAX_WAITING:
+                    self._skipped += 1
+                else:
+                    self.waiting.append(row)
+        self._ring()
+
+    def leave(self) -> None:
+        """Have the thread end once all that waits is sent."""
+        self._leaving = True
+        self._ring()
+
+    def attend(self) -> None:
+        """Send what comes until the client hangs up or is to be left. Raises OSError where it hung up in the middle of a line.
+
+        What it says is not read. One that only closed its own end of the talk still listens.
+        """
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        while True:
+            leaving = self._leaving  # looked at first: nothing is published after it is set
+            while (line := self._next()) is not None:
+                self.sock.sendall(line)
+            if leaving:
+                return
+            for handle, mask in poll.poll():
+                if handle == self._bell.fileno():
+                    self._bell.recv(4096)
+                elif mask & ~select.POLLIN:
+                    return
+                elif not self.sock.recv(4096):
+                    poll.modify(self.sock, 0)  # that it closes both ends is told all the same, by poll(2)
+
+    def close(self) -> None:
+        """Let the bell go."""
+        with self._lock:
+            self._rope.close()
+        self._bell.close()
+        self.gone.set()
+
+    def _next(self) -> bytes | None:
+        with self._lock:
+            row = self.waiting.popleft() if self.waiting else None
+            skipped = 0
+            if row is None:
+                skipped, self._skipped = self._skipped, 0
+        if row is not None:
+            return line_of(event_of(row))
+        return line_of(Skipped(skipped=skipped)) if skipped else None
+
+    def _ring(self) -> None:
+        with self._lock, contextlib.suppress(OSError):  # rung often enough, or the client has gone
+            self._rope.send(b"!")
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    """Listens at `path`, lets in who may, and gives each client a thread. Raises OSError where it cannot listen there."""
+
+    daemon_threads = True
+    request_queue_size = MAX_CLIENTS
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self.clients: dict[socket.socket, _Client] = {}
+        self._say = say
+        with _address(path) as address:
+            super().__init__(address, socketserver.BaseRequestHandler, bind_and_activate=False)
+            try:
+                self.server_bind()
+                path.chmod(0o600)
+                self.server_activate()
+            except BaseException:
+                self.server_close()
+                raise
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a client."""
         try:
-            while self.pending or self.skipped:
-                if not self.pending:
-                    self.pending += line_of(Skipped(skipped=self.skipped))
-                    self.skipped = 0
-                del self.pending[:self.sock.send(self.pending)]
-        except BlockingIOError:
-            return True
-        except OSError:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                time.sleep(LAST_WORDS_S)  # it would be accepted again and again at once; only clients wait for this thread
+            raise
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - socketserver's
+        """Let a client of the same user in while there is room."""
+        if len(self.clients) >= MAX_CLIENTS or not _is_ours(request):
             return False
+        self.clients[request] = _Client(request)
         return True
 
-    def hung_up(self) -> bool:
-        """Say whether the client is gone. One that only closed its own end of the talk still listens."""
-        try:
-            while self.sock.recv(4096):
-                pass
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        self.reads = False
-        return self.closed()
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
+        """Send a client what comes, in its thread."""
+        with contextlib.suppress(OSError):  # it hung up
+            self.clients[request].attend()
 
-    def closed(self) -> bool:
-        """Say whether the client has closed both ends, which poll(2) tells without being asked for."""
-        poll = select.poll()
-        poll.register(self.sock, 0)
-        return bool(poll.poll(0))
+    def shutdown_request(self, request: Any) -> None:
+        """Hang up on a client, whether it was let in or not."""
+        super().shutdown_request(request)
+        if (client := self.clients.pop(request, None)) is not None:
+            client.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
+        """Say that a client was lost through a fault of ours."""
+        self._say(f"A client of the live events was hung up on: {type(sys.exception()).__name__}.")
+
+    def stop(self) -> None:
+        """Accept nobody any more, send what waits, and hang up on who does not read it in LAST_WORDS_S."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes `serve_forever`; not on every system, see POLL_S
+        self.shutdown()
+        clients = list(self.clients.values())
+        for client in clients:
+            client.leave()
+        for client in _await_end(clients):
+            with contextlib.suppress(OSError):
+                client.sock.shutdown(socket.SHUT_RDWR)  # ends a `sendall` that waits
+        _await_end(clients)
+        self.server_close()
+
+
+def _await_end(clients: Sequence[_Client]) -> list[_Client]:
+    """Wait up to LAST_WORDS_S for these clients' threads; return those that still run."""
+    until = time.monotonic() + LAST_WORDS_S
+    return [client for client in clients if not client.gone.wait(max(0.0, until - time.monotonic()))]
 
 
 class Broadcast:
-    """Sends what the journal commits to whoever is connected; a context manager that holds the socket and a thread.
+    """Sends what the journal commits to whoever is connected; a context manager that holds the socket and its threads.
 
     `say` is told, once, where there can be no socket; the daemon does without it then.
     """
@@ -198,145 +294,45 @@ class Broadcast:
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
         self._say = say
-        self._inbox: queue.Queue[Sequence[CommittedRow]] = queue.Queue(MAX_WAITING)
-        self._lost = 0
-        self._clients: dict[socket.socket, _Client] = {}
-        self._leaving = False
+        self._clients: Mapping[socket.socket, _Client] = {}
         self._open = contextlib.ExitStack()
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Broadcast:
         try:
-            self._listener = self._open.enter_context(_listener(self._path))
+            server = self._open.enter_context(_serving(self._path, self._say))
         except OSError as error:
-            self._open.close()
             self._say(f"There are no live events: {self._path}: {error.strerror or error}. `placet journal --follow` works.")
             return self
-        ours, self._bell = (self._open.enter_context(end) for end in socket.socketpair())
-        ours.settimeout(0)
-        self._bell.settimeout(0)
-        self._thread = threading.Thread(target=self._serve, args=(ours,), name="events", daemon=True)
-        self._thread.start()
+        self._clients = server.clients
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._thread is not None:
-            self._leaving = True
-            self._ring()
-            self._thread.join(2 * LAST_WORDS_S)
         self._open.close()
 
     def publish(self, rows: Sequence[CommittedRow]) -> None:
         """Take committed rows in, from whichever thread; never waits."""
-        if not self._clients:
-            return
-        try:
-            self._inbox.put_nowait(rows)
-        except queue.Full:
-            self._lost += len(rows)
-        self._ring()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # rung often enough
-            self._bell.send(b"!")
-
-    def _serve(self, bell: socket.socket) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            selector.register(bell, selectors.EVENT_READ)
-            until = float("inf")
-            while (left := until - time.monotonic()) > 0:
-                for key, mask in selector.select(None if left == float("inf") else left):
-                    if key.fileobj is self._listener:
-                        self._accept(selector)
-                    elif key.fileobj is bell:
-                        bell.recv(4096)
-                    elif (client := self._clients.get(key.data)) is not None and (
-                            (mask & selectors.EVENT_READ and client.hung_up()) or not client.send()):
-                        self._drop(selector, client)
-                leaving = self._leaving  # looked at first: nothing is published after it is set
-                self._deliver()
-                for client in list(self._clients.values()):
-                    self._drop(selector, client) if not client.send() else _watch(selector, client)
-                if leaving:
-                    until = min(until, time.monotonic() + LAST_WORDS_S)
-                    if not any(client.pending for client in self._clients.values()):
-                        break
-            for client in list(self._clients.values()):
-                self._drop(selector, client)
-
-    def _accept(self, selector: selectors.BaseSelector) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                time.sleep(LAST_WORDS_S)  # it would be accepted again and again at once; only clients wait for this thread
-            return
-        if len(self._clients) >= MAX_CLIENTS:
-            for client in [c for c in self._clients.values() if c.closed()]:
-                self._drop(selector, client)
-        if len(self._clients) >= MAX_CLIENTS or not _is_ours(sock):
-            sock.close()
-            return
-        sock.settimeout(0)
-        self._clients[sock] = _Client(sock)
-
-    def _deliver(self) -> None:
-        """Hand what came from the journal to every client."""
-        while True:
-            try:
-                rows = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            for row in rows:
-                line = line_of(event_of(row))
-                for client in self._clients.values():
-                    client.offer(line)
-        lost, self._lost = self._lost, 0
-        for client in self._clients.values():
-            client.skipped += lost
-
-    def _drop(self, selector: selectors.BaseSelector, client: _Client) -> None:
-        if self._clients.pop(client.sock, None) is not None:
-            with contextlib.suppress(KeyError):
-                selector.unregister(client.sock)
-            client.sock.close()
-
-
-def _watch(selector: selectors.BaseSelector, client: _Client) -> None:
-    """Let the selector wait for what this client is waited for."""
-    wanted = (selectors.EVENT_READ if client.reads else 0) | (selectors.EVENT_WRITE if client.pending else 0)
-    known = selector.get_map().get(client.sock)
-    if known is None:
-        if wanted:
-            selector.register(client.sock, wanted, client.sock)
-    elif not wanted:
-        selector.unregister(client.sock)
-    elif known.events != wanted:
-        selector.modify(client.sock, wanted, client.sock)
+        for client in tuple(self._clients.values()):
+            client.offer(rows)
 
 
 @contextlib.contextmanager
-def _listener(path: Path) -> Iterator[socket.socket]:
-    """Give a listening socket at `path` that only its owner may connect to; take it away afterwards. Raises OSError."""
+def _serving(path: Path, say: Callable[[str], None]) -> Iterator[_Server]:
+    """Serve at `path`, where only its owner may connect, in a thread; take the socket away afterwards. Raises OSError."""
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(folder):
         raise PermissionError(errno.EPERM, "its folder is another user's, a link, or open to others")
     _clear(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        with _address(path) as address:
-            sock.bind(address)
-        path.chmod(0o600)
-        ours = path.lstat()
-        sock.listen(MAX_CLIENTS)
-        sock.settimeout(0)
-        try:
-            yield sock
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(path.lstat(), ours):  # never a successor's
-                    path.unlink()
+    server = _Server(path, say)
+    ours = path.lstat()
+    threading.Thread(target=server.serve_forever, args=(POLL_S,), name="events", daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.lstat(), ours):  # never a successor's
+                path.unlink()
 
 
 def _clear(path: Path) -> None:

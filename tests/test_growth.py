@@ -62,6 +62,7 @@ QUESTIONS: dict[str, Callable[[Reader], object]] = {
     "an ID": lambda reader: reader.cases_named(TRACE(5)[:8]),
     "ended cases": lambda reader: reader.latest_cases("completed", 5),
     "an outage": lambda reader: reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id=""),
+    "what was tried since": lambda reader: reader.failed_since(reader.last()[0] - 3),
     "a wait": lambda reader: reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=TRACE(7)),
     "the outbox": lambda reader: reader.pending_commands(),
 }

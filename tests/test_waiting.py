@@ -129,6 +129,27 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
         finished(running, 5)
 
 
+def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_path: Path) -> None:
+    """No key, then a wrong one, then no network: each is what holds work up, and telling of an older one helps nobody."""
+    vault, time, line = bare_vault(tmp_path), Time(), Line()
+    vault.drop("Say hello.\n")
+    tried = ((ModelErrorKind.PERMANENT, "there is no key"), (ModelErrorKind.PERMANENT, "the key is wrong"),
+             (ModelErrorKind.TRANSIENT, "cannot connect"))
+    for kind, words in tried:
+        line.error = ModelError(kind, words)
+        with looping(vault, time=time, model=line.opened) as running:
+            for _ in range(3):  # a try for all work
+                time.pass_time(running.settle().again_in_s)
+            assert len([said for said in running.said if words in said]) == 1
+            assert len(holds(running)) == (words == "there is no key"), "a notice is for what is new"
+            assert words in shown(vault)
+        why = desk.why(vault.root, {"PLACET_STATE_HOME": str(vault.state)}, "say-hello")
+        assert any(words in said for said in why["why"]), why
+        assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
+        assert why["next"] == ["Mend that first.", "Start it: placet run"]
+    assert len(vault.rows("model.waiting")) == 1
+
+
 def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_ends_it(tmp_path: Path) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     line.error = ModelError(ModelErrorKind.PERMANENT, "no such model")

@@ -189,7 +189,7 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
      "Same results.", "placet stop say-hello"),
     (replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", report_path="r.md"), [], "nothing yet",
      "placet merge say-hello"),
-    (replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", became="merged"), [], "merged", ""),
+    (replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", became="merged"), [], "merged", "placet undo say-hello"),
 ])
 def test_every_state_says_why_and_what_next(case: Case, rows: list[Row], said: str, helps: str) -> None:
     why, following = standing(case, rows, daemon_runs=True, paused=False)

@@ -615,6 +615,8 @@ def _waits(reader: Reader) -> dict[str, str] | None:
     if row is None or row.action_type != Action.MODEL_WAITING:
         return None
     why, reason = Why(row.details["why"]), row.details["reason"]
+    if why is Why.BLOCKED:  # a key that was given may be a wrong one, and then the network may be down
+        reason = reader.failed_since(row.id) or reason
     return {"why": why.value, "reason": reason, "since": row.timestamp, "notice": Hold(why, reason, 0.0).notice}
 
 
@@ -728,6 +730,8 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         if case.state in WORKING and (waits := _waits(reader)) is not None:
             held = f"Since {waits['since']} all work waits for the model: {waits['notice']}"
             said = [held] if runs and case.state is not State.RUNNING else [reason, held]
+            if not runs and waits["why"] == Why.BLOCKED:
+                helps = ("Mend that first.", *helps)
     return {**found, "why": [*said, *notices], "next": list(helps), "mission": None}
 
 

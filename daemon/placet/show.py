@@ -228,7 +228,8 @@ def why_text(found: Mapping[str, Any]) -> str:
                   "", colour("── what happened when ", "white", bold=True), *_timeline(mission["timeline"]),
                   "", colour("── what was tried ", "white", bold=True), *mission["tried"]]
     following = _local_times(_visible_lines("\n".join(found["next"])))
-    lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
+    if found["next"]:
+        lines += ["", colour("── next ", "white", bold=True), *(f"- {line}" for line in following)]
     return "\n".join(lines)
 
 

@@ -56,11 +56,13 @@ class Waits:
                 self.journal.commit([AddActivity(Activity(self.clock.now(), case.trace_id, Actor.SYSTEM, Action.MODEL_WAITING,
                                                           Entity.MISSION, case.request_id, case.agent, facts))])
             return
-        known = self.hold is not None and self.hold.why is why.why
-        self.hold = Hold(why.why, why.reason, until)
+        before, self.hold = self.hold, Hold(why.why, why.reason, until)
+        known = before is not None and before.why is why.why
         if not known:
             self._journal(Action.MODEL_WAITING, **facts)
+        if not known or (before is not None and why.why is Why.BLOCKED and before.reason != why.reason):
             self.say(f"All work waits for the model: {self.hold.notice}")
+        if not known:
             self.tell(self.hold)
 
     def _was_said(self, why: Postponed) -> bool:

@@ -62,7 +62,8 @@ def standing(case: Case, rows: Sequence[CommittedRow], *, daemon_runs: bool, pau
             became = f"\nWhat became of its branch {case.branch}: {case.became or 'nothing yet'}" if case.tip else ""
             return (f"It was carried out. Its report: {case.report_path}{became}",
                     (f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R",)
-                    if case.tip and not case.became else ())
+                    if case.tip and not case.became else
+                    (f"Take it back: placet undo {ident}",) if case.became == "merged" else ())
         case _:
             assert_never(case.state)
 

@@ -238,6 +238,13 @@ class Reader:
             (*actions, trace_id)).fetchone()
         return CommittedActivity(*row) if row else None
 
+    def failed_since(self, event_id: int) -> str:
+        """Why the model could not be asked last, if that was after an event, else empty. What was called off does not count."""
+        row = self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
+            "SELECT metadata->>'reason' FROM activity WHERE id > ? AND +action_type = 'model.failed' "
+            "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1", (event_id,)).fetchone()
+        return str(row[0] or "") if row else ""
+
     def answered_since(self, event_id: int) -> bool:
         """Whether a model answered after an event."""
         return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action

@@ -216,3 +216,18 @@ def test_show_has_the_request_as_it_stands_and_once_it_is_gone(vault: TestVault)
     assert "# Say hello" in found["request_text"]
     (vault.root / "Inbox/Requests/Say hello.md").unlink()
     assert "# Say hello" in json.loads(vault.click("show", "say-hello", "--json").stdout)["request_text"]
+
+
+@pytest.mark.parametrize("text", ["not toml", "[model]\nname = 7\n", "[vault]\nquiet_s = 'soon'\n"])
+def test_who_looks_is_shown_what_can_be_and_told_of_a_configuration_that_cannot_be_used(vault, text):
+    (vault.root / "System/placet.toml").write_text(text)
+    for command, shown in [(("status",), "say-hello"), (("plans",), "say-hello"), (("show", "say-hello"), "Say hello"),
+                           (("why", "say-hello"), "waits for you")]:
+        done = vault.click(*command, check=False)
+        assert shown in done.stdout
+        assert "System/placet.toml" in done.stderr
+        assert done.returncode == 2
+    done = vault.click("status", "--json", check=False)
+    assert json.loads(done.stdout)["cases"][0]["state"] == "review"
+    (vault.root / "System/placet.toml").unlink()
+    assert "is no vault" in vault.click("status", "--vault", str(vault.root), check=False).stderr

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -62,6 +62,12 @@ def _fail(error: UserError) -> NoReturn:
     if error.hint:
         _echo(f"  {harmless(error.hint)}", err=True)
     sys.exit(error.exit_code)
+
+
+def _end_with(problems: Sequence[UserError]) -> None:
+    """End with what stood in the way of showing all; what could be shown was shown."""
+    for problem in problems:
+        _fail(problem)
 
 
 def _vault(given: str | None) -> Path:
@@ -208,8 +214,10 @@ def status(vault: str | None, as_json: bool) -> None:
     from placet.desk import status as run
     from placet.show import status_text
 
-    found = run(_vault(vault), os.environ)
+    problems: list[UserError] = []
+    found = run(_vault(vault), os.environ, problems.append)
     _out(status_text(found), found, as_json=as_json)
+    _end_with(problems)
 
 
 @main.command()
@@ -221,8 +229,10 @@ def plans(vault: str | None, as_json: bool) -> None:
     from placet.desk import plans as run
     from placet.show import plans_text
 
-    found = run(_vault(vault), os.environ)
+    problems: list[UserError] = []
+    found = run(_vault(vault), os.environ, problems.append)
     _out(plans_text(found), found, as_json=as_json)
+    _end_with(problems)
 
 
 @main.command()
@@ -235,8 +245,10 @@ def show(ident: str, vault: str | None, as_json: bool) -> None:
     from placet.desk import show as run
     from placet.show import case_text
 
-    found = run(_vault(vault), os.environ, ident)
+    problems: list[UserError] = []
+    found = run(_vault(vault), os.environ, ident, problems.append)
     _out(case_text(found), found, as_json=as_json)
+    _end_with(problems)
 
 
 @main.command()
@@ -250,13 +262,15 @@ def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> Non
     from placet.desk import why as run
     from placet.show import why_text
 
-    found = run(_vault(vault), os.environ, ident)
+    problems: list[UserError] = []
+    found = run(_vault(vault), os.environ, ident, problems.append)
     if not only_request:
         _out(why_text(found), found, as_json=as_json)
     elif found["mission"] is None:
         raise UserError(f"{ident} is {found['state']}: the journal has no mission of it that broke.", f"See: placet why {ident}")
     else:
         click.echo(found["mission"]["request"], nl=False)
+    _end_with(problems)
 
 
 @main.command()

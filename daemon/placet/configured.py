@@ -50,6 +50,11 @@ def configured(vault: Path, env: Mapping[str, str]) -> Configured:
                       whole.vault.quiet_s, tuple(held.names))
 
 
+def unknown() -> Configured:
+    """Return what is shown where the file cannot be used: no model is named, and else what holds without a file."""
+    return Configured("", "", paused=False, day_usd=Decimal(0), day_tokens=0, quiet_s=float(QUIET_S), unaccepted=())
+
+
 def _as_accepted(tables: dict[str, Any], state: State) -> bool:
     """Say whether the settings that have to be accepted are literally those that were; what is only written otherwise is not."""
     try:

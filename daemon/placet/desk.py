@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from placet.acts import Word, leave_word
 from placet.clock import Clock, rfc3339
-from placet.configured import configured
+from placet.configured import Configured, configured, unknown
 from placet.core.activity import Action, CommittedRow
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
@@ -559,13 +559,29 @@ NEAR_AMONG = 1_000
 """Among how many requests, the last ones, a similar name is looked for."""
 
 
-def status(vault: Path, env: Mapping[str, str]) -> dict[str, Any]:
+def _raise(error: UserError) -> None:
+    raise error
+
+
+def _settings(vault: Path, env: Mapping[str, str], warn: Callable[[UserError], None]) -> Configured:
+    """Return the settings that those who look need; where the file cannot be used `warn` is told, and may raise that."""
+    try:
+        return configured(vault, env)
+    except UserError as error:
+        if not (vault / CONFIG_PATH).is_file():  # it is no vault
+            raise
+        warn(error)
+        return unknown()
+
+
+def status(vault: Path, env: Mapping[str, str], warn: Callable[[UserError], None] = _raise) -> dict[str, Any]:
     """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last.
 
-    `earlier` is how many cases are left out: they are over, and none of their notes lies in a watched folder.
+    `earlier` is how many cases are left out: they are over, and none of their notes lies in a watched folder. `warn` is told of a
+    configuration that cannot be used; provider and model are empty then.
     """
     state = vault_state(vault, env)
-    config = configured(vault, env)
+    config = _settings(vault, env, warn)
     cases: list[dict[str, Any]] = []
     earlier = 0
     unusable: dict[str, str] = {}
@@ -643,21 +659,21 @@ def daemon_runs(vault: Path, env: Mapping[str, str]) -> bool:
     return lock_holder(vault_state(vault, env).lock) is not None
 
 
-def plans(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+def plans(vault: Path, env: Mapping[str, str], warn: Callable[[UserError], None] = _raise) -> list[dict[str, Any]]:
     """Return the plans that await a decision, oldest first; one that failed, or could not be revised, awaits it as it was."""
-    return [c for c in status(vault, env)["cases"] if c["undecided"] is None and (c["state"] == State.REVIEW or (
+    return [c for c in status(vault, env, warn)["cases"] if c["undecided"] is None and (c["state"] == State.REVIEW or (
         c["state"] == State.FAILED and c["plan"].startswith(f"{Folder.PLANS}/")))]
 
 
-def show(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
-    """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
+def show(vault: Path, env: Mapping[str, str], ident: str, warn: Callable[[UserError], None] = _raise) -> dict[str, Any]:
+    """Return all there is about one case: where it stands, its plan's text, its report's, its journal. `warn` is as in `status`."""
     with Vault(vault) as folder, _reader(vault, env, ident) as reader:
         case = find(reader, ident)
         rows = [_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
         seen = _seen_now(vault, env, folder, reader, [case])
         case = seen.cases[case.trace_id]
         line = _line(reader, case, seen.undecided.get(case.trace_id),
-                     _held_back(folder, reader, case, configured(vault, env).quiet_s))
+                     _held_back(folder, reader, case, _settings(vault, env, warn).quiet_s))
         approved = _kept(reader, case.approved_digest) if case.approved_digest else None
         asked = _kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (_text(folder, case.plan_path) if case.plan_path else None)
@@ -675,10 +691,11 @@ def _is_in_queue(path: str) -> bool:
     return any(path.startswith(f"{folder}/") for folder in QUEUES)
 
 
-def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
+def why(vault: Path, env: Mapping[str, str], ident: str, warn: Callable[[UserError], None] = _raise) -> dict[str, Any]:
     """Return why a case is where it is and what to do next; of a failed mission all that its report shows of it.
 
-    A note that is no case because it cannot be used is found by the id it would have. Raises UserError as `find` does.
+    A note that is no case because it cannot be used is found by the id it would have. Raises UserError as `find` does; `warn` is
+    as in `status`.
     """
     state = vault_state(vault, env)
     if not state.journal.exists() and (new := _not_taken_up(vault, env, ident)):
@@ -702,7 +719,7 @@ def why(vault: Path, env: Mapping[str, str], ident: str) -> dict[str, Any]:
         notices += _disk_trouble(state.journal)
         notices += [f"Waits to be done: {c.error}" for c in reader.pending_commands() if c.error and c.trace_id == case.trace_id]
         found = {"request_id": case.request_id, "trace_id": case.trace_id, "state": case.state.value, "report": case.report_path}
-        config = configured(vault, env)
+        config = _settings(vault, env, warn)
         with Vault(vault) as folder:
             seen = _seen_now(vault, env, folder, reader, [case])
             case = seen.cases[case.trace_id]

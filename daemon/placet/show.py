@@ -35,6 +35,8 @@ def colour(text: str, name: str, *, bold: bool = False) -> str:
 
 def model_line(provider: str, name: str) -> str:
     """Return which model works here; the scripted one says so."""
+    if not provider:
+        return "not known, as System/placet.toml cannot be used"
     if provider == "scripted":
         return f"{name}: SCRIPTED, replies are replayed from a file, no model is asked"
     return f"{name} ({provider})"

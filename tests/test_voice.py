@@ -180,3 +180,10 @@ def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(capsys
                     a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": "Another thing."})])
     assert capsys.readouterr().err.splitlines() == [
         "say-hello: It would hold too much.", "Raise the limit.", "say-hello: about Inbox/Requests/Say hello.md: Another thing."]
+
+
+def test_an_edited_request_is_told_once_however_often_it_is_saved() -> None:
+    story = Story()
+    edited, other = a_row("request.edited", {"reviewed_by": "ada"}), a_row("plan.created", {"revision": 1, "steps": 1})
+    told = [story.line(row) for row in (edited, edited, edited, other, edited)]
+    assert [line is not None and line[0] <= Loud.EVENT for line in told] == [True, False, False, True, True]

@@ -897,8 +897,12 @@ def _held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str
         raw, mark = folder.read(case.request_path)
     except (Stale, NotAFile, TooLarge, VaultTrouble):
         return ""
-    if look_at(case.request_path, raw, "").status == DRAFT:
+    note = look_at(case.request_path, raw, "")
+    if note.status == DRAFT:
         return "it says `status: draft`; it is planned once that line goes, or says `pending`"
+    asked = reader.last_of(Action.REQUEST_DETECTED, Action.REQUEST_EDITED, trace_id=case.trace_id)
+    if asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli") and note.digest == case.request_digest:
+        return ""  # it was complete when it came, or whoever asked for it has said all; what was written since are stamps
     age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
     if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
         return ""

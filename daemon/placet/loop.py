@@ -464,7 +464,7 @@ class Loop:
             named = request_id(name, taken)
             taken.given.add(named)
             self.drafts[trace] = False
-            opened[trace] = open_case(note, request, trace, named, self.ports.clock.now())
+            opened[trace] = open_case(note, request, trace, named, self.ports.clock.now(), ready=not self._quiet_left_s(note.path))
             if len(opened) == TAKE_UP_AT_ONCE:
                 self._record(*opened.values())
                 opened.clear()
@@ -585,7 +585,7 @@ class Loop:
             free[job.planning] -= 1
         due = [c for c in self.cases.values()
                if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy and self._is_judged(c)
-               and not (c.state in _DRAFTING and (self._is_draft(c) or self._quiet_left_s(c)))]
+               and not (c.state in _DRAFTING and (self._is_draft(c) or self._quiet_left_s(c.request_path)))]
         for case in self.waits.may_start(sorted(due, key=_before_others), self._needs_no_model):
             planning = case.state in _DRAFTING
             if free[planning] <= 0:
@@ -605,14 +605,14 @@ class Loop:
             self._apply(case, Gesture(Kind.TEXT_LOST, note, f"The journal is not as it was written: {damaged.what}."))
 
     def _is_draft(self, case: Case) -> bool:
-        """Whether its request says that it is still being written, or was not looked at in this life."""
-        return self.drafts.get(case.trace_id, bool(case.request_path))
+        """Whether its request says that it is still being written, or was not looked at in this life; what is no note says nothing."""
+        return self.drafts.get(case.trace_id, bool(case.request_path) and not self.sight.is_no_note(case.request_path))
 
-    def _quiet_left_s(self, case: Case) -> float:
+    def _quiet_left_s(self, request_path: str) -> float:
         """Return for how long a request has to be left alone until it is planned."""
         if self.hurried:
             return 0.0
-        return self.quiet.left_s(case.request_path, self.ports.clock.monotonic(), self.ports.config.vault.quiet_s)
+        return self.quiet.left_s(request_path, self.ports.clock.monotonic(), self.ports.config.vault.quiet_s)
 
     def _is_judged(self, case: Case) -> bool:
         """Whether a look of this life has shown the note whose mission is to begin or to go on, and nothing speaks against that.
@@ -903,7 +903,7 @@ class Loop:
         paused = self.ports.config.daemon.paused
         at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and not self.branches.asks
         drafting = [c for c in self.cases.values() if c.state in _DRAFTING]
-        waits += [left_s for c in drafting if (left_s := self._quiet_left_s(c))]
+        waits += [left_s for c in drafting if (left_s := self._quiet_left_s(c.request_path))]
         drafts = {c.trace_id for c in drafting if self._is_draft(c)}
         working = [c for c in self.cases.values() if c.state in WORKING and c.trace_id not in self.waits.postponed.keys() | drafts]
         unjudged = [c for c in working if not self._is_judged(c)] if at_rest else []

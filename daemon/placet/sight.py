@@ -123,6 +123,10 @@ class Sight:
         since_s, looks = self._restless[path]
         return path in settled or (never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS))
 
+    def is_no_note(self, path: str) -> bool:
+        """Say whether what lies there can be no note, as a folder; not of a note that cannot be read in this moment."""
+        return path in self.odd and path not in self._read_again
+
     def notices(self) -> dict[str, str]:
         """Return by path why things that lie where notes belong can be none, and why folders are not looked into."""
         return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}

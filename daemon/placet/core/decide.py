@@ -108,8 +108,8 @@ def sha256(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, now: str) -> Decision:
-    """Take up a request that is new: the only way in which a case begins."""
+def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, now: str, *, ready: bool = False) -> Decision:
+    """Take up a request that is new: the only way in which a case begins. `ready` says that nobody is writing in it any more."""
     case = Case(
         trace_id, request_id, State.PLANNING, request_path=note.path, request_digest=note.digest, title=request.title,
         agent=request.agent, portal=request.portal, priority=request.priority, complexity=request.complexity,
@@ -118,7 +118,7 @@ def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, 
     drawer = _Drawer(case, TABLE[None, Kind.REQUEST_ARRIVED], now)
     drawer.text(without_keys(note.raw, REQUEST_STAMPS))
     drawer.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, digest=note.digest, size=len(note.raw), path=note.path,
-                    owner=note.owner)
+                    owner=note.owner, **({"ready": True} if ready else {}))
     drawer.stamp_request(note, "planning")
     return drawer.done()
 

@@ -17,20 +17,22 @@ class RetryPolicy:
 
     The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a longer
     one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a worker never
-    sits out an outage; none is longer than `longest_rest_s`. An outage never becomes an error, however long
+    sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server that is back is noticed
+    soon; a server's wish is heeded up to `longest_rest_s`. An outage never becomes an error, however long
     it lasts: a person may stop the work, or have given it a limit of time. The defaults are judgement: five
-    quick attempts in about half a minute, then rests of up to a quarter of an hour. Raises ValueError for a
-    policy that contradicts itself.
+    quick attempts in about half a minute, then one every minute or two. Raises ValueError for a policy that
+    contradicts itself.
     """
 
     first_wait_s: float = 1.0
     factor: float = 2.0
     longest_wait_s: float = 30.0
+    longest_backoff_s: float = 120.0
     longest_rest_s: float = 900.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.first_wait_s <= self.longest_wait_s <= self.longest_rest_s:
-            raise ValueError("a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_rest_s")
+        if not 0 < self.first_wait_s <= self.longest_wait_s <= self.longest_backoff_s <= self.longest_rest_s:
+            raise ValueError("a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s <= longest_rest_s")
         if self.factor < 1:
             raise ValueError("a retry policy's factor must be at least 1")
 
@@ -103,7 +105,7 @@ def _backoff_s(attempt: int, policy: RetryPolicy) -> float:
     # Multiplied up rather than raised to a power: a thousandth attempt must not overflow.
     wait_s = policy.first_wait_s
     for _ in range(attempt - 1):
-        if wait_s >= policy.longest_rest_s:
+        if wait_s >= policy.longest_backoff_s:
             break
         wait_s *= policy.factor
-    return min(wait_s, policy.longest_rest_s)
+    return min(wait_s, policy.longest_backoff_s)

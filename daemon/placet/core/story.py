@@ -26,9 +26,14 @@ class Loud(IntEnum):
 
 @dataclass(slots=True)
 class Story:
-    """Turns rows into lines, in order. It remembers what the model's last failure was, to say it once and when it is over."""
+    """Turns rows into lines, in order. It remembers what need be said only once.
+
+    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which an edit was the last thing that
+    happened: an editor that saves every few seconds makes many of one.
+    """
 
     trouble: str = ""
+    edited: frozenset[str] = frozenset()
     heard: tuple[str, ...] = ()
 
     def hear(self, text: str) -> None:
@@ -40,6 +45,9 @@ class Story:
         data = row.details
         who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "
         told = self._model(row.action_type, data)
+        edited = row.action_type == Action.REQUEST_EDITED
+        again = edited and row.trace_id in self.edited
+        self.edited = self.edited | {row.trace_id} if edited else self.edited - {row.trace_id}
         if told is None and (sentence := _SENTENCES.get(row.action_type)) is not None:
             loud, say = sentence
             text = say(_Lenient(data))
@@ -49,6 +57,8 @@ class Story:
                 text = ""
             elif self.trouble and row.action_type == Action.EXECUTION_RESUMED:
                 loud = Loud.DETAIL  # it is the next try
+            elif again:
+                loud = Loud.DETAIL
             told = (loud, text) if text else None
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
             told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()

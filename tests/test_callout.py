@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -69,12 +72,23 @@ def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: 
     assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
 
 
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Live where it is 14 hours later than in UTC."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "XXX-14")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @pytest.mark.parametrize("change", [
     ('write = ["hello.txt"]', 'write = ["hello.txt", "**"]'), ("network = false", "network = true"),
     ("It may write `hello.txt`", "It may write nothing"),
     ('portal: ""', "portal: other"), ("> **Where**", "> Where"), ("> [!question|placet]", "> [!question]"),
 ])
-def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(tmp_path: Path, change: tuple[str, str]) -> None:
+def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(far_east: None, tmp_path: Path,
+                                                                                          change: tuple[str, str]) -> None:
     vault = planned(tmp_path)
     with (vault.root / "System/placet.toml").open("a") as file:
         file.write(f'[portals.other]\npath = "{vault.root}"\n')
@@ -84,7 +98,10 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     assert not vault.rows("plan.approved")
     assert not vault.active().exists()
     shown = callout(vault.plan())
-    assert "**Not approved**" in shown
+    told = re.search(r"\*\*Not approved\*\* \((.*?)\)", shown)
+    assert told is not None
+    assert abs(datetime.fromisoformat(told[1]) - datetime.now()) < timedelta(hours=1), "local time"  # noqa: DTZ005
+    assert len(told[1]) == len("2026-11-22 21:30:00"), "to the second"
     assert "It is written anew: read it" in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)

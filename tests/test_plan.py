@@ -23,7 +23,7 @@ from placet.core.scope import Scope
 from placet.core.unseen import Kind, commented_lines, find_unseen, lines_of
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
-AT = "2026-11-21T22:30:00Z"
+AT = "2026-11-21 22:30:00"
 
 PLAN = """\
 # Add a login form
@@ -560,6 +560,8 @@ def test_a_comment_is_added_below_the_others_or_in_a_new_section():
         f"## Review Comments\r\n\r\n- **al, {AT}:**\r\n  b\r\n  c\r\n")
     assert with_comment("", "x", "al", AT) == f"## Review Comments\n\n- **al, {AT}:** x\n"
     assert comments(with_comment("## Review Comments\n```\nopen", "x", "al", AT))[-1] == Comment("x", answered=False)
+    for at in (AT, "2026-11-21T22:30:00.123Z"):  # as placet signed before
+        assert comments(f"## Review Comments\n- **al, {at}:** x\n") == (Comment("x", answered=False),)
     with pytest.raises(ValueError, match="needs a text"):
         with_comment("# t", " \n", "al", AT)
 

@@ -270,6 +270,7 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         vault.cli("revise", "hello", "--comment", "❌ still too long", "--comment", "💡 and\nin two lines")
         await_row(vault, "hello", "plan.revised", 2)
         text = comes(plan, "status: review", "revision: 3")
+        assert re.search(r"- \*\*cleo, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\*\* ❌ still too long\n", text)
         asked = rows(vault, "hello", "plan.revision_requested")[1]["metadata"]
         assert (asked["comment_count"], asked["reviewed_by"], asked["via"]) == (2, "cleo", "cli")
         assert spoken(api, 2).split("Open review comments")[1].count("\n2. ") == 1

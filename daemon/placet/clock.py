@@ -13,12 +13,6 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def local(moment: str, *, now: datetime | None = None) -> str:
-    """Return a journal's or a note's moment for people: local time to the second, with the date unless it is the day of `now`."""
-    at = datetime.fromisoformat(moment).astimezone()
-    return f"{at:%H:%M:%S}" if now is not None and at.date() == now.astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
-
-
 def wall() -> datetime:
     """Return the present moment, in UTC."""
     return datetime.now(UTC)

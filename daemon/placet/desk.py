@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from placet.acts import Word, leave_word
 from placet.clock import Clock, rfc3339
 from placet.configured import Configured, configured, unknown
-from placet.core.activity import Action, CommittedRow
+from placet.core.activity import Action, CommittedRow, local
 from placet.core.beside import lost_keys
 from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, OPEN, REQUEST_STAMPS, WORKING, Case, NoteSeen, State
@@ -194,7 +194,7 @@ def retry(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str
     if not case.request_path:
         raise UserError(f"The request of {case.request_id} was taken away.",
                         f"Drop it again, or go on from where it broke: placet why {case.request_id} --request", exit_code=3)
-    who, at = user(), Clock().now()
+    who, at = user(), local(Clock().now())
 
     def asking(raw: bytes) -> bytes:
         body = text = read_note(raw).body
@@ -230,7 +230,7 @@ def revise(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[st
         raise UserError(f"{case.request_id} is {case.state}, so there is no plan to comment on.",
                         f"Look at it: placet show {case.request_id}", exit_code=3)
     who = user()
-    at = Clock().now()
+    at = local(Clock().now())
 
     def commented(raw: bytes) -> bytes:
         body = text = read_note(raw).body
@@ -901,7 +901,8 @@ def _held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str
     if note.status == DRAFT:
         return "it says `status: draft`; it is planned once that line goes, or says `pending`"
     asked = reader.last_of(Action.REQUEST_DETECTED, Action.REQUEST_EDITED, trace_id=case.trace_id)
-    if asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli") and note.digest == case.request_digest:
+    ready = asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli")
+    if ready and note.digest == case.request_digest:
         return ""  # it was complete when it came, or whoever asked for it has said all; what was written since are stamps
     age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
     if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):

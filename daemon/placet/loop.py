@@ -605,7 +605,7 @@ class Loop:
             self._apply(case, Gesture(Kind.TEXT_LOST, note, f"The journal is not as it was written: {damaged.what}."))
 
     def _is_draft(self, case: Case) -> bool:
-        """Whether its request says that it is still being written, or was not looked at in this life; what is no note says nothing."""
+        """Whether its request says that it is still being written, or was not looked at in this life. A folder says nothing."""
         return self.drafts.get(case.trace_id, bool(case.request_path) and not self.sight.is_no_note(case.request_path))
 
     def _quiet_left_s(self, request_path: str) -> float:

@@ -14,7 +14,7 @@ from string import Template
 from textwrap import shorten
 from typing import Any
 
-from placet.clock import local
+from placet.core.activity import local
 from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End, with_last_words
 from placet.core.mission import After, ChangedFile, Ended

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from placet.clock import local, wall
-from placet.core.activity import Action
+from placet.clock import wall
+from placet.core.activity import Action, local
 from placet.core.names import show as visible
 from placet.core.story import count, facts
 

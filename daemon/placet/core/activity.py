@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -106,6 +107,12 @@ class Activity:
     def __post_init__(self) -> None:
         if self.actor is Actor.HUMAN and not (self.metadata.get("reviewed_by") and self.metadata.get("via")):
             raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via")
+
+
+def local(moment: str, *, now: datetime | None = None) -> str:
+    """Return a journal's or a note's moment for people: local time to the second, with the date unless it is the day of `now`."""
+    at = datetime.fromisoformat(moment).astimezone()
+    return f"{at:%H:%M:%S}" if now is not None and at.date() == now.astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 class CommittedRow(Protocol):

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.activity import Action, Activity, Actor, Entity, local
 from placet.core.case import (
     PLAN_STAMPS,
     REQUEST_STAMPS,
@@ -118,7 +118,7 @@ def open_case(note: NoteSeen, request: Request, trace_id: str, request_id: str, 
     drawer = _Drawer(case, TABLE[None, Kind.REQUEST_ARRIVED], now)
     drawer.text(without_keys(note.raw, REQUEST_STAMPS))
     drawer.by_human(Action.REQUEST_DETECTED, Entity.REQUEST, digest=note.digest, size=len(note.raw), path=note.path,
-                    owner=note.owner, **({"ready": True} if ready else {}))
+                    owner=note.owner, ready=ready)
     drawer.stamp_request(note, "planning")
     return drawer.done()
 
@@ -146,7 +146,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str, copies: Seque
     if note.folder is Folder.ACTIVE:
         why = " ".join(["The journal does not know this plan: it was put together elsewhere, or given before the journal was lost.",
                         "So nobody can say that a person has read and approved it.", *HOW_TO_REVIEW])
-        drawer.set(notice=f"**Found in System/Active** ({now}):\n{why}")
+        drawer.set(notice=f"**Found in System/Active** ({local(now)}):\n{why}")
         _put_back(drawer, note, {"status": "review", **_NO_APPROVAL}, _plan_path(drawer.case))
     drawer.commands += [Move(copy.path, _plan_path(drawer.case)) for copy in copies]
     drawer.row(Action.PLAN_ADOPTED, Entity.PLAN, Actor.SYSTEM, digest=note.digest, path=drawer.case.plan_path, found=note.path)
@@ -299,7 +299,7 @@ def _refused(d: _Drawer, g: Gesture) -> None:
             changes |= _NO_APPROVAL
     elif d.case.state is State.FAILED:  # it rests there as any failed plan does
         changes = {"status": "error", **_NO_APPROVAL}
-    d.set(notice=f"**Not approved** ({d.now}):\n{g.why}")
+    d.set(notice=f"**Not approved** ({local(d.now)}):\n{g.why}")
     _put_back(d, plan, changes, home)
 
 
@@ -378,7 +378,7 @@ def _wall_weakened(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    d.set(notice=f"**Asked again** ({d.now}):\n{g.why}\nMove it to System/Active again to have it so.")
+    d.set(notice=f"**Asked again** ({local(d.now)}):\n{g.why}\nMove it to System/Active again to have it so.")
     _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
@@ -388,8 +388,8 @@ def _text_lost(d: _Drawer, g: Gesture) -> None:
     _spend_approval(d)
     d.set(stop="")
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    d.set(notice=f"**The journal is damaged** ({d.now}):\n{g.why}\nNothing of it was carried out since. Read the plan again, and "
-                 "move it to System/Active to approve it as it stands here.")
+    d.set(notice=f"**The journal is damaged** ({local(d.now)}):\n{g.why}\nNothing of it was carried out since. Read the plan "
+                 "again, and move it to System/Active to approve it as it stands here.")
     _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case))
 
 
@@ -401,7 +401,7 @@ def _files_changed(d: _Drawer, g: Gesture) -> None:
     d.set(based_on=drift.based_on)
     d.row(Action.PLAN_DRIFTED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, verdict=Verdict.UNDER.value, tip=drift.tip,
           files=drift.paths[:MAX_PATHS], reason=drift.why)
-    d.set(notice=f"**Files changed under this plan** ({d.now}):\n{drift.why}\n{HOW_AFTER_DRIFT}")
+    d.set(notice=f"**Files changed under this plan** ({local(d.now)}):\n{drift.why}\n{HOW_AFTER_DRIFT}")
     _put_back(d, plan, {"status": "review", **_NO_APPROVAL, "base_commit": drift.tip}, _plan_path(d.case))
 
 
@@ -409,7 +409,7 @@ def _misplaced(d: _Drawer, g: Gesture) -> None:
     plan = _note(g)
     _spend_approval(d)
     d.by_human(Action.PLAN_REFUSED, Entity.PLAN, _hand(g), digest=plan.digest, reason=g.why)
-    d.set(notice=f"**Moved back here** ({d.now}):\n{' '.join([g.why, *HOW_TO_REVIEW])}")
+    d.set(notice=f"**Moved back here** ({local(d.now)}):\n{' '.join([g.why, *HOW_TO_REVIEW])}")
     changes: dict[str, str | None] = {**_NO_APPROVAL}
     if d.case.state is State.REVIEW and plan.status != "needs_revision":
         changes["status"] = "review"
@@ -441,8 +441,8 @@ def _active_edited(d: _Drawer, g: Gesture) -> None:
     d.void_work()
     _spend_approval(d)
     callout = diff_callout(g.approved_text, read_note(plan.raw).body)
-    d.set(notice=f"**Changed after approval** ({d.now}):\nThe text was changed after it had been approved, so the approval is "
-                 "void. Read it again and move it to System/Active to approve it as it is now.")
+    d.set(notice=f"**Changed after approval** ({local(d.now)}):\nThe text was changed after it had been approved, so the approval "
+                 "is void. Read it again and move it to System/Active to approve it as it is now.")
     _put_back(d, plan, {"status": "review", **_NO_APPROVAL}, _plan_path(d.case), callout)
 
 

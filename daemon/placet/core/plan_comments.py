@@ -27,7 +27,7 @@ from placet.core.unseen import lines_of, visible
 
 _ANSWER = re.compile(r"[ \t]*[-*+][ \t]+\*\*Answer:\*\*")
 _TOP_BULLET = re.compile(r" ?(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]+|$)")
-_SIGNED = re.compile(r"\*\*[^*\n]{1,200}, [0-9]{4}-[0-9T:.-]{5,40}Z:\*\*[ \n]?")
+_SIGNED = re.compile(r"\*\*[^*\n]{1,200}, [0-9]{4}-[0-9T :.-]{5,40}Z?:\*\*[ \n]?")
 _CHANGED = "> [!note]- What changed"
 
 
@@ -149,7 +149,7 @@ def _end_fence(outline: Outline, at: int) -> list[str]:
 
 
 def with_comment(body: str, text: str, who: str, at: str) -> str:
-    """Return `body` with one more review comment, signed `who` at time `at` (RFC 3339, UTC, ending in `Z`).
+    """Return `body` with one more review comment, signed `who` at time `at` (a local one, to the second).
 
     The section is made where there is none. Every byte that was there stays. Raises ValueError for an empty
     comment.

@@ -21,7 +21,7 @@ from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 
 from corpus import CorpusNote, corpus, generated, hand_made
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.core.note import Frontmatter, UnsafeEdit, digest, new_note, parse_note, read_note, stamp, without_keys
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 STAMPS = {"status": "planned", "trace_id": TRACE, "approved_at": "2026-11-25T12:00:00Z"}
@@ -184,6 +184,51 @@ def test_python_frontmatter_reads_the_same_keys_before_and_after_a_stamp() -> No
         assert stamped == {**theirs, "status": "'planned'"}, note.name
         compared += 1
     assert compared > 200
+
+
+def test_what_python_frontmatter_is_given_to_read_says_what_the_note_says() -> None:
+    for note in CORPUS:
+        known = read_note(note.raw)
+        meta, text = parse_note(note.raw)
+        assert list(meta) == list(known.meta), note.name
+        assert list(map(repr, meta.values())) == list(map(repr, known.meta.values())), note.name
+        assert text == known.body.strip(), note.name
+
+
+@pytest.mark.parametrize(("raw", "meta", "text"), [
+    (b"\n\n---\nstatus: approved\n---\nno frontmatter\n", {}, "---\nstatus: approved\n---\nno frontmatter"),
+    (b"---\n\nA paragraph below a rule.\n\n---\n\nAnother.\n", {}, "---\n\nA paragraph below a rule.\n\n---\n\nAnother."),
+    (b"\xef\xbb\xbf---\r\na: 1\r\n---\r\none\r\ntwo\r\n", {"a": 1}, "one\r\ntwo"),
+    (b"+++\na = 1\n+++\ntext\n", {"a": 1}, "text"),
+    (b"---\na: &x [*x]\n---\ntext\n", {}, "text"),
+    (b"---\na: " + b"[" * 5_000 + b"\nb: 1\n---\ntext\n", {}, "text"),
+    (b"---\ncontent: 1\nhandler: 2\nself: 3\n---\ntext\n", {"content": 1, "handler": 2, "self": 3}, "text"),
+    (b"a\xff", {}, "a\ufffd"),
+])
+def test_traps_of_python_frontmatter_are_none_for_a_note_that_is_only_read(raw: bytes, meta: dict[str, object], text: str) -> None:
+    assert parse_note(raw) == (meta, text)
+
+
+@pytest.mark.parametrize("kind", [Frontmatter.YAML, Frontmatter.TOML])
+@pytest.mark.parametrize("body", [
+    "# Title\n\ntext\n", "# Title\r\n\r\ntext\r\n", "", "text", "  indented\n\n", "a\ud800b\n", "\ufefftext\n"])
+def test_a_new_note_is_the_stamped_text(kind: Frontmatter, body: str) -> None:
+    meta: dict[str, str | float | bool] = {
+        "trace_id": "550e8400-e29b-41d4-a716-446655440000", "status": "on", "content": "a: b", "handler": "", "cost_usd": 1e-7,
+        "self": True, "completed_at": "2026-11-25T12:00:00Z", "agent": "Größe # 1\n"}
+    raw = new_note(meta, body, kind)
+    assert raw == stamp(body.encode(errors="backslashreplace"), meta, kind_if_none=kind)
+    assert list(read_note(raw).meta) == list(meta)
+    assert new_note({}, body, kind) == body.encode(errors="backslashreplace")
+
+
+@pytest.mark.parametrize(("meta", "body"), [
+    ({"a": "x\ud800"}, "text"), ({"a b": 1}, "text"), ({"a": float("nan")}, "text"), ({"a": 1}, "---\nb: 2\n---\ntext\n"),
+    ({"a": 1}, "---\nb: [\n---\ntext\n"),
+])
+def test_a_new_note_that_would_say_something_else_is_not_made(meta: dict[str, str | float], body: str) -> None:
+    with pytest.raises(UnsafeEdit):
+        new_note(meta, body)
 
 
 # -- the algebra

@@ -12,7 +12,7 @@ from typing import Any
 
 from placet.confine import Root
 from placet.core.errors import ToolError
-from placet.core.note import read_note
+from placet.core.note import parse_note
 from placet.core.talk import Purpose
 from placet.tools.base import Files, Tool
 
@@ -75,7 +75,7 @@ def instructions(root: Files, path: str, remarks: list[str]) -> str:
         if error.error_type != "not_found":
             remarks.append(f"The instructions were left out: {error.message}.")
         return ""
-    text = read_note(raw).body.strip()
+    _, text = parse_note(raw)
     if len(text.encode()) <= MAX_PROMPT_NOTE_BYTES:
         return text
     kept = text.encode()[:MAX_PROMPT_NOTE_BYTES].decode(errors="ignore")

@@ -55,7 +55,7 @@ from placet.core.errors import Interrupted, UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Outcome
 from placet.core.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
-from placet.core.note import Frontmatter, UnsafeEdit, read_note, stamp, without_keys
+from placet.core.note import Frontmatter, UnsafeEdit, parse_note, read_note, stamp, without_keys
 from placet.core.observe import DRAFT, OUTDATED, CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
 from placet.core.plan import parse_plan
 from placet.core.plan_comments import diff_callout
@@ -665,7 +665,7 @@ class Loop:
         if not case.failure or not case.report_path:
             return case.failure
         try:
-            return read_note(self.vault.read(case.report_path)[0]).body[:MAX_REPORT_CHARS]
+            return parse_note(self.vault.read(case.report_path)[0])[1][:MAX_REPORT_CHARS]
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return case.failure
 
@@ -846,7 +846,7 @@ class Loop:
     def _why_dropped(self, branch: Branch) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""
         try:
-            meta = read_note(self.vault.read(branch.report_path)[0]).meta
+            meta, _ = parse_note(self.vault.read(branch.report_path)[0])
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return "", ""
         return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")

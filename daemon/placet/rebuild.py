@@ -12,7 +12,7 @@ from placet.clock import rfc3339
 from placet.core.errors import UserError
 from placet.core.mission import Outcome
 from placet.core.names import Folder, is_request_id, show
-from placet.core.note import read_note
+from placet.core.note import parse_note
 from placet.repo import GitError, is_repository, open_repo, traced_work
 from placet.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
@@ -48,7 +48,7 @@ def look_back(vault: Vault, repositories: Mapping[str, Path]) -> tuple[list[Outc
 
 def _reported(path: str, raw: bytes) -> Outcome | None:
     """Return what a report says, None for a note that is none."""
-    meta = read_note(raw).meta
+    meta, _ = parse_note(raw)
     completed = meta.get("status") == "completed"
     ended = meta.get("completed_at" if completed else "failed_at")
     request = str(meta.get("request_id") or "")

@@ -19,7 +19,7 @@ from placet.core.case import Case, Complexity, Kind, MissionEnded
 from placet.core.errors import End, with_last_words
 from placet.core.mission import After, ChangedFile, Ended
 from placet.core.names import Folder, numbered, report_name, show
-from placet.core.note import Frontmatter, stamp
+from placet.core.note import Frontmatter, new_note
 from placet.core.plan import Plan
 from placet.core.plan_text import clean, fenced
 from placet.core.postmortem import (
@@ -102,10 +102,10 @@ def _mission(ended: Ended, at: Circumstances) -> bytes:
         _common(at), summary=paragraphs(ended.summary or "Done."),
         steps=_steps(ended, at.plan), files=_files(ended), commands=_commands(ended) + _pictures(ended), cost=_cost(ended, at),
         where=_where(ended, at), end=ended.end.value, iterations=str(ended.iterations))
-    return stamp(text.encode(errors="backslashreplace"), {
+    return new_note({
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "completed", "completed_at": at.stamp,
         "agent": case.agent, "branch": ended.branch if ended.commit else "", "commit": ended.commit, **_cost_key(ended),
-    }, kind_if_none=at.kind)
+    }, text, at.kind)
 
 
 def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes:
@@ -122,10 +122,10 @@ def _failure(ended: Ended, at: Circumstances, facts: Mapping[str, Any]) -> bytes
         last_success=code(ended.last_success) if ended.last_success else "none", numbers=_cost(ended, at),
         end=ended.end.value, happened=_happened(ended, at), work=_work(ended),
         next_steps=_next_steps(ended, case) + "\n\n" + _ready(at, remains(facts, ended.detail, at.rows)))
-    return stamp(text.encode(errors="backslashreplace"), {
+    return new_note({
         "trace_id": case.trace_id, "request_id": case.request_id, "status": "failed", "failed_at": at.stamp,
         "error_type": ended.error_type or ended.end.value, "agent": case.agent, **_cost_key(ended),
-    }, kind_if_none=at.kind)
+    }, text, at.kind)
 
 
 def _cost_key(ended: Ended) -> dict[str, float]:

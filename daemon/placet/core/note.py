@@ -1,8 +1,9 @@
 """A markdown note as a value, and edits of single frontmatter keys that leave every other byte alone.
 
-Loading and dumping frontmatter rewrites most real notes even when nothing changes, so the parsers here only
-read. An edit replaces the characters of one value, reads the result again, and is refused (`UnsafeEdit`)
-unless the only difference is the change that was asked for.
+Loading and dumping frontmatter rewrites most real notes even when nothing changes. So python-frontmatter gets the
+notes that are only read (`parse_note`) and those that are new (`new_note`), and a note that is there already is
+edited in place (`stamp`). An edit replaces the characters of one value, reads the result again, and is refused
+(`UnsafeEdit`) unless the only difference is the change that was asked for.
 
 Frontmatter is YAML between `---` lines or TOML between `+++` lines, on the very first line, after a byte
 order mark if there is one. A `---` on top that opens no mapping (a horizontal rule) is text: such a note
@@ -24,7 +25,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_never
 
+import frontmatter
 import yaml
+from frontmatter.default_handlers import YAMLHandler
 
 # libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
 # surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import fails, which
@@ -182,6 +185,33 @@ def stamp(raw: bytes, changes: Mapping[str, Value | None], *,
     return after_raw
 
 
+def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
+    """Return keys and text of a note that is only read, the text without white space around it.
+
+    For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never raises.
+    """
+    return frontmatter.parse("", handler=_Handler(_take_apart(raw)))
+
+
+def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
+    """Return a new note: these keys in their order above the text, in its newline style. Half characters in the text are escaped.
+
+    It is what `stamp` makes of the bare text. Raises UnsafeEdit for keys and values that cannot be written, and for a text that
+    has frontmatter itself, and ValueError where `kind` is NONE.
+    """
+    raw = body.encode(errors="backslashreplace")
+    if not meta:
+        return raw
+    bare = _take_apart(raw)
+    if bare.problem or bare.kind is not Frontmatter.NONE:
+        raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
+    post = frontmatter.Post(bare.body, _Handler(_with_empty_block(bare, kind)))
+    post.metadata.update(meta)
+    note = frontmatter.dumps(post).encode()
+    _prove(raw, bare, note, meta)
+    return note
+
+
 def digest(raw: bytes, without: Collection[str]) -> str:
     """Return the SHA-256, in hex, of `without_keys(raw, without)`."""
     return hashlib.sha256(without_keys(raw, without)).hexdigest()
@@ -194,6 +224,35 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     only such keys gives the same bytes as the bare note. A note with a `problem` is returned whole.
     """
     return _without(raw, _take_apart(raw), keys)
+
+
+class _Handler(YAMLHandler):
+    """What python-frontmatter is told of one note: both fences, our loader with its limits, and every character as it is.
+
+    The library strips a text and makes its line ends LF before it asks a handler to split it: a rule below an empty line
+    would become a fence. So each note has a handler of its own, which splits the note as it was.
+    """
+
+    def __init__(self, parts: _Parts) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def split(self, text: str) -> tuple[str, str]:  # noqa: ARG002 - see above
+        """Return the note's block and body."""
+        return self._parts.block, self._parts.body
+
+    def load(self, fm: str, **kwargs: object) -> dict[str, Any]:  # noqa: ARG002 - the library's
+        """Return what the block says, {} where it cannot be read."""
+        read = _read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
+        return dict(read.meta) if read is not None else {}
+
+    def export(self, metadata: dict[str, Any], **kwargs: object) -> str:  # noqa: ARG002 - the library's
+        """Return a block of these keys, a line each."""
+        return "".join(_new_line(self._parts, key, value) for key, value in metadata.items())
+
+    def format(self, post: frontmatter.Post, **kwargs: object) -> str:  # noqa: ARG002 - the library's
+        """Return the whole note."""
+        return f"{self._parts.head}{self.export(post.metadata)}{self._parts.foot}{post.content}"
 
 
 # -- taking a note apart

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from placet.core.case import PLAN_STAMPS, Case, Complexity, Show, State
-from placet.core.note import Frontmatter, digest, read_note, stamp
+from placet.core.note import Frontmatter, digest, new_note, read_note
 from placet.core.plan import MAX_PLAN_CHARACTERS, Plan, PlanProblems, parse_plan, render_plan
 from placet.core.plan_text import HEADING
 from placet.core.scope import Scope, dangers
@@ -56,7 +56,7 @@ def compose(head: PlanHead, plan: Plan, *, remarks: Sequence[str], kind: Frontma
     if tail:
         body = body.rstrip("\n") + "\n\n" + tail
     about = "".join(f"> {remark}\n" for remark in ("[!info] About this plan", *remarks))
-    return stamp(f"{about}\n{body}".encode(), _keys(head), kind_if_none=kind)
+    return new_note(_keys(head), f"{about}\n{body}", kind)
 
 
 def _keys(head: PlanHead) -> dict[str, str | int]:

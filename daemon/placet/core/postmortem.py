@@ -12,6 +12,7 @@ from placet.core.activity import Action, CommittedRow
 from placet.core.case import Case
 from placet.core.errors import End
 from placet.core.names import show
+from placet.core.note import new_note
 from placet.core.plan import Plan
 from placet.core.plan_text import escaped
 
@@ -328,12 +329,11 @@ def median(costs: Sequence[float]) -> float | None:
 
 def ready_request(case: Case, plan: Plan, left: Remains) -> str:
     """Return a request that starts from where a mission broke, as a note: whoever drops it changes what they like."""
-    keys = [("agent", case.agent), ("portal", case.portal), ("complexity", case.complexity or ""),
-            ("budget_usd", case.budget_usd if case.budget_usd is not None else "")]
-    head = [f"{key}: {value}" for key, value in keys if value != ""]
+    keys = {"agent": case.agent, "portal": case.portal, "complexity": case.complexity.value if case.complexity else "",
+            "budget_usd": float(case.budget_usd) if case.budget_usd is not None else ""}
     done = [f"- {n}. {_words(plan.steps[n - 1].title)}" for n in left.steps if n <= len(plan.steps)]
     to_do = [f"- {n}. {_words(step.title)}" for n, step in enumerate(plan.steps, 1) if n not in left.steps]
-    lines = [*(["---", *head, "---"] if head else []), f"# Go on with: {_words(plan.title)}", "", _words(plan.summary), "",
+    lines = [f"# Go on with: {_words(plan.title)}", "", _words(plan.summary), "",
              f"An earlier attempt ended with `{left.end.value}`: {_words(left.detail)}", "", "Still to be done:", *to_do]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
@@ -345,7 +345,7 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
                   "approved; else it is done anew."]
     if (found := verdict(left.end)).kind in (FailureClass.TOOL, FailureClass.CIRCLES, FailureClass.AGENT):
         lines += ["", f"Do not do again what failed there: {found.meaning}"]
-    return "\n".join(lines) + "\n"
+    return new_note({key: value for key, value in keys.items() if value != ""}, "\n".join(lines) + "\n").decode()
 
 
 def one_line(text: str) -> str:

@@ -24,7 +24,7 @@ from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.core.errors import cannot_write
-from placet.desk import doctor
+from placet.desk import doctor, look_at_git
 from placet.sandbox import Level, Probe, probe
 from placet.vault import VaultTrouble
 from placet.watch import Mode
@@ -173,6 +173,23 @@ def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> No
     assert done.returncode == 1
     assert "nowhere" in done.stdout
     assert "ANTHROPIC_API_KEY" in done.stdout
+
+
+@pytest.mark.parametrize(("says", "state", "told"), [
+    ("git version 2.30.2 (Apple Git-154)", "bad", "2.30.2"), ("git version 2.38.0", "good", "version 2.38.0"),
+    ("git version", "bad", "does not say its version"), ("git version x.y", "bad", "does not say its version"),
+    (None, "bad", "not installed"),
+])
+def test_the_doctor_asks_git_how_old_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str | None, state: str,
+                                           told: str) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if says is not None:
+        (tmp_path / "git").write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tmp_path / "git").chmod(0o755)
+    line = look_at_git()
+    assert line["state"] == state
+    assert told in line["found"]
+    assert bool(line["helps"]) == (state == "bad")
 
 
 def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(vault: TestVault, tmp_path: Path) -> None:

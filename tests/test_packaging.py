@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,22 @@ def test_ci_runs_the_readmes_test_command() -> None:
 def test_constraints_name_no_host() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line), line
+
+
+def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
+    """The daemon or a command uses each dependency, and names each package that it imports as one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=]", line)[0] for line in project["dependencies"]}
+    assert {"watchdog", "anthropic", "GitPython", "tomlkit", "python-frontmatter", "sqlite-utils"} <= wanted
+    imported = set[str]()
+    for path in (ROOT / "daemon" / "placet").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            imported |= {name.partition(".")[0] for name in names}
+    owners = packages_distributions()
+    ours = {owner for name in imported - {"placet"} - sys.stdlib_module_names for owner in owners[name]}
+    assert {name.lower() for name in ours} == {name.lower() for name in wanted}
 
 
 def test_the_extra_for_pictures_says_what_it_needs() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shutil
 import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -319,6 +318,19 @@ def _model_line(settings: ModelSettings, env: Mapping[str, str]) -> dict[str, st
     return _found("model", "good", f"{name}: its server takes the key and knows the model")
 
 
+def look_at_git() -> dict[str, str]:
+    """Return what `doctor` says of git: where it is, and whether it is new enough."""
+    from placet.repo import MINIMUM_GIT, git_found
+
+    try:
+        git, version, new_enough = git_found()
+    except UserError as error:
+        return _found("git", "bad", error.what, error.hint)
+    if not new_enough:
+        return _found("git", "bad", f"{git}, version {version}", f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
+    return _found("git", "good", f"{git}, version {version}")
+
+
 def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     """Return what placet needs, each with `state` good, warn or bad, what was found, and what helps."""
     from placet.accepted import in_force
@@ -349,8 +361,7 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         for problem in folder.scan(QUEUES).problems:
             line("folder", "bad", f"{problem.path}: {problem.why}",
                  "Put it back where it was, or make it anew: placet init. Until then nothing counts as taken away.")
-    git = shutil.which("git")
-    line("git", "good" if git else "bad", git or "not found", "" if git else "Install git.")
+    lines.append(look_at_git())
     wall = probe()
     open_attacks = [f.attack for f in wall.findings if not f.blocked and f.level is wall.level]
     gaps = f"; known gaps: {', '.join(open_attacks)}" if open_attacks else ""

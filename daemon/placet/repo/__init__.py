@@ -66,7 +66,19 @@ from placet.repo.repository import (
     resolve,
     tree_of,
 )
-from placet.repo.runner import BOT, Author, FileChange, GitCall, GitError, OnCall, Repo, RepositoryChanged, leavable
+from placet.repo.runner import (
+    BOT,
+    MINIMUM_GIT,
+    Author,
+    FileChange,
+    GitCall,
+    GitError,
+    OnCall,
+    Repo,
+    RepositoryChanged,
+    git_found,
+    leavable,
+)
 from placet.repo.sift import Open, Sieve
 from placet.repo.snapshots import keep_notes
 from placet.repo.undoing import undo_since
@@ -104,6 +116,7 @@ from placet.repo.worktrees import (
 
 __all__ = [
     "BOT",
+    "MINIMUM_GIT",
     "REVERTS",
     "Allowance",
     "Author",
@@ -153,6 +166,7 @@ __all__ = [
     "forget_lost",
     "found_in_modules",
     "free_branch",
+    "git_found",
     "has_hooks",
     "head",
     "identity",

@@ -203,6 +203,25 @@ def _program(path: str) -> str:
     return git
 
 
+def git_found() -> tuple[str, str, bool]:
+    """Return which git a person's shell finds, its version, and whether that is new enough; for a command that a person gives.
+
+    Never for work: GitPython hands the caller's whole environment on. Raises UserError where there is none, or it cannot be asked.
+    """
+    program = shutil.which("git")
+    if program is None:
+        raise UserError("git is not installed, or not on PATH", "Install git.", exit_code=2)
+    version: tuple[int, ...] = ()
+    with suppress(Exception):  # of many kinds: the import, too, ends in one where git does not run
+        import git  # 150 ms and 3 MB, which a daemon must not carry
+
+        git.refresh(program)
+        version = git.Git().version_info
+    if not version:
+        raise UserError(f"{program} does not say its version", f"Try it: {program} version", exit_code=2)
+    return program, ".".join(map(str, version)), version[:2] >= MINIMUM_GIT
+
+
 def _environment(path: str) -> dict[str, str]:
     """Return a git process's whole environment: of the daemon's, only where the person's settings are."""
     person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}

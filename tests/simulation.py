@@ -25,7 +25,7 @@ from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen,
 from placet.core.errors import End, Interrupted, UserError
 from placet.core.lease import Owner
 from placet.core.mission import Ended, Spent
-from placet.core.names import QUEUES, Folder, conflict_of, is_side_note, side_note_name
+from placet.core.names import QUEUES, TEMP_PREFIX, Folder, conflict_of, is_side_note, side_note_name
 from placet.core.note import UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import ASKS, look_at
 from placet.core.plan import parse_plan
@@ -38,7 +38,7 @@ from placet.planner import Assignment
 from placet.record import Postponed
 from placet.sandbox import Level
 from placet.tools import PLANNABLE
-from placet.vault import TEMP_PREFIX, Vault
+from placet.vault import Vault
 from placet.watch import Mode
 from placet.workshop import Ports
 

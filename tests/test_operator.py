@@ -26,6 +26,7 @@ from messages_api import Answer, MessagesApi, reply, status
 from placet.core.errors import cannot_write
 from placet.desk import doctor, look_at_git
 from placet.sandbox import Level, Probe, probe
+from placet.state import vault_state
 from placet.vault import VaultTrouble
 from placet.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -572,3 +573,16 @@ def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
     (vault.root / "src").mkdir()
     there = replace(vault, root=vault.root / "src")
     assert "no-such-program" in there.click("sandbox", "--", "no-such-program", check=False).stderr
+
+
+def test_what_a_killed_process_left_half_written_in_the_state_folder_goes_at_the_next_start(vault: TestVault) -> None:
+    vault.here()
+    folder = vault_state(vault.root, vault.env).folder
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, live = folder / f"vault.json.{gone.pid}.tmp", folder / f"accepted.json.{os.getppid()}.tmp"
+    config = vault.root / f"System/.placet-tmp-{gone.pid}"
+    for path in (left, live, config):
+        path.write_text("{")
+    vault.here()
+    assert (left.exists(), config.exists(), live.exists()) == (False, False, True)

@@ -20,7 +20,7 @@ import pytest
 
 from placet import vault as v
 from placet.core.errors import UserError
-from placet.core.names import QUEUES, Folder, conflict_of
+from placet.core.names import QUEUES, TEMP_PREFIX, Folder, conflict_of
 from placet.vault import Kind, Vault
 
 DAEMON = str(Path(v.__file__).parent.parent)
@@ -46,7 +46,7 @@ def vault(root):
 
 
 def temporaries(root: Path) -> list[Path]:
-    return list(root.rglob(f"{v.TEMP_PREFIX}*"))
+    return list(root.rglob(f"{TEMP_PREFIX}*"))
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -512,8 +512,8 @@ def test_removing_is_for_unchanged_side_notes_alone(root, vault):
 def test_left_overs_are_swept_but_work_in_progress_and_the_marker_stay(root, vault):
     (root / "Inbox/Requests/sub").mkdir()
     for folder in ("Inbox/Requests", "Inbox/Requests/sub", "System/Active", "Knowledge/Reports", "System"):
-        (root / folder / f"{v.TEMP_PREFIX}dead").write_bytes(b"half")
-    (root / "Inbox/Plans" / f"{v.TEMP_PREFIX}link").symlink_to("/etc/passwd")
+        (root / folder / f"{TEMP_PREFIX}dead").write_bytes(b"half")
+    (root / "Inbox/Plans" / f"{TEMP_PREFIX}link").symlink_to("/etc/passwd")
     with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"alive") as alive:
         assert vault.sweep_temporaries() == 5
         assert temporaries(root / "Inbox/Plans") != []

@@ -431,3 +431,51 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
     refused = vault.rows("tool.refused")
     assert [row["metadata"]["error_type"] for row in refused][:1] == ["ignored_file"]
     assert vault.rows("execution.completed") == []
+
+
+# --- what git cannot add ----------------------------------------------------------------------------------------
+
+
+def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: TestVault) -> None:
+    notes(vault.root, 2)
+    vault.configure("[vault]\nhistory = true\n")
+    half = vault.root / "Notes/.placet-tmp-0123456789abcdef"
+    half.write_text("half")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    vault.once()
+    (vault.root / "Notes/more.md").write_text("more")
+    vault.approve()
+    vault.once()
+    assert len(vault.rows("git.snapshotted")) >= 1
+    assert "Notes/more.md" in git(vault.root, "ls-tree", "-r", "--name-only", "HEAD").splitlines()
+    assert ".placet-tmp" not in git(vault.root, "log", "--all", "--name-only", "--format=")
+    assert half.exists(), "it may be somebody's who writes now"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on(vault: TestVault, when: str) -> None:
+    notes(vault.root, 5)
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello())
+    vault.drop("Say hello")
+    if when == "after":
+        vault.once()
+        vault.approve()
+    (vault.root / ".gitattributes").write_text("Notes/odd.md working-tree-encoding=UTF-16\n")
+    (vault.root / "Notes/odd.md").write_text("no byte order mark\n")
+    (vault.root / "Notes/new.md").write_text("new\n")
+    said = vault.once()
+    if when == "before":
+        vault.approve()
+        vault.once()
+    assert said.count("Notes/odd.md") == 1, said
+    assert "working-tree-encoding" in said
+    assert vault.actions().count("execution.completed") == 1
+    kept = git(vault.root, "ls-tree", "-r", "--name-only", "HEAD").splitlines()
+    assert "Notes/new.md" in kept
+    assert "Notes/odd.md" not in kept
+    (vault.root / ".gitattributes").unlink()
+    vault.drop("Say hello", "Again.md")
+    vault.once()
+    assert "Notes/odd.md" in git(vault.root, "ls-tree", "-r", "--name-only", "HEAD").splitlines(), "mended"

@@ -42,7 +42,7 @@ from placet.rebuild import look_back
 from placet.replay import as_json, replay
 from placet.sandbox import Level, end_left_behind, make_undumpable, probe
 from placet.state import State as VaultState
-from placet.state import known_id, original_of, remember, vault_state, write_private
+from placet.state import known_id, original_of, remember, sweep_private, vault_state, write_private
 from placet.tools import PLANNABLE
 from placet.vault import Vault
 from placet.watch import Bell, Mode, Rung
@@ -430,6 +430,8 @@ def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say
         say(warning)
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
+    with suppress(OSError):
+        sweep_private(state.folder)
     return state
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from placet.core.errors import UserError
-from placet.core.names import CONFIG_PATH
+from placet.core.names import CONFIG_PATH, TEMP_PREFIX
 
 
 class _Table(BaseModel):
@@ -247,11 +249,15 @@ def put_in_place(path: Path, text: str) -> None:
     A link stays one: the file that it names is written. The mode is kept. Raises OSError.
     """
     real = path.resolve()
-    aside = real.with_name(f".placet-{os.getpid()}.tmp")
+    aside = real.with_name(f"{TEMP_PREFIX}{os.getpid()}")
     try:
-        aside.write_bytes(text.encode())
-        aside.chmod(stat.S_IMODE(real.stat().st_mode))
-        aside.replace(real)
+        with aside.open("wb") as file:
+            with suppress(OSError):  # as long as it is locked no daemon takes it for left over
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(text.encode())
+            file.flush()
+            aside.chmod(stat.S_IMODE(real.stat().st_mode))
+            aside.replace(real)
     finally:
         aside.unlink(missing_ok=True)
 

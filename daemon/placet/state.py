@@ -190,6 +190,24 @@ def write_private(path: Path, data: bytes) -> None:
     partial.replace(path)
 
 
+def sweep_private(folder: Path) -> None:
+    """Delete what a process that was killed left of files that it wrote as `write_private` does. Raises OSError."""
+    for path in folder.glob("*.*.tmp"):
+        pid = path.name.split(".")[-2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 class _Whose(NamedTuple):
     """What a state folder remembers of its vault. `path` is as the system names it; bytes that are no UTF-8 are surrogates."""
 

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from placet.core.errors import PlacetError, UserError
-from placet.core.names import MARKER, Folder, is_note, is_side_note, is_temporary, show
+from placet.core.names import MARKER, TEMP_PREFIX, Folder, is_note, is_side_note, is_temporary, show
 from placet.core.settle import Fingerprint
 
 __all__ = [
@@ -49,9 +49,6 @@ NOTE_LIMIT = 2 * 1024 * 1024
 BEFORE_ITS_NAME_NS = 50_000_000
 """By how much the content of a file that is put in place in whole is older than its name: some ticks of any kernel's clock, the
 longest of which are 10 ms."""
-
-TEMP_PREFIX = ".placet-tmp-"
-"""Begins the name of every file that is being written. A dot file: no editor shows it, no scan lists it."""
 
 MAX_DEPTH = 8
 """Levels of sub-folders below `Inbox/Requests` that are listed; bounds the handles that are open at once."""

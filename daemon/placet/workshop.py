@@ -43,6 +43,7 @@ from placet.repo import (
     is_repository,
     is_sparse,
     keep_notes,
+    not_added,
     open_repo,
     undo_since,
 )
@@ -65,8 +66,8 @@ class Ports:
 
     `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
     which worktrees are made. `daybook` keeps the day's budget. `secrets` are the daemon's own, which no model is ever
-    shown. `say` is for the daemon's own log. `leaving` is set when the daemon stops: a worker ends the round in flight and
-    begins no other.
+    shown. `say` is for the daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
+    `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
     """
 
     vault: Path
@@ -81,6 +82,7 @@ class Ports:
     secrets: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda _: None
     making: threading.Lock = field(default_factory=threading.Lock)
+    left_out: set[str] = field(default_factory=set)
     leaving: threading.Event = field(default_factory=threading.Event)
     daybook: Daybook = field(default_factory=Daybook)
 
@@ -177,11 +179,15 @@ def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
     if ports.config.vault.history is False or repo.path != ports.vault.resolve():
         return
     try:
-        commit, files = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+        commit, files, left_out = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
     except RepositoryChanged:  # somebody committed there in this moment
         return
+    if not ports.left_out.issuperset(left_out):
+        ports.left_out.update(left_out)
+        ports.say(not_added(left_out))
     if commit:
-        record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files))
+        record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files,
+                               **({"left_out": left_out} if left_out else {})))
 
 
 def kept_index(state: Path) -> Path:

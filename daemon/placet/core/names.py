@@ -114,6 +114,10 @@ def trace_id(name: str, content_digest: str, ordinal: int) -> str:
     return str(uuid5(_TRACES, sha256(what).hexdigest()))
 
 
+TEMP_PREFIX = ".placet-tmp-"
+"""Begins the name of every note that placet is writing. A dot file: no editor shows it, no scan lists it."""
+
+
 def is_temporary(name: str) -> bool:
     """Whether the name is one that editors, browsers and sync tools use while they write; dotfiles too."""
     return _TEMPORARY.fullmatch(name) is not None

@@ -80,7 +80,7 @@ from placet.repo.runner import (
     leavable,
 )
 from placet.repo.sift import Open, Sieve
-from placet.repo.snapshots import keep_notes
+from placet.repo.snapshots import keep_notes, not_added
 from placet.repo.undoing import undo_since
 from placet.repo.worktrees import (
     WorkNotKept,
@@ -192,6 +192,7 @@ __all__ = [
     "moving",
     "must_be_ready",
     "must_be_there",
+    "not_added",
     "not_kept_here",
     "notes",
     "old_locks",

@@ -15,11 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, UserError
+from placet.core.names import TEMP_PREFIX
 from placet.repo.differences import read_status
 from placet.repo.mover import update_ref
 from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
 from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, text_of, with_env
-from placet.repo.staging import stage
+from placet.repo.staging import stage, stage_possible
 from placet.repo.store import write_commit
 
 _INIT_FOLDER = ".placet-init"
@@ -182,7 +183,12 @@ def exclude(repo: Repo, patterns: Sequence[str]) -> None:
 
 
 def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
-    """Return the changes of a vault without new files that are too large for a history; `.git/info/exclude` names those."""
+    """Return the changes of a vault without new files that are too large for a history, which `.git/info/exclude` then names.
+
+    Notes that placet is writing in this moment are none yet.
+    """
+    found = [change for change in found
+             if change.status != "A" or not PurePosixPath(change.path).name.startswith(TEMP_PREFIX)]
     new = [change.path for change in found if change.status == "A"]
     _, large = _split(repo.path, new)
     if large:
@@ -227,18 +233,18 @@ def _stage_within(repo: Repo, place: Place, found: Sequence[FileChange], exclude
         raise TooMuch(_size(repo.path, kept, excludes))
     found = without_large(repo, found)
     allowance.say(f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {total / 1e6:.1f} MB.")
-    tree, batch, size, done, said = "", list[FileChange](), 0, 0, time.monotonic()
+    batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
         batch.append(change)
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
             # Git would write each file into one of its own and flush it: what it takes for large goes into one pack.
-            tree = stage(place, batch, config=("core.bigFileThreshold=1",), write=number == len(found), may_vanish=True)
+            stage_possible(place, batch, config=("core.bigFileThreshold=1",))  # the rest the next call tries, and tells
             done, batch, size = done + size, [], 0
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()
                 allowance.say(f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB.")
-    return tree or stage(place, [])
+    return stage(place, [])
 
 
 def _put_index(repo: Repo) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import UserError
+from placet.core.names import show
 from placet.repo.checkout import one_at_a_time
 from placet.repo.differences import read_status
 from placet.repo.making import without_large
 from placet.repo.mover import update_ref
 from placet.repo.repository import current_branch, head, identity, is_kept
 from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
-from placet.repo.staging import stage
+from placet.repo.staging import stage, stage_possible
 from placet.repo.store import write_commit
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
@@ -28,19 +30,19 @@ MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the 
 _BUSY = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "sequencer")
 
 
-def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
-    """Commit what people changed in a vault whose history placet keeps; return the commit and how many files, "" and 0 for none.
+def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
+    """Commit what people changed in a vault whose history placet keeps; return the commit, how many files, and what git cannot add.
 
-    `index` is the place of an index of placet's own, below the state folder, which is kept from call to call. Nothing is done
-    in any other repository, off a branch, in the middle of a merge, or where a person has staged files.
+    For none "" and 0. `index` is the place of an index of placet's own, below the state folder, which is kept from call to call.
+    Nothing is done in any other repository, off a branch, in the middle of a merge, or where a person has staged files.
     """
     if not is_kept(repo) or not current_branch(repo) or any((repo.git_dir / name).exists() for name in _BUSY):
-        return "", 0
+        return "", 0, []
     with one_at_a_time(repo) as held:
         try:
             before = head(repo)
         except UserError:  # no commit yet
-            return "", 0
+            return "", 0, []
         theirs = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
         own = with_env(theirs, {"GIT_INDEX_FILE": str(index)})
         behind = index.with_suffix(".behind")  # has the commit that their index is of, where it could not follow
@@ -59,18 +61,28 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int]:
             _, changes, _ = read_status(own)
         changes = without_large(repo, changes)
         if not changes and not behind.exists():
-            return "", 0
+            return "", 0, []
         seen = _stamp(repo)
         if not _follows(theirs, before, behind):
-            return "", 0
+            return "", 0, []
         if not changes:
             _follow(repo, index, seen, behind, before)
-            return "", 0
-        tree = stage(own, changes, may_vanish=True)
+            return "", 0, []
+        left_out = stage_possible(own, changes)
+        if len(left_out) == len(changes):
+            return "", 0, left_out
+        tree = stage(own, [])
         new = write_commit(repo.common_dir / "objects", tree, before, MESSAGE, identity(repo), when)
         update_ref(own, "HEAD", new, before)
         _follow(repo, index, seen, behind, before)
-        return new, len(changes)
+        return new, len(changes) - len(left_out), left_out
+
+
+def not_added(paths: Sequence[str]) -> str:
+    """Return what people are told of notes that git cannot add to a vault's history."""
+    return (f"git cannot add to the vault's history, which goes on without it: {', '.join(map(show, paths))}. Agents do not see "
+            "what was changed in it. Mend what `.gitattributes` says of it (as working-tree-encoding), or leave it out by a line "
+            "in `.gitignore`.")
 
 
 def _stamp(repo: Repo) -> tuple[int, int, int] | None:

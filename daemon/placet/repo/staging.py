@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Place, attributes_file, items_of, run_git, settings_of, text_of
+from placet.core.errors import passing
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, GitError, Place, attributes_file, items_of, run_git, settings_of, text_of
 from placet.repo.store import MAX_PLAIN_BYTES, MAX_PLAIN_FILES, Found, Index, Peculiar, look
 
 
@@ -30,6 +31,32 @@ def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] 
         options = ("--add", "--replace", *(("--remove",) if may_vanish else ()), "-z", "--stdin")
         run_git(place, "update-index", *options, stdin=here, config=config, timeout_s=BULK_TIMEOUT_S)
     return text_of(run_git(place, "write-tree")[1]) if write else ""
+
+
+MAX_LEFT_OUT = 20
+"""With more files that git cannot add something else is wrong than these files."""
+
+
+def stage_possible(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()) -> list[str]:
+    """Put those of these paths into the index that git can add; return the others, which stay there as they were.
+
+    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds none of them. Raises GitError
+    where it is not the files: the machine is at fault, or none can be added.
+    """
+    left_out: list[str] = []
+    pieces = [list(changes)]
+    while pieces:
+        piece = pieces.pop()
+        try:
+            stage(place, piece, config=config, write=False, may_vanish=True)
+        except GitError as error:
+            if passing(error) or len(left_out) >= MAX_LEFT_OUT:
+                raise
+            if len(piece) == 1:
+                left_out.append(piece[0].path)
+            else:
+                pieces += [piece[len(piece) // 2:], piece[:len(piece) // 2]]
+    return sorted(left_out)
 
 
 _STREAMED_BYTES = 512 * 1024 * 1024  # git's own

@@ -570,6 +570,19 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
+    """It would hold the interpreter for 40 to 160 ms, at any moment of the daemon's life."""
+    code = (
+        "import gc, placet.models.anthropic as provider\n"
+        "provider.prepare().join()\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 100_000, len(gc.get_objects()) < 10_000)\n"
+    )
+    source = Path(placet.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
+                          capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True True True\n", "")
+
+
 def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
     """The SDK is a stand-in here, which takes longer to import than any machine does for the real one."""
     (tmp_path / "anthropic.py").write_text("import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n")

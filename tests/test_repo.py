@@ -164,6 +164,14 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
     runner._program.cache_clear()
 
 
+def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
+    """It costs a daemon 2.8 MB; only `placet doctor` asks it something."""
+    path = person({"a": "a\n"})
+    code = "import sys, pathlib, placet.repo as r; r.open_repo(pathlib.Path(sys.argv[1])); print('git' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.mkdir()

@@ -6,6 +6,8 @@ import errno
 import sqlite3
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
+CACHE_KB = 256
+"""Pages that a connection keeps: SQLite's 2 MB are never given back, and the system has the file in its own cache."""
 
 
 def primary_code(error: sqlite3.Error) -> int:

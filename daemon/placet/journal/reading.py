@@ -16,7 +16,7 @@ from placet.core.lease import Lease, Owner
 from placet.journal import schema
 from placet.journal.blobs import body_of
 from placet.journal.chain import ends
-from placet.journal.faults import BUSY_MS, is_damage, may_pass, plainly, primary_code
+from placet.journal.faults import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
 from placet.journal.files import no_room, suspect
 from placet.journal.schema import ACTIVITY, schema_of
 from placet.journal.sums import quarter
@@ -46,6 +46,7 @@ def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread)
     try:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # only the writer checkpoints
         connection.execute("PRAGMA query_only = 1")
         connection.execute("PRAGMA trusted_schema = 0")

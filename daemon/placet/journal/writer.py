@@ -20,7 +20,7 @@ from placet.core.lease import may_take
 from placet.journal import schema
 from placet.journal.blobs import keep_body, remove_temporaries
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
-from placet.journal.faults import BUSY_MS, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
+from placet.journal.faults import BUSY_MS, CACHE_KB, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
 from placet.journal.files import (
     check,
     drop_ballast,
@@ -500,6 +500,7 @@ class Journal:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             connection.execute("PRAGMA cell_size_check = 1")
             connection.execute("PRAGMA trusted_schema = 0")
             use_wal(connection, self._path)

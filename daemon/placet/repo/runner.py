@@ -193,9 +193,8 @@ def _program(path: str) -> str:
     git = shutil.which("git", path=path)
     if git is None:
         raise UserError("git is not installed, or not on PATH", "Install git, then try again.", exit_code=2)
-    from git.cmd import Git  # here, since importing it takes 150 ms and starts a process
-
-    _, said, _ = Git().execute([git, "version"], with_extended_output=True, with_exceptions=False, kill_after_timeout=60)
+    said = subprocess.run([git, "version"], env=_environment(path), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          errors="replace", check=False, timeout=CALL_TIMEOUT_S).stdout.strip()
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
         wanted = ".".join(map(str, MINIMUM_GIT))

@@ -890,7 +890,7 @@ def _filled(factory: pytest.TempPathFactory) -> Path:
 
 def test_a_journal_of_a_newer_version_is_refused_and_not_touched(world):
     fill(world)
-    edit(world.path, f"PRAGMA user_version = {len(SCHEMA) + 1}")
+    edit(world.path, f"PRAGMA user_version = {schema.latest() + 1}")
     before = world.path.read_bytes()
     for attempt in (world.open, lambda: open_reader(world.path).__enter__()):
         with pytest.raises(UserError, match="newer placet") as caught:
@@ -963,40 +963,49 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
         assert [case.state for case in reader.cases()] == ["new"]
         assert query(world.path, "SELECT note FROM cases")[1] == [("",)]
         journal.commit([event(2)])
-    saved = world.path.with_name(f"journal.before-schema-{len(NEXT)}.db")
+    saved = world.path.with_name(f"journal.before-schema-{schema.latest(NEXT)}.db")
     assert ns(saved) == [1]
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     assert verify(world.path) is None
 
 
-def test_the_first_schemas_journal_loses_what_nothing_wrote_and_keeps_the_rest(world, monkeypatch):
-    with monkeypatch.context() as old:
-        old.setattr(schema, "SCHEMA", SCHEMA[:1])
-        with world.open() as journal:
-            done = journal.commit([event(1), Enqueue("t", "{}"), Enqueue("t", "{}"),
-                                   AddRecord("t", 1, 1, "k", "k", b"body"), PutText("d", b"text"),
-                                   PutSeen("a.md", "d", "invalid", ""), AcquireLease("t", ME, 30)])
-            journal.commit([MarkDone(done.outbox[0])])
-        body = json.dumps({"request_path": "Inbox/Requests/a.md", "plan_path": "Inbox/Archive/a_plan.md", "tip": "1"})
-        edit(world.path, f"INSERT INTO cases VALUES ('t', 'r', 'completed', '{body}', 1, '2026-11-21T10:00:00.000Z')")
-        for attempt, *record in ((2, 1, "intent", "attempt:reply:1:1"), (3, 1, "intent", "attempt:reply:1:1"),
-                                 (3, 2, "outcome", "reply:1"), (4, 1, "intent", "attempt:reply:1:1"),
-                                 (4, 2, "outcome", "attempt:reply:1:1")):
-            edit(world.path, f"INSERT INTO records VALUES ('t', {attempt}, {', '.join(map(repr, record))}, '', 0, x'')")
-    before = tables_of(world.path)
-    world.open().close()
-    after = tables_of(world.path)
-    assert before.pop("meta") == []
-    before["outbox"] = [(*row[:5], *row[6:]) for row in before["outbox"]]
-    assert before.pop("_sqlite_migrations") == after.pop("_sqlite_migrations")[:1]
-    assert all(before.values())
-    before["cases"] = [(*row, "Inbox/Requests/a.md", "Inbox/Archive/a_plan.md", 1) for row in before["cases"]]
-    assert (after.pop("paid"), after.pop("spent")) == ([], [])
-    assert after.pop("asked") == [("t", 2)], "the others were answered, or counted"
-    assert after == before
+OF_SIX_STEPS = ("0001_journal", "0002_no_meta", "0003_no_not_before", "0004_flat", "0005_asked", "0006_outbox_of_case")
 
 
-def test_an_older_journal_gets_the_sums_and_the_places_that_a_new_one_keeps(world, monkeypatch):
+def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
+    with world.open() as journal:
+        journal.commit([PutCase("t", "r", "new", "{}", 0), event(1)])
+    edit(world.path, "DELETE FROM _sqlite_migrations")
+    for name in OF_SIX_STEPS:
+        edit(world.path, f"INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', '{name}', 'then')")
+    with world.open() as journal:
+        journal.commit([event(2)])
+    monkeypatch.setattr(schema, "SCHEMA", NEXT)
+    with world.open() as journal, journal.read() as reader:
+        assert [case.state for case in reader.cases()] == ["new"]
+        journal.commit([event(3)])
+    assert ns(world.path) == [1, 2, 3]
+    assert query(world.path, "SELECT name FROM _sqlite_migrations")[1] == [(name,) for name in (*OF_SIX_STEPS, "9998_next")]
+    assert verify(world.path) is None
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_journal_from_before_the_first_release_is_refused_and_not_touched(world, number):
+    with world.open() as journal:
+        journal.commit([event(1)])
+    edit(world.path, f"PRAGMA user_version = {number}")
+    before = world.path.read_bytes()
+    for attempt in (world.open, lambda: open_reader(world.path).__enter__()):
+        with pytest.raises(UserError, match="before the first release") as caught:
+            attempt()
+        assert "begins a new one" in caught.value.hint
+    assert ns(world.path) == [1], "it can still be queried"
+    assert verify(world.path) is None
+    assert world.path.read_bytes() == before
+    assert list(world.path.parent.glob("journal.before-schema-*")) == []
+
+
+def test_a_journal_keeps_what_was_used_as_sums(world):
     calls = [Activity("2026-11-21T10:59:59.000Z", "t", Actor.AGENT, Action.MODEL_CALLED, Entity.MISSION, "r", "", facts)
              for facts in ({"purpose": "plan", "input_tokens": 10, "output_tokens": 5, "cost_usd": 0.25},
                            {"purpose": "execute", "cache_read_tokens": 7, "cost_usd": 0.5}, {"purpose": "plan", "tokens": 3})]
@@ -1007,18 +1016,11 @@ def test_an_older_journal_gets_the_sums_and_the_places_that_a_new_one_keeps(worl
     new = tables_of(world.path)
     assert new["spent"] == [("2026-11-21T10:45", 25, 0.75, 1)]
     assert new["paid"] == [("standard", 4, 0.75)]
-    for sql in ("DROP TABLE spent", "DROP TABLE paid", "DROP TABLE asked", "DROP INDEX outbox_trace",
-                *(f"DROP INDEX cases_{name}" for name in ("request", "state", "request_path", "plan_path", "watched")),
-                *(f"ALTER TABLE cases DROP COLUMN {name}" for name in ("request_path", "plan_path", "watched")),
-                "DELETE FROM _sqlite_migrations WHERE name >= '0004'", "PRAGMA user_version = 3"):
-        edit(world.path, sql)
     with world.open() as journal, journal.read() as reader:
         assert reader.used_since("2026-11-21T10:45:00.000Z") == (25, None)
         assert reader.used_since("2026-11-21T11:00:00.000Z") == (0, Decimal("0.0"))
         assert reader.used_planning("t") == (18, None)
         assert reader.costs("standard") == (0.75,)
-    assert {name: rows for name, rows in tables_of(world.path).items() if name != "_sqlite_migrations"} \
-        == {name: rows for name, rows in new.items() if name != "_sqlite_migrations"}
 
 
 def tables_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -1035,11 +1037,11 @@ def test_a_migration_that_fails_changes_nothing(tmp_path):
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         assert "more" not in tables
         assert "y" not in tables
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(SCHEMA),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.latest(),)
         migrate(connection, NEXT)
         migrate(connection, NEXT)
         migrate(connection, SCHEMA)  # a slower, older daemon must not turn the number back
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(NEXT),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.latest(NEXT),)
 
 
 def test_sqlite_utils_agrees_about_what_was_applied(world):

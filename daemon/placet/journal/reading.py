@@ -18,7 +18,7 @@ from placet.journal.blobs import body_of
 from placet.journal.chain import ends
 from placet.journal.faults import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
 from placet.journal.files import no_room, suspect
-from placet.journal.schema import ACTIVITY, schema_of
+from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.sums import quarter
 from placet.journal.values import BodyDamaged, CaseRow, CommittedActivity, JournalDamaged, PendingCommand, Record, SeenRow
 
@@ -270,7 +270,8 @@ def open_reader(path: Path) -> Iterator[Reader]:
     """
     with snapshot(path) as connection:
         version = schema_of(connection, path)
-        if version < len(schema.SCHEMA):
+        must_be_released(version, path)
+        if version < schema.latest():
             raise UserError(f"the journal {path} was written by an older placet (schema {version})",
                             "start the daemon with `placet run`: it brings it up to date")
         yield Reader(connection, path.parent / "blobs")

@@ -10,15 +10,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placet.core.errors import UserError
 from placet.journal.faults import BUSY_MS, primary_code, rollback
+
+if TYPE_CHECKING:
+    import sqlite_utils
 
 Step = tuple[str, tuple[str, ...]]
 """One migration: its name and its statements."""
 
 SCHEMA: tuple[Step, ...] = (
-    ("0001_journal", (
+    ("0006_journal", (
         """CREATE TABLE activity (
              id INTEGER PRIMARY KEY, timestamp TEXT NOT NULL, trace_id TEXT NOT NULL, actor TEXT NOT NULL,
              agent TEXT NOT NULL, action_type TEXT NOT NULL, entity_type TEXT NOT NULL,
@@ -29,14 +33,22 @@ SCHEMA: tuple[Step, ...] = (
              one INTEGER PRIMARY KEY CHECK (one = 1), start_id INTEGER NOT NULL, start_hash TEXT NOT NULL,
              last_id INTEGER NOT NULL, last_hash TEXT NOT NULL)""",
         "INSERT INTO chain VALUES (1, 0, printf('%064d', 0), 0, printf('%064d', 0))",  # 64 zeros
+        # What is asked again and again costs the same however many missions lie behind: cases are found by where their notes
+        # lie. By columns: a schema that calls SQLite's JSON functions is not trusted.
         """CREATE TABLE cases (
              trace_id TEXT PRIMARY KEY, request_id TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL,
-             version INTEGER NOT NULL, updated_at TEXT NOT NULL)""",
+             version INTEGER NOT NULL, updated_at TEXT NOT NULL, request_path TEXT NOT NULL DEFAULT '',
+             plan_path TEXT NOT NULL DEFAULT '', watched INTEGER NOT NULL DEFAULT 0)""",
+        "CREATE INDEX cases_request ON cases (request_id)",
+        "CREATE INDEX cases_state ON cases (state, updated_at)",
+        "CREATE INDEX cases_request_path ON cases (request_path) WHERE request_path <> ''",
+        "CREATE INDEX cases_plan_path ON cases (plan_path) WHERE plan_path <> ''",
+        "CREATE INDEX cases_watched ON cases (trace_id) WHERE watched",
         """CREATE TABLE outbox (
              id INTEGER PRIMARY KEY AUTOINCREMENT, trace_id TEXT NOT NULL, command TEXT NOT NULL,
-             attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '',
-             not_before TEXT NOT NULL DEFAULT '', created_at TEXT NOT NULL, done_at TEXT)""",
+             attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', created_at TEXT NOT NULL, done_at TEXT)""",
         "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
+        "CREATE INDEX outbox_trace ON outbox (trace_id)",  # for the archive, which goes case by case
         """CREATE TABLE leases (
              trace_id TEXT PRIMARY KEY, token INTEGER NOT NULL, host TEXT NOT NULL, boot_id TEXT NOT NULL,
              pid INTEGER NOT NULL, pid_start TEXT NOT NULL, held INTEGER NOT NULL, acquired_at TEXT NOT NULL,
@@ -49,65 +61,30 @@ SCHEMA: tuple[Step, ...] = (
              path PRIMARY KEY, digest TEXT NOT NULL, verdict TEXT NOT NULL, detail TEXT NOT NULL)""",
         """CREATE TABLE texts (
              digest TEXT PRIMARY KEY, sha256 TEXT NOT NULL, size INTEGER NOT NULL, body BLOB)""",
-        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    )),
-    ("0002_no_meta", ("DROP TABLE meta",)),  # nothing ever wrote into it
-    # A column that nobody read. Not by DROP COLUMN, which SQLite has since 3.35 only.
-    ("0003_no_not_before", (
-        """CREATE TABLE outbox_3 (
-             id INTEGER PRIMARY KEY AUTOINCREMENT, trace_id TEXT NOT NULL, command TEXT NOT NULL,
-             attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', created_at TEXT NOT NULL, done_at TEXT)""",
-        "INSERT INTO outbox_3 SELECT id, trace_id, command, attempts, error, created_at, done_at FROM outbox",
-        "DROP TABLE outbox",
-        "ALTER TABLE outbox_3 RENAME TO outbox",
-        "CREATE INDEX outbox_pending ON outbox (id) WHERE done_at IS NULL",
-    )),
-    # What is asked again and again costs the same however many missions lie behind: cases are found by where their notes lie,
-    # and what the model used is kept as sums. By columns: a schema that calls SQLite's JSON functions is not trusted.
-    ("0004_flat", (
-        "ALTER TABLE cases ADD COLUMN request_path TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE cases ADD COLUMN plan_path TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE cases ADD COLUMN watched INTEGER NOT NULL DEFAULT 0",
-        """UPDATE cases SET request_path = ifnull(json_extract(body, '$.request_path'), ''),
-             plan_path = ifnull(json_extract(body, '$.plan_path'), ''),
-             watched = ifnull(json_array_length(body, '$.earlier'), 0) > 0 OR (state = 'completed'
-               AND ifnull(json_extract(body, '$.tip'), '') <> '' AND ifnull(json_extract(body, '$.became'), '') <> 'merged')
-           WHERE json_valid(body)""",
-        "CREATE INDEX cases_request ON cases (request_id)",
-        "CREATE INDEX cases_state ON cases (state, updated_at)",
-        "CREATE INDEX cases_request_path ON cases (request_path) WHERE request_path <> ''",
-        "CREATE INDEX cases_plan_path ON cases (plan_path) WHERE plan_path <> ''",
-        "CREATE INDEX cases_watched ON cases (trace_id) WHERE watched",
+        # What the model used, as sums.
         """CREATE TABLE paid (complexity TEXT NOT NULL, activity_id INTEGER NOT NULL, usd REAL NOT NULL,
              PRIMARY KEY (complexity, activity_id)) WITHOUT ROWID""",
-        """INSERT INTO paid SELECT ifnull(json_extract(metadata, '$.complexity'), ''), id, json_extract(metadata, '$.cost_usd')
-           FROM activity WHERE action_type = 'execution.completed' AND json_valid(metadata)
-             AND json_extract(metadata, '$.cost_usd') > 0""",
         """CREATE TABLE spent (quarter TEXT PRIMARY KEY, tokens INTEGER NOT NULL, usd REAL NOT NULL,
              unknown INTEGER NOT NULL) WITHOUT ROWID""",
-        """INSERT INTO spent SELECT quarter, sum(tokens), total(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM (
-             SELECT substr(timestamp, 1, 14) || printf('%02d', substr(timestamp, 15, 2) / 15 * 15) AS quarter,
-               json_extract(metadata, '$.cost_usd') AS usd,
-               ifnull(json_extract(metadata, '$.tokens'), 0) + ifnull(json_extract(metadata, '$.input_tokens'), 0)
-                 + ifnull(json_extract(metadata, '$.output_tokens'), 0) + ifnull(json_extract(metadata, '$.cache_read_tokens'), 0)
-                 + ifnull(json_extract(metadata, '$.cache_write_tokens'), 0) AS tokens
-             FROM activity WHERE action_type IN ('model.called', 'model.failed') AND json_valid(metadata)) GROUP BY quarter""",
-    )),
-    # Which calls of the model were begun and have not come back, so that those that a kill cut off are found whatever became of
-    # their case since.
-    ("0005_asked", (
+        # Which calls of the model were begun and have not come back, so that those that a kill cut off are found whatever
+        # became of their case since.
         "CREATE TABLE asked (trace_id TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (trace_id, attempt)) WITHOUT ROWID",
-        """INSERT INTO asked SELECT DISTINCT trace_id, attempt FROM records AS begun
-           WHERE kind = 'intent' AND key GLOB 'attempt:*' AND NOT EXISTS (
-             SELECT 1 FROM records AS known WHERE known.trace_id = begun.trace_id AND known.attempt = begun.attempt
-               AND known.kind = 'outcome' AND (known.key = begun.key
-                 OR (known.key GLOB 'reply:*' AND begun.key GLOB 'attempt:' || known.key || ':*')))""",
     )),
-    ("0006_outbox_of_case", ("CREATE INDEX outbox_trace ON outbox (trace_id)",)),  # for the archive, which goes case by case
 )
-"""The migrations, oldest first; append, never edit a released one. `PRAGMA user_version` counts them."""
+"""The migrations, oldest first; append, never edit a released one."""
+FIRST = 6
+"""The number of the first of them. Schemas 1 to 5 were never released; a journal of one of them is refused."""
 
 ACTIVITY = "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"
+
+
+def latest(steps: Sequence[Step] | None = None) -> int:
+    """Return the number that `PRAGMA user_version` has after these steps, or after this version's."""
+    return FIRST + len(SCHEMA if steps is None else steps) - 1
+
+
+def _number(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
@@ -118,6 +95,22 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     """
     import sqlite_utils
 
+    database = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
+    connection.execute("BEGIN IMMEDIATE")  # sqlite-utils alone would begin deferred, and two would clash
+    try:
+        version = _number(connection)
+        if version < latest(steps):  # else another was faster
+            _missing(steps[max(0, version - FIRST + 1):]).apply(database)
+            connection.execute(f"PRAGMA user_version = {latest(steps)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+
+
+def _missing(steps: Sequence[Step]) -> sqlite_utils.Migrations:
+    import sqlite_utils
+
     migrations = sqlite_utils.Migrations("placet")
     for name, statements in steps:
         def run(db: sqlite_utils.Database, statements: tuple[str, ...] = statements) -> None:
@@ -125,16 +118,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
                 db.conn.execute(statement)
 
         migrations(name=name)(run)
-    database = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
-    connection.execute("BEGIN IMMEDIATE")  # sqlite-utils alone would begin deferred, and two would clash
-    try:
-        if connection.execute("PRAGMA user_version").fetchone()[0] < len(steps):  # else another was faster
-            migrations.apply(database)
-            connection.execute(f"PRAGMA user_version = {len(steps)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        rollback(connection)
-        raise
+    return migrations
 
 
 def migrate_aside(path: Path) -> None:
@@ -167,9 +151,18 @@ def migrate_here(path: str) -> int:
 
 def schema_of(connection: sqlite3.Connection, path: Path) -> int:
     """The schema's number, 0 for an empty file. Raises UserError for one that this version does not know."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > len(SCHEMA):
+    version = _number(connection)
+    if version > latest():
         raise UserError(
-            f"the journal {path} was written by a newer placet (schema {version}, known {len(SCHEMA)})",
+            f"the journal {path} was written by a newer placet (schema {version}, known {latest()})",
             "install that version again, or put back a backup from before it")
     return version
+
+
+def must_be_released(version: int, path: Path) -> None:
+    """Raise UserError for a journal that a placet from before the first release wrote; it can still be queried and verified."""
+    if 0 < version < FIRST:
+        raise UserError(
+            f"the journal {path} was written by a placet from before the first release (schema {version})",
+            "move it out of that folder and start the daemon: it begins a new one, and reads from reports and branches what became "
+            "of missions")

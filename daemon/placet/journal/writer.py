@@ -37,7 +37,7 @@ from placet.journal.files import (
 )
 from placet.journal.keeping import ARCHIVING, archive, backup
 from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
-from placet.journal.schema import migrate_aside, schema_of
+from placet.journal.schema import migrate_aside, must_be_released, schema_of
 from placet.journal.values import (
     ATTEMPT,
     REPLY,
@@ -495,8 +495,9 @@ class Journal:
             self._on_trouble(f"the journal was damaged ({damage}); it is kept as {self.set_aside}, "
                              "and a new one was begun")
             make_private_file(self._path)
-        if 0 < version < len(schema.SCHEMA):
-            backup(self._path, self._path.with_name(f"journal.before-schema-{len(schema.SCHEMA)}.db"), whole=False)
+        must_be_released(version, self._path)
+        if 0 < version < schema.latest():
+            backup(self._path, self._path.with_name(f"journal.before-schema-{schema.latest()}.db"), whole=False)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -510,7 +511,7 @@ class Journal:
             # macOS: a plain fsync does not reach the disk; elsewhere these two do nothing
             connection.execute("PRAGMA fullfsync = 1")
             connection.execute("PRAGMA checkpoint_fullfsync = 1")
-            if version < len(schema.SCHEMA):
+            if version < schema.latest():
                 migrate_aside(self._path)
                 schema_of(connection, self._path)  # a newer placet may have been faster
             # SQLite opens a file that it may not write for reading, and says so at the first write only

@@ -888,6 +888,32 @@ def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(done: tupl
     assert len(vault.rows("pr.merged")) == 1
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("by", ["undo", "revert"])
+def test_a_revert_of_a_revert_is_a_merge_again(done: tuple[TestVault, Path, str], by: str, *, at_once: bool) -> None:
+    vault, repo, _ = done
+    vault.click("merge", "say-hello")
+    vault.here()
+    if by == "undo":
+        vault.click("undo", "say-hello", "--yes")
+    else:
+        git(repo, "revert", "-m", "1", "--no-edit", "HEAD")
+    if not at_once:
+        vault.here()
+    git(repo, "revert", "--no-edit", "HEAD")
+    vault.here()
+    vault.here()
+    merged = ["pr.merged"] if at_once else ["pr.merged", "pr.reverted", "pr.merged"]
+    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == merged
+    assert "became: merged\n" in vault.reports()[0].read_text()
+    assert len({row["metadata"]["commit_sha"] for row in vault.rows("pr.merged")}) == 1
+    git(repo, "revert", "--no-edit", "HEAD")
+    vault.here()
+    vault.here()
+    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == [*merged, "pr.reverted"]
+    assert "became: reverted\n" in vault.reports()[0].read_text()
+
+
 def test_a_commit_that_takes_something_else_back_reverts_no_mission(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     MERGES["merge"](repo, branch)

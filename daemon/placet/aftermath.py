@@ -158,11 +158,12 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`."""
+    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`; or that brings it in `again`."""
 
     trace_id: str
     of: str
     commit_sha: str
+    again: bool = False
 
 
 Stamp = tuple[int, int, int] | None
@@ -298,7 +299,7 @@ class _Look:
         return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
 
     def reverts(self) -> tuple[Revert, ...]:
-        """Return what was taken back since the last look; before the first one, in a month."""
+        """Return what was taken back, or brought in again, since the last look, newest first; before the first one, in a month."""
         then = self._known.seen
         news = self.lines - (then or frozenset())
         if not news:

@@ -829,19 +829,25 @@ class Loop:
                                      by, found.owner, self.ports.clock.now())
             if decision is not None:
                 self._record(decision)
-        for revert in found.reverts:
-            self._settle_revert(revert, found.owner)
+        settled: set[str] = set()
+        for revert in found.reverts:  # the newest of a mission's says how it stands
+            if revert.trace_id not in settled and self._settle_revert(revert, found.owner):
+                settled.add(revert.trace_id)
 
-    def _settle_revert(self, found: Revert, who: str) -> None:
+    def _settle_revert(self, found: Revert, who: str) -> bool:
+        """Decide what follows from a revert; return whether it was one of a mission's merge."""
         case = self.cases.get(found.trace_id)
-        if case is None or case.became != "merged":
-            return
+        if case is None or case.became not in ("merged", "reverted"):
+            return False
         with self.ports.journal.ask() as reader:
             row = reader.last_of(Action.PR_MERGED, trace_id=case.trace_id)
         merged = str(row.details.get("commit_sha", "")) if row is not None else ""
-        decision = settle_revert(case, merged, found.of, found.commit_sha, who, self.ports.clock.now())
+        if found.of not in ("", merged):
+            return False
+        decision = settle_revert(case, merged, found.commit_sha, who, self.ports.clock.now(), again=found.again)
         if decision is not None:
             self._record(decision)
+        return True
 
     def _why_dropped(self, branch: Branch) -> tuple[str, str]:
         """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""

@@ -571,18 +571,24 @@ def settle_branch(case: Case, branch: Branch, became: str, merged: str, how: str
     return d.done()
 
 
-def settle_revert(case: Case, merged: str, of: str, by: str, owner: str, now: str) -> Decision | None:
-    """Return what follows from a commit `by` that takes work back; None where that is not the mission's merge, or acknowledged.
+def settle_revert(case: Case, merged: str, by: str, owner: str, now: str, *, again: bool) -> Decision | None:
+    """Return what follows from a commit `by` that takes a mission's work back, or brings it in `again`; None where that was known.
 
-    `merged` is the commit by which the work was merged, `of` the one that was taken back, empty where the commit names the mission.
+    `merged` is the commit by which the work was merged.
     """
-    if case.state is not State.COMPLETED or case.became != "merged" or of not in ("", merged):
+    became = "merged" if again else "reverted"
+    if case.state is not State.COMPLETED or case.became == became or case.became not in ("merged", "reverted"):
         return None
     d = _Drawer(case, case.state, now)
-    d.set(became="reverted")
-    d.by_human(Action.PR_REVERTED, Entity.REPOSITORY, _COMMITTER, branch=case.branch, commit_sha=by, merged_as=merged, owner=owner)
+    d.set(became=became)
+    facts = {"branch": case.branch, "owner": owner}
+    if again:
+        facts |= {"commit_sha": merged, "how": "revert of a revert", "again_by": by}
+        d.by_human(Action.PR_MERGED, Entity.REPOSITORY, _COMMITTER, **facts)
+    else:
+        d.by_human(Action.PR_REVERTED, Entity.REPOSITORY, _COMMITTER, commit_sha=by, merged_as=merged, **facts)
     if case.report_path:
-        d.commands.append(Stamp(case.report_path, {"became": "reverted"}))
+        d.commands.append(Stamp(case.report_path, {"became": became}))
     return d.done()
 
 

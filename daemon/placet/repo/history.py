@@ -289,18 +289,33 @@ def messages_since(repo: Repo, news: Sequence[str], then: Sequence[str]) -> list
     return [(sha, message) for sha, _, message in (item.partition("\n") for item in items_of(out))]
 
 
-def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Return which of these commits take a mission's work back: its trace, the commit that is taken back or "", by which.
+def reverts_in(repo: Repo, messages: Iterable[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
+    """Return which of these commits take a mission's work back, or bring it in again by taking such a commit back.
 
-    The trace is what `placet undo` writes, or stands in the commit that is taken back, or in what that merged: two processes for
-    each of those.
+    Each with the mission's trace, the commit of the work or "", itself, and whether it brings the work in again. The trace is what
+    `placet undo` writes, or stands in the commit that is taken back, or in what that merged: two or three processes for each.
     """
-    found: list[tuple[str, str, str]] = []
+    found: list[tuple[str, str, str, bool]] = []
     for sha, message in messages:
-        of = next(iter(_REVERT.findall(message)), "")
-        own = re.findall(rf"^{REVERTS}: (\S+)\s*$", message, re.MULTILINE)
-        found += [(trace, "" if own else of, sha) for trace in (own or (_traces_of(repo, of) if of else []))]
+        said, of, again = message, "", True
+        for _ in range(MAX_REVERTS):  # of reverts of reverts
+            if traces := _said_by(REVERTS, said):
+                of, again = "", not again
+                break
+            if not (of := next(iter(_REVERT.findall(said)), "")):
+                break
+            again = not again
+            if traces := _traces_of(repo, of):
+                break
+            said = _message(repo, of)
+        found += [(trace, of, sha, again) for trace in traces]
     return found[:MAX_REVERTS]
+
+
+def _message(repo: Repo, sha: str) -> str:
+    """Return a commit's message, empty for one that is not there."""
+    code, out = run_git(place_of(repo), "log", "-1", "--format=%B", "--no-notes", "--end-of-options", sha, ok=(0, 128))
+    return out.decode("utf-8", "replace") if code == 0 else ""
 
 
 def _traces_of(repo: Repo, sha: str) -> list[str]:
@@ -314,7 +329,11 @@ def _traces_of(repo: Repo, sha: str) -> list[str]:
 
 
 def _traces(message: bytes) -> list[str]:
-    return list(dict.fromkeys(re.findall(r"^\s*Placet-Trace: (\S+)\s*$", message.decode("utf-8", "replace"), re.MULTILINE)))
+    return _said_by("Placet-Trace", message.decode("utf-8", "replace"))
+
+
+def _said_by(trailer: str, message: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(rf"^\s*{trailer}: (\S+)\s*$", message, re.MULTILINE)))
 
 
 def commits_traced(repo: Repo, trace_id: str, digest: str, among: Sequence[str], since: str) -> list[str]:

@@ -101,10 +101,11 @@ class Sieve:
             self.maybe = {one.tip for one in asked}
 
     def messages(self, news: Collection[str], then: Collection[str]) -> list[tuple[str, str]] | None:
-        """Return the commits that `news` have and `then` have not, with messages; None where it did not look at just these."""
+        """Return the commits that `news` have and `then` have not, with messages, newest first; None where it looked at others."""
         if frozenset(then) != self._then or len(then) != 1 or not self.commits.keys() >= set(news):
             return None
-        return [(sha, self.commits[sha].message) for sha in self._closure(news)]
+        came = self._closure(news)
+        return [(sha, commit.message) for sha, commit in self.commits.items() if sha in came]
 
     def _sift(self, repo: Repo, asked: Sequence[Open]) -> None:
         reached: dict[tuple[frozenset[str], frozenset[str]], tuple[set[str], set[str]]] = {}

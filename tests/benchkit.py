@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gitkit import git, make_repo, write
+from gitkit import make_repo, write
 from placet.clock import Clock
 from placet.confine import ALWAYS, Denied, Root
 from placet.core.scope import Scope
@@ -23,11 +23,9 @@ from placet.dialogue import call_on_record
 from placet.journal import Journal
 from placet.lease import boot_id, boottime_s
 from placet.record import Record
-from placet.repo import Worktree, add_worktree, fill, head, open_repo
 from placet.sandbox import Box, Level, Limits, never, run
 from placet.tools import TOOLS, InMemoryToolDispatcher, Outcome, Toolbox, ToolDispatcher
 from placet.tools.base import Files, Run, Workplace
-from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 from vaultkit import PLAN, TestVault, make_vault
 
@@ -60,17 +58,13 @@ class Notes:
 @contextmanager
 def real(worktree: Path, *, scope: Scope = EVERYTHING, denied: Denied = ALWAYS, level: Level = Level.NONE, unboxed: bool = False,
          knowledge: Path | None = None, secrets: Sequence[str] = (), run_with: Run = run, read_only: Sequence[Path] = (),
-         limits: Limits | None = None, sparse: Worktree | None = None) -> Iterator[Toolbox]:
-    """Every tool on a folder, through the real walls; the folder may be a sparse worktree's."""
+         limits: Limits | None = None) -> Iterator[Toolbox]:
+    """Every tool on a folder, through the real walls."""
     with ExitStack() as stack:
-        there = stack.enter_context(Root(worktree, writable=True, denied=denied))
-        root: Files = there
-        if sparse is not None:
-            root = on_demand = OnDemand(there, sparse)
-            on_demand.bring_secrets()
+        root: Files = stack.enter_context(Root(worktree, writable=True, denied=denied))
         notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
         box = Box(worktree, read_only=tuple(read_only), network=scope.network, limits=limits or Limits(timeout_s=30))
-        found = (*secrets, *known_secrets(there), *(known_secrets(notes) if notes is not None else ()))
+        found = (*secrets, *known_secrets(root), *(known_secrets(notes) if notes is not None else ()))
         place = Workplace(root, notes, scope, box, level, Notes(), never, unboxed, found, run_with)
         yield Toolbox({tool.name: tool for tool in TOOLS}, place)
 
@@ -116,26 +110,15 @@ def bench(kind: str, where: Path, files: Mapping[str, str | bytes], *, scope: Sc
         yield Bench(made, lambda: made.files)
         return
     worktree = where / "up" / "worktree"
-    sparse = None
-    if kind == "sparse":
-        repo = make_repo(where / "repo", files)
-        git(repo, "add", "-A", "-f")
-        git(repo, "commit", "-q", "--allow-empty", "-m", "All of it")
-        opened = open_repo(repo)
-        sparse = add_worktree(opened, worktree, "", head(opened), folders=())
-    else:
-        worktree.mkdir(parents=True)
-        write(worktree, files)
+    worktree.mkdir(parents=True)
+    write(worktree, files)
     notes = None
     if knowledge is not None:
         notes = where / "up" / "Knowledge"
         notes.mkdir()
         write(notes, knowledge)
-    with real(worktree, scope=scope, knowledge=notes, secrets=secrets, level=Level.BUBBLEWRAP, run_with=answers._ran,
-              sparse=sparse) as made:
+    with real(worktree, scope=scope, knowledge=notes, secrets=secrets, level=Level.BUBBLEWRAP, run_with=answers._ran) as made:
         def everything() -> dict[str, bytes]:
-            if sparse is not None:
-                fill(sparse, [""], deep=True)
             return {name: p.read_bytes() for p in sorted(worktree.rglob("*"))
                     if p.is_file() and (name := str(p.relative_to(worktree))) != ".git"}
 

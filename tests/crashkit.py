@@ -35,7 +35,7 @@ from placet.lease import VaultLock
 from placet.loop import Loop
 from placet.models.scripted import ScriptedModel
 from placet.record import Record
-from placet.repo import checkout, differences, history, making, mover, repository, runner, staging, store, worktrees
+from placet.repo import checkout, differences, history, making, repository, runner, staging, worktrees
 from placet.vault import Vault
 from vaultkit import PLAN, hands_off, make_vault
 
@@ -68,19 +68,6 @@ WHOLE = Job(
      {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("write_file", {"path": "other.txt", "content": "x\n"})]},
      {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "other.txt", "content": "y\n"})]},
      {"calls": [("finish", {"summary": "Done."})]}])
-
-SPARSE = Job(
-    {"top.txt": "x\n", "far/off/here.txt": "here\n", **{f"{folder}/{n}.txt": "x\n" for folder in ("big/in", "wide/a", "wide/b")
-                                                       for n in range(4)}}, "big/in/2.txt",
-    {"write": ["hello.txt", "far/off/**"], "run": []}, ["write_file", "edit_file", "read_file", "grep"],
-    [{"calls": [("read_file", {"path": "big/in/1.txt"}), ("write_file", {"path": "far/off/a.txt", "content": "one\n"}),
-                ("edit_file", {"path": "far/off/here.txt", "old": "here", "new": "two"})]},
-     {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("grep", {"pattern": "x", "path": "wide"})]},
-     {"calls": [("write_file", {"path": "hello.txt", "content": "x\n"})]},
-     {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "far/off/b.txt", "content": "y\n"})]},
-     {"calls": [("finish", {"summary": "Done."})]}],
-    "[daemon]\nsparse_from_files = 1\n")
-
 
 class Bench:
     """A folder with a vault, its state and a repository, which can be put back to how they were at a stage."""
@@ -235,10 +222,8 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     for name in ("publish", "replace", "move", "remove"):
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
-    for module in (checkout, differences, history, making, mover, repository, runner, staging, worktrees):
+    for module in (checkout, differences, history, making, repository, runner, staging, worktrees):
         wrap(module, "run_git", "git")
-    wrap(mover.Mover, "move", "git update-ref")
-    wrap(store, "write_object", "write_object")
     for name in CALLS:
         wrap(os, name, f"os.{name}")
 
@@ -504,8 +489,7 @@ if __name__ == "__main__":
     kind, where, part, parts, step, *rest = sys.argv[1:]
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
-    kind, _, worktree = kind.partition(":")
     run = {"failpoints": failpoints, "edited": edited, "calls": system_calls, "errors": errors, "crowd": crowd,
            "stopped": stopped}[kind]
-    bench = Bench(Path(where), SPARSE if worktree == "sparse" else WHOLE)
+    bench = Bench(Path(where))
     print(json.dumps(tally(run(bench, int(part), int(parts), int(step), *rest))))

@@ -22,7 +22,7 @@ from gitkit import git, make_repo, settle_home, write
 from placet.confine import ALWAYS
 from placet.core.errors import ToolError
 from placet.core.scope import Scope
-from placet.repo import add_worktree, found_in_modules, head, init_repo, not_kept_here, open_repo, staging
+from placet.repo import add_worktree, checkpoint, commit, found_in_modules, head, identity, init_repo, not_kept_here, open_repo
 from placet.sandbox import Box, Level, probe, view
 from placet.tools.commits import refuse_lost
 from placet.workshop import denied_in
@@ -312,12 +312,14 @@ def test_what_git_would_stream_is_committed_whatever_the_threshold(tmp_path: Pat
         monkeypatch.setenv(name, value)
     with (home / ".gitconfig").open("a") as config:
         config.write("[core]\n\tbigFileThreshold = 1k\n")
-    for n, threshold in enumerate((staging._STREAMED_BYTES, 2_000)):
-        monkeypatch.setattr(staging, "_STREAMED_BYTES", threshold)
-        write(tmp_path / f"films{n}", {"film": os.urandom(4_000), "small": "x"})
-        repo, sha = init_repo(tmp_path / f"films{n}", excludes=(), message="Begin", when=datetime.now(UTC))
-        assert git(repo.path, "ls-tree", "--name-only", sha).split() == ["film", "small"]
-        assert git(repo.path, "fsck", "--strict") == ""
+    write(tmp_path / "films", {"film": os.urandom(4_000), "small": "x"})
+    repo, sha = init_repo(tmp_path / "films", excludes=(), message="Begin", when=datetime.now(UTC))
+    assert git(repo.path, "ls-tree", "--name-only", sha).split() == ["film", "small"]
+    tree = add_worktree(repo, tmp_path / "state/m", "feat/m", sha)
+    write(tree.path, {"film": os.urandom(4_000), "small": "y", "other": "z"})
+    assert checkpoint(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
+    assert commit(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
+    assert git(repo.path, "fsck", "--strict") == ""
 
 
 def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

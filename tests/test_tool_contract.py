@@ -37,7 +37,7 @@ COMMANDS = {"seq 5000": (0, "".join(f"{n}\n" for n in range(1, 5001)), ""), "bot
 SCOPE = Scope(write=("src/**", "new/**", "caf\u00e9.md", "cafe\u0301.md", "*.txt", ".env"), run=(("seq",), ("both",)), shell=True)
 
 
-@pytest.fixture(params=["real", "sparse", "memory"])
+@pytest.fixture(params=["real", "memory"])
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     with bench(request.param, tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE, commands=COMMANDS) as made:
         yield made

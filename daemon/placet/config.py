@@ -64,7 +64,6 @@ class DaemonTable(_Table):
     missions_at_once: int = Field(default=2, ge=1, le=32)
     stop_grace_s: float = Field(default=5.0, ge=0, le=120)
     tidy_after_days: int = Field(default=30, ge=0, le=3650)
-    sparse_from_files: int = Field(default=5_000, ge=0)
 
 
 class JournalTable(_Table):

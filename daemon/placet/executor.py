@@ -31,7 +31,6 @@ from placet.core.guards import REPEATED, PlanFacts, iteration_cap
 from placet.core.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
 from placet.core.names import Folder, show
 from placet.core.plan import Plan, Step, render_plan
-from placet.core.scope import fixed_part
 from placet.core.secrets import redact, redacted
 from placet.core.stored import Stored
 from placet.core.talk import Ask, Purpose, StopReason, ToolUse
@@ -53,7 +52,6 @@ from placet.record import Postponed, Record
 from placet.repo import (
     Author,
     GitError,
-    Mover,
     Pins,
     Repo,
     RepositoryChanged,
@@ -78,7 +76,6 @@ from placet.repo import (
     is_kept,
     keep_aside,
     leavable,
-    moving,
     must_be_there,
     open_worktree,
     pins,
@@ -96,7 +93,7 @@ from placet.tools import BY_NAME, Toolbox, executing
 from placet.tools.base import Effect, Outcome, Workplace
 from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.vault import Vault, VaultTrouble
-from placet.workshop import Ports, checkpoint_ref, folders_for, keep_vault, repository, workplace
+from placet.workshop import Ports, checkpoint_ref, keep_vault, repository, workplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,8 +599,8 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
         # A stop ends what git does for the plan, not what it takes to end the mission; who leaves for the daemon's sake leaves all.
-        with moving(repo) as mover, leavable(lambda: cancelled() and not stop()):
-            ended = _in_worktree(ports, mission, record, repo, (base, branch, mover), began, cancelled, stop)
+        with leavable(lambda: cancelled() and not stop()):
+            ended = _in_worktree(ports, mission, record, repo, (base, branch), began, cancelled, stop)
         _tidy(ports, repo, record)
     except Interrupted:
         if (why := stop()) and record.outcome("branch") is None:
@@ -639,28 +636,26 @@ def _not_begun(ports: Ports, mission: Mission, record: Record, why: str, began: 
 
 
 def _in_worktree(
-    ports: Ports, mission: Mission, record: Record, repo: Repo, at: tuple[str, str, Mover], began: float,
+    ports: Ports, mission: Mission, record: Record, repo: Repo, at: tuple[str, str], began: float,
     cancelled: Callable[[], bool], stop: Callable[[], str],
 ) -> Ended:
-    """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up. `at`: base commit, branch, its mover."""
+    """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up. `at`: base commit and branch."""
     case, path = mission.case, _path(ports, mission.case, record)
-    base, branch, mover = at
+    base, branch = at
     known = record.outcome("branch") is not None
     mark = path.with_name(f"{path.name}.lost")  # until a lost worktree is what it was, in this life or a later one
     lost = known and (not path.exists() or mark.exists())
     if lost:
         mark.touch()
     scope = mission.plan.scope
-    folders = folders_for(ports, repo, scope, [*(path for path, _ in case.based_on), *(fixed_part(glob) for glob in scope.write)])
     with leavable(cancelled) if not known else nullcontext():
-        tree = add_worktree(repo, path, branch, base, mover, folders=folders, by_name=scope.by_name())
+        tree = add_worktree(repo, path, branch, base, by_name=scope.by_name())
     clear_stale_locks(tree, _refs(case, path.name)[:1])
     if known:
         _drop_temporaries(tree)
     else:
         record.settle("branch", os.fsencode(tree.git_dir),
-                      record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base,
-                                 sparse=folders is not None))
+                      record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base))
     work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
                  _restraint(ports, mission, record, cancelled))
     if not known:
@@ -676,7 +671,7 @@ def _in_worktree(
                     after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None)
     # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
     record.settle("ended", ENDED_JSON.dump_json(ended))
-    return _clean_up(ports, mission, record, repo, ended, mover)
+    return _clean_up(ports, mission, record, repo, ended)
 
 
 def _path(ports: Ports, case: Case, record: Record) -> Path:
@@ -875,7 +870,7 @@ def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) 
             f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`")
 
 
-def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended, mover: Mover | None = None) -> Ended:
+def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
     """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref of its own.
 
     Safe to repeat after a crash at any point of it.
@@ -898,7 +893,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
             blank_secrets(repo, tree, rest, ports.secrets)
             kept_there = checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when) if rest else None
             remove_worktree(tree, kept_there)
-        delete_ref(repo, ckpt, mover=mover)
+        delete_ref(repo, ckpt)
         return replace(ended, kept=left_out if ended.left_out else "")
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree), ports.secrets)
@@ -908,7 +903,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
         keep_aside(repo, last, failed)  # somebody deleted the worktree, and this is all that is left of what no commit has
     roll_back(tree, failed, message, when)
-    delete_ref(repo, ckpt, mover=mover)
+    delete_ref(repo, ckpt)
     kept_commit = resolve(repo, failed) or ""
     kept = failed if kept_commit else ""
     if record.outcome("rolled back") is None:

@@ -50,7 +50,7 @@ from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, PLANNABLE, planning
 from placet.tools.base import Outcome, Workplace, check_args
 from placet.tools.submit_plan import SubmitPlan
-from placet.workshop import Ports, folders_for, keep_vault, repository, workplace
+from placet.workshop import Ports, keep_vault, repository, workplace
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
@@ -190,8 +190,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancelled: Callable[[]
         repo = repository(ports, case.portal, record)
         base = _base(ports, repo, record)
         read_before = () if case.is_elsewhere else case.based_on
-        folders = folders_for(ports, repo, Scope(), [path for path, _ in read_before])
-        tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base, folders=folders)
+        tree = add_worktree(repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base)
     desk = _Desk(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
     try:
         with leavable(cancelled), workplace(ports, repo, tree, Scope(), desk, cancelled, writable=False) as place:

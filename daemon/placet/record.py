@@ -62,7 +62,7 @@ class Record:
     seq: int = 0
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
-    ran: list[tuple[int, float]] = field(default_factory=list)  # git's calls since the last row about them: processes, ms
+    ran: list[float] = field(default_factory=list)  # how long each git process took since the last row about them, in ms
     secrets: tuple[str, ...] = ()
 
     @classmethod
@@ -130,8 +130,8 @@ class Record:
     def _tell_of_git(self, operation: str) -> None:
         """Have a row written about the git processes since the last one, with whatever is written next."""
         if self.ran:
-            facts = {"operation": operation, "processes": sum(n for n, _ in self.ran),
-                     "duration_ms": round(sum(ms for _, ms in self.ran), 1)}
+            facts = {"operation": operation, "processes": len(self.ran),
+                     "duration_ms": round(sum(self.ran), 1)}
             self.aside(self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts))
             self.ran = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,10 +38,8 @@ from placet.repo import (
     Worktree,
     attachment_patterns,
     common_dir_at,
-    files_about,
     init_repo,
     is_repository,
-    is_sparse,
     keep_notes,
     not_added,
     open_repo,
@@ -50,7 +48,6 @@ from placet.repo import (
 from placet.sandbox import Box, Level, Limits
 from placet.tools.base import Control, Files, Workplace
 from placet.tools.commits import refuse_lost
-from placet.tools.ondemand import OnDemand
 from placet.tools.texts import known_secrets
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
@@ -90,17 +87,6 @@ class Ports:
     def line(self) -> Line:
         """How the model is reached now."""
         return Line(self.open_model, self.prices, self.retry)
-
-
-def folders_for(ports: Ports, repo: Repo, scope: Scope, paths: Collection[str]) -> tuple[str, ...] | None:
-    """Return the folders that a worktree begins with, those of `paths`; None for all, in a small repository, or for commands.
-
-    A command may need any file; tools are brought what they ask for.
-    """
-    least = ports.config.daemon.sparse_from_files
-    if not least or scope.run or scope.shell or files_about(repo) < least:
-        return None
-    return tuple(sorted({path.rpartition("/")[0] for path in paths}))
 
 
 class Bounds(Protocol):
@@ -201,14 +187,14 @@ def journalled(record: Record) -> OnCall:
         if call.stderr:
             record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call)))
         else:
-            record.ran.append((call.processes, call.duration_ms))
+            record.ran.append(call.duration_ms)
 
     return on_call
 
 
 def failure_of(call: GitCall) -> dict[str, Any]:
     """Return what the journal says of a git process that failed: all of it, and its words."""
-    return {"operation": call.argv[0], "exit": call.returncode, "processes": call.processes,
+    return {"operation": call.argv[0], "exit": call.returncode, "processes": 1,
             "duration_ms": round(call.duration_ms, 1), "command": ["git", *map(show, call.argv)],
             "stderr": redact(show(call.stderr))[0]}
 
@@ -240,14 +226,10 @@ def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: 
                             disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
     with ExitStack() as stack:
         root: Files = stack.enter_context(Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault)))
-        there = root
-        if is_sparse(tree):
-            root = on_demand = OnDemand(there, tree)
-            on_demand.bring_secrets()
         notes = ports.vault / "Knowledge"
         knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
-        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(there),
+        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(root),
                    *(known_secrets(knowledge) if knowledge is not None else ()))
         yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
                         ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_lost, tree),

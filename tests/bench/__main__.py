@@ -29,7 +29,7 @@ from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import CASE_JSON, Case, State
 from placet.core.names import QUEUES
 from placet.journal import AddActivity, Journal, PutCase
-from placet.repo import add_worktree, commit, free_branch, head, identity, moving, open_repo, remove_worktree
+from placet.repo import Repo, add_worktree, checkpoint, commit, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
 from test_spending import cached_share, spoken, twenty_turns
@@ -166,26 +166,23 @@ def conversation() -> None:
 
 
 def git_work() -> None:
-    """Branch, worktree, a commit of one file, removal: with placet, and with the git commands that do the same.
+    """Branch, worktree, a commit of one file, removal; then commits and checkpoints: beside the git commands that do the same.
 
     How many processes that takes is for `test_a_mission_takes_few_git_processes` to say.
     """
-    for count, times, sparse in ((10, 21, False), (10_000, 5, False), (10_000, 5, True)):
+    for count, times in ((10, 21), (10_000, 5)):
         with scratch() as folder:
             os.environ.update(settle_home(folder / "home"))
             path = make_repo(folder / "repo", {f"{n % 100}/{n}.txt": f"{n}\n" for n in range(count)})
-            time.sleep(0.2)  # git's configuration is believed once it is older than a file system's clock tick
             ours, bare = [], []
             for n in range(times):
                 began = time.perf_counter()
                 repo = open_repo(path)
                 now, at = datetime.now(UTC), folder / "ours" / f"{n:08}"
-                with moving(repo) as mover:
-                    branch = free_branch(repo, "say-hello", at.name, now)
-                    tree = add_worktree(repo, at, branch, head(repo), mover, folders=("7",) if sparse else None)
-                    (tree.path / "new.txt").write_text("new\n")
-                    commit(tree, "Say hello\n", identity(repo), now)
-                    remove_worktree(tree)
+                tree = add_worktree(repo, at, free_branch(repo, "say-hello", at.name, now), head(repo))
+                (tree.path / "new.txt").write_text("new\n")
+                commit(tree, "Say hello\n", identity(repo), now)
+                remove_worktree(tree)
                 ours.append(time.perf_counter() - began)
                 began = time.perf_counter()
                 place = folder / "bare" / f"{n:08}"
@@ -195,9 +192,39 @@ def git_work() -> None:
                 git(place, "commit", "-q", "-m", "Say hello")
                 git(path, "worktree", "remove", str(place))
                 bare.append(time.perf_counter() - began)
+            took = _commits(open_repo(path), folder)
         mine, beside = statistics.median(ours) * 1000, statistics.median(bare) * 1000
-        told(f"branch, worktree, commit, removal on {count:,} files{', sparse' if sparse else ''}", f"{mine:.0f} ms",
-             f"git, whole: {beside:.0f} ms, ratio {mine / beside:.2f}")
+        told(f"branch, worktree, commit, removal on {count:,} files", f"{mine:.0f} ms",
+             f"git: {beside:.0f} ms, ratio {mine / beside:.2f}")
+        for what, ms in took.items():
+            told(f"a {what} on {count:,} files", f"{ms:.1f} ms",
+                 f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio {ms / took['bare commit']:.2f}")
+
+
+def _commits(repo: Repo, folder: Path) -> dict[str, float]:
+    """Return the median ms of a checkpoint of a named file, of one of whatever changed, of a commit, and of git's own commit."""
+    now, tree = datetime.now(UTC), add_worktree(repo, folder / "ours/commits", "feat/commits", head(repo))
+    bare = folder / "bare/commits"
+    git(repo.path, "worktree", "add", "-q", "-b", "bare-commits", str(bare))
+    time.sleep(1.1)  # files that are as young as the index are read by git again
+    took: dict[str, list[float]] = {}
+
+    def timed(what: str, work: Callable[[], object]) -> None:
+        took.setdefault(what, []).append(median_ms(work, 1))
+
+    def plain() -> None:
+        git(bare, "add", "-A")
+        git(bare, "commit", "-q", "-m", "Say hello")
+
+    for n in range(15):
+        for place in (tree.path, bare):
+            (place / "new.txt").write_text(f"{n}\n")
+        timed("checkpoint of a known file", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now, paths=["new.txt"]))
+        (tree.path / "new.txt").write_text(f"{n} again\n")
+        timed("checkpoint", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now))
+        timed("commit", lambda: commit(tree, "Say hello\n", identity(repo), now))
+        timed("bare commit", plain)
+    return {what: statistics.median(ms) for what, ms in took.items()}
 
 
 def journal_rows() -> None:

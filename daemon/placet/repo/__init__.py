@@ -43,7 +43,6 @@ from placet.repo.history import (
 )
 from placet.repo.making import Allowance, Size, TooMuch, attachment_patterns, init_repo, survey
 from placet.repo.message import commit_message
-from placet.repo.mover import Mover
 from placet.repo.pinning import Pins, check_pins, pins
 from placet.repo.repository import (
     Refs,
@@ -52,7 +51,6 @@ from placet.repo.repository import (
     current_branch,
     default_branch,
     dirty_paths,
-    files_about,
     free_branch,
     head,
     identity,
@@ -91,17 +89,13 @@ from placet.repo.worktrees import (
     clear_stale_locks,
     commit,
     delete_ref,
-    files_in,
-    fill,
     forget_lost,
     found_in_modules,
     ignored,
     ignored_files,
-    is_sparse,
     is_worktree_of,
     kept_refs,
     let_go,
-    moving,
     must_be_there,
     not_kept_here,
     open_worktree,
@@ -125,7 +119,6 @@ __all__ = [
     "FileChange",
     "GitCall",
     "GitError",
-    "Mover",
     "OnCall",
     "Open",
     "Pins",
@@ -160,9 +153,6 @@ __all__ = [
     "digests_at",
     "dirty_paths",
     "drop_branch",
-    "files_about",
-    "files_in",
-    "fill",
     "forget_lost",
     "found_in_modules",
     "free_branch",
@@ -176,7 +166,6 @@ __all__ = [
     "is_ancestor",
     "is_kept",
     "is_repository",
-    "is_sparse",
     "is_worktree_of",
     "keep_aside",
     "keep_notes",
@@ -189,7 +178,6 @@ __all__ = [
     "merge_preview",
     "merged_by",
     "messages_since",
-    "moving",
     "must_be_ready",
     "must_be_there",
     "not_added",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.repo.repository import head, loose_tip, resolve
-from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, settings_of, text_of
+from placet.repo.runner import BULK_TIMEOUT_S, FileChange, Repo, items_of, neutral, place_of, run_git, text_of
 
 _MAX_TARGET_BYTES = 4096  # PATH_MAX
 _MAX_DIFFED_BYTES = 16 * 1024 * 1024  # a bigger file counts as binary in a patch: git need not hold it
@@ -359,14 +359,14 @@ def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
 
 def signs_commits(repo: Repo) -> bool:
     """Say whether the person's git is set to sign commits."""
-    said = [item.partition("\n") for scope, item in settings_of(place_of(repo)) if scope != "command"]
+    said = [item.partition("\n") for scope, item in repo.settings if scope != "command"]
     signs = [not given or value.lower() in ("true", "yes", "on", "1") for key, given, value in said if key == "commit.gpgsign"]
     return signs[-1:] == [True]
 
 
 def has_hooks(repo: Repo) -> bool:
     """Say whether the person has hooks that git would run on a commit, in whatever folder `core.hooksPath` names."""
-    named = [item.partition("\n")[2] for scope, item in settings_of(place_of(repo))
+    named = [item.partition("\n")[2] for scope, item in repo.settings
              if scope != "command" and item.startswith("core.hookspath\n")]
     folder = Path(os.path.expanduser(named[-1])) if named and named[-1] else repo.common_dir / "hooks"  # noqa: PTH111 - nobody's `~`
     return any((repo.path / folder / name).exists() for name in ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"))

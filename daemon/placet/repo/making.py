@@ -17,11 +17,9 @@ from placet.clearing import delete_tree
 from placet.core.errors import PlacetError, UserError
 from placet.core.names import TEMP_PREFIX
 from placet.repo.differences import read_status
-from placet.repo.mover import update_ref
 from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
 from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, text_of, with_env
-from placet.repo.staging import stage, stage_possible
-from placet.repo.store import write_commit
+from placet.repo.staging import stage, stage_possible, update_ref, write_commit
 
 _INIT_FOLDER = ".placet-init"
 
@@ -219,7 +217,7 @@ def _first_commit(
     _, found, _ = read_status(place)
     found = [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")]
     tree = stage(place, found, may_vanish=True) if allowance is None else _stage_within(repo, place, found, excludes, allowance)
-    sha = write_commit(repo.common_dir / "objects", tree, None, message, author, when)
+    sha = write_commit(place, tree, None, message, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
     return sha

@@ -21,15 +21,13 @@ from placet.repo.runner import (
     OnCall,
     Place,
     Repo,
-    attributes_file,
     items_of,
     neutral,
+    persons_file,
     place_of,
     run_git,
-    settings_of,
     text_of,
 )
-from placet.repo.store import read_commit
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Where placet, or git for it, makes files in a git directory. Other folders are links in an honest repository too."""
@@ -41,7 +39,7 @@ KEPT_MARK = "placet.history"
 
 def is_kept(repo: Repo) -> bool:
     """Say whether placet began this history, of a vault, and so keeps it: a person may never have heard of it."""
-    return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in settings_of(place_of(repo)))
+    return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in repo.settings)
 
 
 def _is_bare_layout(path: Path) -> bool:
@@ -148,12 +146,7 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
 
 
 def resolve(repo: Repo, rev: str) -> str | None:
-    """Return the commit that `rev` names, None where there is none. A name is never taken for an option.
-
-    No process is started for a commit's full name where it is a file of its own, as it is until git packs it.
-    """
-    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rev) and read_commit(repo.common_dir / "objects", rev) is not None:
-        return rev
+    """Return the commit that `rev` names, None where there is none. A name is never taken for an option."""
     code, out = run_git(
         place_of(repo), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}",
         ok=(0, 1, 128),
@@ -202,9 +195,8 @@ def head(repo: Repo) -> str:
 
 def identity(repo: Repo) -> Author:
     """Return the person's `user.name` and `user.email` where both are set and usable, else `BOT`."""
-    values = dict(item.split("\n", 1) for _, item in settings_of(place_of(repo)) if "\n" in item)  # the last one wins, as in git
     try:
-        return Author(values.get("user.name", ""), values.get("user.email", ""))
+        return Author(repo.setting("user.name") or "", repo.setting("user.email") or "")
     except ValueError:
         return BOT
 
@@ -257,7 +249,7 @@ def remote_of(repo: Repo) -> tuple[str, str]:
 
     A name that a shell could take for something else does not count.
     """
-    names = [item.split("\n")[0].removeprefix("remote.").removesuffix(".url") for _, item in settings_of(place_of(repo))
+    names = [item.split("\n")[0].removeprefix("remote.").removesuffix(".url") for _, item in repo.settings
              if re.match(r"remote\.[A-Za-z0-9][A-Za-z0-9._/-]*\.url\n", item)]
     name = "origin" if "origin" in names else next(iter(names), "")
     with suppress(OSError):  # a symbolic reference is never packed
@@ -276,13 +268,6 @@ def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
     place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
     _, changes, _ = read_status(place, untracked="normal")
     return [change.path for change in changes][:limit]
-
-
-def files_about(repo: Repo) -> int:
-    """Return how many files the person's checkout has, by its index; 0 where there is none, as in a bare repository."""
-    with suppress(OSError), (repo.git_dir / "index").open("rb") as file:
-        return int.from_bytes(file.read(12)[8:], "big")
-    return 0
 
 
 def notes(repo: Repo) -> list[str]:
@@ -332,10 +317,8 @@ def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
     """Return the filters that attributes in no commit give these files: the repository's own, and the person's."""
-    settings = dict(item.split("\n", 1) for _, item in settings_of(place_of(repo)) if "\n" in item)
-    persons = attributes_file(settings)
-    if not paths or not any(os.path.isfile(os.path.expanduser(file))  # noqa: PTH111, PTH113 - it may name nobody
-                            for file in (persons, repo.common_dir / "info/attributes")):
+    files = (persons_file(repo, "core.attributesfile", "attributes"), repo.common_dir / "info/attributes")
+    if not paths or not any(file.is_file() for file in files):
         return set()
     _, out = run_git(place_of(repo), "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
     return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}

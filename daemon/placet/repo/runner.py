@@ -6,6 +6,9 @@ configuration that can start a program, switches off every driver that the repos
 starts from an empty environment, and names the git directory and the work tree outright, so that a `.git`
 file which a mission replaced is never believed.
 
+A commit or a checkpoint costs one flush to the disk: git writes its objects out without one (`UNFLUSHED`), and the one for the
+reference, which comes last, flushes them with it, as `core.fsyncMethod=batch` does within one process.
+
 Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name survives. One
 writer for each worktree: the functions that write hold a lock file beside it (`_writing` in `worktrees`), which a git
 process that outlives a killed daemon inherits; so the next daemon waits for it instead of removing its locks.
@@ -26,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -71,6 +74,9 @@ _OVERRIDES = (
     "i18n.logOutputEncoding=UTF-8",
 )
 
+UNFLUSHED = "core.fsyncMethod=writeout-only"
+"""For what makes objects: they are handed to the disk, and flushed by `update_ref`, before anything names them."""
+
 # A repository may name programs for filters, merges and hooks under names of its own; all that it names are
 # given these values. `required=false` lets an emptied filter pass the file through. A merge driver cannot be
 # unset and an empty one would claim a clean merge, so it is made to fail: the preview then says conflict.
@@ -84,19 +90,17 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """One call of git, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed.
-
-    `processes` is how many were started for it: none where one that moves references was there already.
-    """
+    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
 
     argv: tuple[str, ...]
     returncode: int
     duration_ms: float
     stderr: str = ""
-    processes: int = 1
 
 
 OnCall = Callable[[GitCall], None]
+Settings = Sequence[tuple[str, str]]
+"""What git is configured to do: scope ("local", "global", "worktree", …) and `key` or `key\\nvalue`, in git's order."""
 
 
 class GitError(PlacetError):
@@ -149,7 +153,7 @@ class FileChange:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Repo:
     """A repository of the person's, as `open_repo` found it; no resource is held.
 
@@ -168,6 +172,16 @@ class Repo:
     def by_hand(self) -> str:
         """How a person calls git there, in a shell."""
         return f"git -C {shlex.quote(str(self.path))}"
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What git was configured to do when this was first asked for. What must be so now asks `settings_of`."""
+        return settings_of(place_of(self))
+
+    def setting(self, key: str) -> str | None:
+        """Return the value that wins, of a key in small letters; None for none, or where it stands there without a value."""
+        said = (item.partition("\n") for _, item in reversed(self.settings))
+        return next((value if given else None for name, given, value in said if name == key), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,9 +387,10 @@ def text_of(raw: bytes) -> str:
     return os.fsdecode(raw.removesuffix(b"\n"))
 
 
-def attributes_file(settings: Mapping[str, str | None]) -> str:
-    """Return the name of the person's own attributes file, as the configuration or git itself names it; `~` as it is written."""
-    return settings.get("core.attributesfile") or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/attributes"
+def persons_file(repo: Repo, key: str, name: str) -> Path:
+    """Return the person's own file that a setting names, `core.attributesfile` say, or that git looks for under `name`."""
+    said = repo.setting(key) or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/{name}"
+    return Path(os.path.expanduser(said))  # noqa: PTH111 - it may name nobody
 
 
 def items_of(raw: bytes) -> list[str]:
@@ -388,54 +403,11 @@ def place_of(repo: Repo) -> Place:
     return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
 
 
-Settings = Sequence[tuple[str, str]]
-"""What git is configured to do: scope ("local", "global", "worktree", …) and `key` or `key\\nvalue`, in git's order."""
-
-_known: dict[Path, tuple[object, Settings]] = {}
-RACY_NS = 100_000_000
-"""A file that changed as recently may change again without its times telling: clocks of file systems tick each 10 ms or faster."""
-
-
 def settings_of(place: Place) -> Settings:
-    """Return the configuration that git has at `place`: asked again only where one of its files changed.
-
-    A process each time would be a fifth of what a commit takes. Never kept where a file includes others, which may be anywhere,
-    or where a worktree has a configuration of its own.
-    """
-    common, stamps = _config_files(place)
-    known = _known.get(common) if common is not None else None
-    if known is not None and known[0] == stamps:
-        return known[1]
+    """Return the configuration that git has at `place` now."""
     _, out = run_git(place, "config", "-z", "--list", "--show-scope")
     items = items_of(out)
-    found = list(zip(items[0::2], items[1::2], strict=True))
-    if common is not None and not any(item.startswith(("include.", "includeif.")) for _, item in found):
-        if len(_known) > _MAX_DRIVERS:
-            _known.clear()
-        _known[common] = stamps, found
-    return found
-
-
-def _config_files(place: Place) -> tuple[Path | None, object]:
-    """Return the directory that the configuration at `place` is known by, None where it must not be kept, and its files' times."""
-    if place.git_dir is None or (place.git_dir / "config.worktree").exists():
-        return None, ()
-    common = place.git_dir
-    with suppress(FileNotFoundError):
-        common = Path(os.path.normpath(place.git_dir / os.fsdecode((place.git_dir / "commondir").read_bytes()).rstrip("\n")))
-    home = os.environ.get("HOME", "")
-    stamps: list[object] = []
-    xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    for path in (common / "config", Path(home, ".gitconfig"), Path(xdg, "git/config")):
-        try:
-            info = path.stat()
-        except OSError:
-            stamps.append(str(path))
-            continue
-        if time.time_ns() - max(info.st_mtime_ns, info.st_ctime_ns) < RACY_NS:
-            return None, ()
-        stamps.append((str(path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
-    return common, stamps
+    return list(zip(items[0::2], items[1::2], strict=True))
 
 
 def neutral(place: Place) -> Place:

@@ -19,11 +19,9 @@ from placet.core.names import show
 from placet.repo.checkout import one_at_a_time
 from placet.repo.differences import read_status
 from placet.repo.making import without_large
-from placet.repo.mover import update_ref
 from placet.repo.repository import current_branch, head, identity, is_kept
 from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
-from placet.repo.staging import stage, stage_possible
-from placet.repo.store import write_commit
+from placet.repo.staging import stage, stage_possible, update_ref, write_commit
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 
@@ -71,8 +69,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
         left_out = stage_possible(own, changes)
         if len(left_out) == len(changes):
             return "", 0, left_out
-        tree = stage(own, [])
-        new = write_commit(repo.common_dir / "objects", tree, before, MESSAGE, identity(repo), when)
+        new = write_commit(own, stage(own, []), before, MESSAGE, identity(repo), when)
         update_ref(own, "HEAD", new, before)
         _follow(repo, index, seen, behind, before)
         return new, len(changes) - len(left_out), left_out

@@ -7,22 +7,18 @@ import os
 import re
 import shutil
 import stat
-import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from placet.clearing import delete_tree
 from placet.core.errors import Interrupted, PlacetError, ToolError, UserError
 from placet.core.names import show
-from placet.repo import cone, history, store
-from placet.repo.cone import Cone, cone_of
 from placet.repo.differences import read_status
 from placet.repo.history import contained_in
-from placet.repo.mover import Mover, update_ref
 from placet.repo.repository import is_kept, private_dirs, ref_now, resolve, tree_of
 from placet.repo.runner import (
     BOT,
@@ -36,13 +32,12 @@ from placet.repo.runner import (
     configured,
     items_of,
     neutral,
+    persons_file,
     place_of,
     run_git,
-    settings_of,
     with_env,
 )
-from placet.repo.staging import filters_in_the_way, stage, staged
-from placet.repo.store import Index, Peculiar, read_commit, write_commit
+from placet.repo.staging import filters_in_the_way, stage, update_ref, write_commit
 
 
 class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
@@ -60,8 +55,7 @@ class Worktree:
 
     `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read from the
     `.git` file in the worktree, which a mission could replace. `base` is the commit it began at. Where
-    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from. `mover` moves its
-    references, where a mission has one open.
+    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from.
     """
 
     repo: Repo
@@ -69,7 +63,6 @@ class Worktree:
     git_dir: Path
     branch: str
     base: str
-    mover: Mover | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> str:
@@ -117,10 +110,21 @@ def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
                 return
 
 
+_SETTINGS = (("core.splitIndex", "false"), ("core.untrackedCache", "false"), ("index.sparse", "false"), ("core.safecrlf", "false"))
+"""What git is told in worktrees of ours, whatever the person has set: their index is one file, and has every file.
+
+Where `core.safecrlf` is true git refuses every file that a check-out would give other line ends.
+"""
+
+
+def _looking(wt: Worktree) -> Place:
+    """Ask something in the mission's worktree for which git reads no file through a driver: its index, rules, attributes."""
+    return Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
+
+
 def _inside(wt: Worktree, held: int | None = None) -> Place:
     """Work in the mission's worktree, by names that we know, with its drivers switched off."""
-    place = neutral(Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call, held=held))
-    return configured(place, store.SETTINGS if cone_of(wt.git_dir) is None else (*store.SETTINGS, *cone.SETTINGS))
+    return configured(neutral(replace(_looking(wt), held=held)), _SETTINGS)
 
 
 def _registered(repo: Repo, path: Path) -> Path | None:
@@ -185,23 +189,14 @@ def _point(path: Path, admin: Path) -> None:
     (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
 
 
-def moving(repo: Repo) -> Mover:
-    """Return what moves the references of one mission, to be used in a `with`; `add_worktree` takes it."""
-    return Mover(neutral(place_of(repo)))
-
-
-def add_worktree(
-    repo: Repo, path: Path, branch: str, base: str, mover: Mover | None = None, *, folders: Sequence[str] | None = None,
-    by_name: Sequence[str] = (),
-) -> Worktree:
+def add_worktree(repo: Repo, path: Path, branch: str, base: str, *, by_name: Sequence[str] = ()) -> Worktree:
     """Create `branch` at the commit `base` and check it out at `path`; or finish what a killed call began.
 
     The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
     own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
     its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed; one that is there at
-    another commit is made anew. Where `folders` are given, only the files in the top folder and in these are checked out;
-    `fill` brings others. `by_name` are files that are kept and committed although git ignores them, since a person approved them
-    by name. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
+    another commit is made anew. `by_name` are files that are kept and committed although git ignores them, since a person
+    approved them by name. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
@@ -218,34 +213,22 @@ def add_worktree(
         elif not path.exists():  # deleted, or a killed removal: what is not in the branch is gone
             (admin / "index").unlink(missing_ok=True)
             _point(path, admin)
-        wt = Worktree(repo, path, admin, branch, base, mover)
+        wt = Worktree(repo, path, admin, branch, base)
         _check_head(wt)
         if by_name:
             (admin / _BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
         if not (admin / "index").exists():  # the index is written last, so nothing has been worked on yet
             _remove_locks(wt)
+            place = _inside(wt, held)
             if branch:
-                _attach(wt, _inside(wt, held))
-            # --reset writes over what a killed attempt had checked out
-            _narrow(wt, None if folders is None else Cone().wider(folders, deep=False))
-            try:
-                run_git(_inside(wt, held), "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
+                _attach(wt, place)
+            try:  # --reset writes over what a killed attempt had checked out
+                run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
             except Interrupted:
                 if not branch:  # nobody goes on with one that is only read
                     _delete(wt)
                 raise
-        _take_back(wt)
-        _lay_out(wt, cone_of(wt.git_dir))
     return wt
-
-
-def _narrow(wt: Worktree, folders: Cone | None) -> None:
-    """Say which folders the first `read-tree` checks out; None for all, in a worktree that is not sparse."""
-    cone.before_of(wt.git_dir).unlink(missing_ok=True)
-    if folders is None:
-        cone.file_of(wt.git_dir).unlink(missing_ok=True)
-    else:
-        cone.put_down(folders, cone.file_of(wt.git_dir))
 
 
 def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
@@ -260,84 +243,11 @@ def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
         run_git(neutral(place_of(repo)), "update-ref", "-d", ref, base)
 
 
-@contextmanager
-def _widening(wt: Worktree, folders: Collection[str], *, deep: bool) -> Iterator[None]:
-    """Have the `read-tree` inside check out more folders of a sparse worktree. Where it fails, they count as not there."""
-    known = cone_of(wt.git_dir)
-    if known is None:
-        yield
-        return
-    wider = known.wider(folders, deep=deep)
-    cone.put_down(known, cone.before_of(wt.git_dir))
-    cone.put_down(wider, cone.file_of(wt.git_dir))
-    try:
-        yield
-        _lay_out(wt, wider)
-    except (PlacetError, OSError):
-        _take_back(wt)
-        raise
-    cone.before_of(wt.git_dir).unlink()
-
-
-def _take_back(wt: Worktree) -> None:
-    """Take away what a `read-tree` that failed or was killed had begun to check out: a file may be there by half."""
-    before = cone.before_of(wt.git_dir)
-    known = cone_of(wt.git_dir)
-    if known is None or not before.exists():
-        return
-    # Nobody else can have written there: tools write where folders were brought, and commands have all folders.
-    for name in map(os.fsdecode, _index(wt).absent()):
-        path = wt.path / name
-        linked = any(above.is_symlink() for above in path.parents if above.is_relative_to(wt.path))
-        with suppress(OSError):  # it is not there, or is a folder
-            if not linked and not known.has(name.rpartition("/")[0], deep=False):
-                path.unlink()
-    before.replace(cone.file_of(wt.git_dir))
-
-
-def _lay_out(wt: Worktree, known: Cone | None) -> None:
-    """Make the folders that are not checked out, empty, in those that are: who lists a folder sees what is in it."""
-    if known is not None and not known.whole:
-        index = _index(wt)
-        for folder in known.open_folders():
-            for inner in index.folders_in(os.fsencode(folder)):
-                with suppress(FileExistsError):
-                    (wt.path / os.fsdecode(inner)).mkdir(parents=True)
-
-
-def is_sparse(wt: Worktree) -> bool:
-    """Say whether only some of the folders are checked out."""
-    known = cone_of(wt.git_dir)
-    return known is not None and not known.whole
-
-
-def fill(wt: Worktree, folders: Sequence[str], *, deep: bool) -> None:
-    """Check out the files in more folders of a sparse worktree ("" is the top one), where `deep` with all that is below.
-
-    Changed files stay as they are. Nothing is done where they are there already. Raises GitError or OSError where it
-    cannot be done; then it is as before.
-    """
-    known = cone_of(wt.git_dir)
-    if known is None or all(known.has(folder, deep=deep) for folder in folders):
-        return
-    with _writing(wt.path) as held:
-        _check_head(wt)
-        _take_back(wt)
-        with _widening(wt, folders, deep=deep):  # of what another thread may have brought meanwhile
-            # Twice the same commit: then git leaves what a killed `commit` has staged as it is, in the folder too.
-            run_git(_inside(wt, held), "read-tree", "-m", "-u", "HEAD", "HEAD", timeout_s=BULK_TIMEOUT_S)
-
-
-def files_in(wt: Worktree) -> list[str]:
-    """Return the paths of all files of the worktree's last commit, checked out or not; no process is started."""
-    return [os.fsdecode(path) for path in _index(wt).named()]
-
-
 def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     """Return why a commit would not hold these files as they are, of each for which it would not: a filter or a submodule."""
     plain = [path for path in paths if not (wt.path / path).is_symlink()]
     found = {path: f"git stores it through the filter {name}, which placet does not run"
-             for path, name in filters_in_the_way(_inside(wt), wt.repo.common_dir, plain).items()}
+             for path, name in filters_in_the_way(wt.repo, _looking(wt), plain).items()}
     for module in _modules(wt):
         found |= {path: f"it is in the submodule {module}, which is a repository of its own"
                   for path in paths if path == module or path.startswith(f"{module}/")}
@@ -359,12 +269,17 @@ def found_in_modules(wt: Worktree) -> list[str]:
 
 def _modules(wt: Worktree) -> list[str]:
     """Return the submodules of the worktree's last commit: what is in the worktree may say otherwise."""
-    if _MODULE_MODE not in _raw_index(wt):
+    try:
+        index = (wt.git_dir / "index").read_bytes()
+    except FileNotFoundError as error:
+        raise RepositoryChanged(f"{wt.git_dir} was taken away by somebody else") from error
+    if _MODULE_MODE not in index:
         return []
-    return [os.fsdecode(path) for path in _index(wt).modules()]
+    rows = items_of(run_git(_looking(wt), "ls-files", "-z", "--stage")[1])
+    return [row.partition("\t")[2] for row in rows if row.startswith("160000 ")]
 
 
-_MODULE_MODE = b"\0\0\xe0\0"  # in an index
+_MODULE_MODE = b"\0\0\xe0\0"  # in an index: without it there is nothing to ask git for
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,13 +308,12 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
 
 
 def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
-    known = _raw_index(wt)
-    new = [path for path in paths if not _is_in(known, path)]  # a file that git has is in no rule's way
-    if not new or not _has_rules(wt, new, known):
+    if not paths or not _has_rules(wt, paths):
         return {}
+    # Of a file that git has it says nothing, whatever the rules are.
     # It takes no literal names; behind `./` none is magic. It fails for what lies beyond a link, where nothing is written anyway.
-    place = with_env(_inside(wt), {"GIT_LITERAL_PATHSPECS": "0"})
-    names = os.fsencode("".join(f"./{path}\0" for path in new))
+    place = with_env(_looking(wt), {"GIT_LITERAL_PATHSPECS": "0"})
+    names = os.fsencode("".join(f"./{path}\0" for path in paths))
     items = items_of(run_git(place, "check-ignore", "-v", "-z", "--stdin", stdin=names, ok=(0, 1, 128))[1])
     mine = wt.repo.common_dir / "info/exclude"
     kept = is_kept(wt.repo)
@@ -415,12 +329,6 @@ def _shown_rules(wt: Worktree, file: str) -> str:
         if whole.is_relative_to(top):
             return str(whole.relative_to(top))
     return file
-
-
-def _is_in(index: bytes, path: str) -> bool:
-    """Say whether a file stands in an index: there is how long its name is, and the name."""
-    raw = os.fsencode(path)
-    return struct.pack(">H", min(len(raw), 0xFFF)) + raw + b"\0" in index
 
 
 _BY_NAME = "placet-by-name"
@@ -444,10 +352,9 @@ def _ignored_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
     """Return the files in the worktree that git ignores and a person approved by name; `changed` are those of which git tells."""
     if not (there := [path for path in _named(wt).difference(changed) if _is_work(wt, path)]):
         return []
-    index, modules = _raw_index(wt), tuple(f"{module}/" for module in _modules(wt))
-    new = [path for path in there if not _is_in(index, path) and not path.startswith(modules)]
-    left_out = ignored(wt, new) if new and is_kept(wt.repo) else ()
-    return [path for path in new if path not in left_out]
+    modules = tuple(f"{module}/" for module in _modules(wt))
+    rules = _rules(wt, [path for path in there if not path.startswith(modules)])
+    return [path for path, rule in rules.items() if not rule.for_good]
 
 
 def _is_work(wt: Worktree, path: str) -> bool:
@@ -462,16 +369,12 @@ def _is_work(wt: Worktree, path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
-def _has_rules(wt: Worktree, paths: Sequence[str], index: bytes) -> bool:
+def _has_rules(wt: Worktree, paths: Sequence[str]) -> bool:
     """Say whether there may be a rule that ignores any of these files; git is asked only then."""
-    settings = {key: value for key, _, value in (item.partition("\n") for _, item in settings_of(place_of(wt.repo)))}
-    person = settings.get("core.excludesfile") or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/ignore"
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    files = [wt.repo.common_dir / "info/exclude", Path(os.path.expanduser(person)),  # noqa: PTH111 - it may name nobody
-             *(wt.path / folder / ".gitignore" for folder in folders)]
-    sparse = is_sparse(wt)  # then git takes those of a folder that is not checked out from the index
-    return any(map(_may_say_something, files)) or (
-        sparse and any(_is_in(index, str(folder / ".gitignore")) for folder in folders))
+    return any(map(_may_say_something, (
+        wt.repo.common_dir / "info/exclude", persons_file(wt.repo, "core.excludesfile", "ignore"),
+        *(wt.path / folder / ".gitignore" for folder in folders))))
 
 
 _MAX_RULES_BYTES = 1_000_000
@@ -491,22 +394,8 @@ def _may_say_something(file: Path) -> bool:
 
 def ignored_files(wt: Worktree) -> list[str]:
     """Return the files in the worktree that git ignores; a folder of which it ignores all is given alone, with a slash."""
-    _, out = run_git(_inside(wt), "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    _, out = run_git(_looking(wt), "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     return items_of(out)
-
-
-def _raw_index(wt: Worktree) -> bytes:
-    try:
-        return (wt.git_dir / "index").read_bytes()
-    except FileNotFoundError as error:
-        raise RepositoryChanged(f"{wt.git_dir} was taken away by somebody else") from error
-
-
-def _index(wt: Worktree) -> Index:
-    try:
-        return Index(wt.git_dir / "index", len(wt.base) // 2)
-    except Peculiar as error:
-        raise RepositoryChanged(f"{wt.git_dir / 'index'} cannot be read") from error
 
 
 def _check_free(path: Path) -> None:
@@ -544,7 +433,7 @@ def _check_branch(wt: Worktree) -> None:
 def _attach(wt: Worktree, place: Place) -> None:
     """Make the branch at the base, unless it is there and descends from it."""
     try:
-        update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
     except RepositoryChanged as error:
         if run_git(place, "merge-base", "--is-ancestor", wt.base, wt.ref, ok=(0, 1))[0] != 0:
             what = f"the branch {wt.branch} exists and does not begin at {wt.base[:12]}"
@@ -593,17 +482,14 @@ def commit(
         chosen = [change for change in changes if change.path in wanted]
         if not chosen:
             return None
-        try:
-            tree, index = staged(place, wt.repo.common_dir, len(wt.base) // 2, chosen)
-        except Peculiar:
-            tree = stage(place, chosen)
-            _must_be_chosen(wanted, {change.path for change in history.changes(wt.repo, tip, tree)})
-        else:
-            _must_be_chosen(wanted, {os.fsdecode(path) for path in index.changed})
-            index.write()
-        new = write_commit(wt.repo.common_dir / "objects", tree, tip, message, author, when)
+        tree = stage(place, chosen)
+        differs = items_of(run_git(place, "diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, tree)[1])
+        if not differs:  # other bytes in the folder, the same in a commit: line ends
+            return None
+        _must_be_chosen(wanted, differs)
+        new = write_commit(place, tree, tip, message, author, when)
         # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
-        update_ref(place, wt.ref, new, tip, wt.mover)
+        update_ref(place, wt.ref, new, tip)
     return new
 
 
@@ -639,18 +525,16 @@ def _snapshot(
 ) -> tuple[str, str]:
     """Return the branch's commit and the tree of everything in the worktree, "" for the commit's own; its index is left alone.
 
-    `paths` are the only files that can have changed, where that is known: git is not asked then.
+    `paths` are the only files that can have changed, where that is known: git is not asked which then.
     """
-    if paths is not None and (known := _snapshot_of(wt, place, allow, paths)) is not None:
-        return known
-    tip, changes, _ = _since_tip(wt, place)
+    changes: Sequence[FileChange]
+    if paths is not None and all(_is_plain(wt, path) for path in paths) and (at := _tip(wt)) is not None:
+        tip, changes = at, [FileChange(path, "M" if os.path.lexists(wt.path / path) else "D") for path in paths]
+    else:
+        tip, changes, _ = _since_tip(wt, place)
     if not changes:
         return tip, ""
     allow([change.path for change in changes])
-    try:
-        return tip, staged(place, wt.repo.common_dir, len(wt.base) // 2, changes)[0]
-    except Peculiar:
-        pass
     index = wt.git_dir / "placet-index"
     try:
         # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
@@ -661,23 +545,19 @@ def _snapshot(
         index.unlink(missing_ok=True)
 
 
-def _snapshot_of(
-    wt: Worktree, place: Place, allow: Callable[[list[str]], object], paths: Sequence[str],
-) -> tuple[str, str] | None:
-    """Return what `_snapshot` does where only these files can have changed; None where git has to be asked."""
+def _tip(wt: Worktree) -> str | None:
+    """Return the branch's commit, None where there is no branch. Raises RepositoryChanged where it is gone."""
     must_be_there(wt)
-    tip, objects = ref_now(wt.repo, wt.ref), wt.repo.common_dir / "objects"
-    if tip is None or (last := read_commit(objects, tip)) is None:
-        return None
-    if not paths:
-        return tip, ""
-    allow(list(paths))
+    return ref_now(wt.repo, wt.ref) if wt.branch else None
+
+
+def _is_plain(wt: Worktree, path: str) -> bool:
+    """Say whether git can be told of a path as it is: it is a file's, or nothing is there, and no link leads to it."""
     try:
-        tree, _ = staged(place, wt.repo.common_dir, len(wt.base) // 2,
-                         [FileChange(path, "M" if os.path.lexists(wt.path / path) else "D") for path in paths])
-    except Peculiar:
-        return None
-    return tip, "" if tree == last["tree"] else tree
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in name and (_is_work(wt, path) or not os.path.lexists(wt.path / path))
 
 
 def snapshot(wt: Worktree) -> str:
@@ -710,15 +590,18 @@ def _checkpoint(
 ) -> str:
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
-    objects = wt.repo.common_dir / "objects"
     tip, tree = _snapshot(wt, place, allow, paths)
-    old = ref_now(wt.repo, ref) or ""
-    kept = read_commit(objects, old) or {}
-    if tree and kept.get("tree") == tree and kept.get("parent") == tip:
-        return old
-    new = write_commit(objects, tree, tip, message, BOT, when) if tree else tip
+    old, new = ref_now(wt.repo, ref) or "0" * len(tip), tip
+    if tree:
+        form = "--format=%(refname)%00%(objectname)%00%(tree)%00%(parent)%00"
+        items = [item.lstrip("\n") for item in items_of(run_git(place, "for-each-ref", form, wt.ref, ref)[1])]
+        known = {name: (sha, of, parent) for name, sha, of, parent in zip(*(items[n::4] for n in range(4)), strict=True)}
+        if known.get(ref) == (old, tree, tip):
+            return old
+        if known.get(wt.ref, ("", "", ""))[:2] != (tip, tree):
+            new = write_commit(place, tree, tip, message, BOT, when)
     if new != old:
-        update_ref(place, ref, new, old or "0" * len(new), wt.mover)
+        update_ref(place, ref, new, old)
     return new
 
 
@@ -730,14 +613,11 @@ def restore(wt: Worktree, kept: str) -> None:
     with _writing(wt.path) as held:
         _check_head(wt)
         place = _inside(wt, held)
-        # What it has beyond the branch is to be in the folder, where git would else take it for not checked out.
-        changed = history.changes(wt.repo, wt.ref, kept) if is_sparse(wt) else ()
-        with _widening(wt, {change.path.rpartition("/")[0] for change in changed}, deep=False):
-            run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
-            run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
-            for path in _ignored_by_name(wt, ()):  # of no checkpoint, or made since
-                (wt.path / path).unlink()
-            run_git(place, "read-tree", "--reset", wt.ref)
+        run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
+        run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+        for path in _ignored_by_name(wt, ()):  # of no checkpoint, or made since
+            (wt.path / path).unlink()
+        run_git(place, "read-tree", "--reset", wt.ref)
 
 
 def put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
@@ -747,8 +627,8 @@ def put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
         place = with_env(_inside(wt, held), {"GIT_INDEX_FILE": str(index)})
         try:
             run_git(place, "read-tree", ref_now(wt.repo, ref) or wt.ref)
-            known = Index(index, len(wt.base) // 2)
-            back = [path for path in paths if os.fsencode(path) in known]
+            known = frozenset(items_of(run_git(place, "ls-files", "-z")[1]))
+            back = [path for path in paths if path in known]
             if back:
                 run_git(place, "checkout-index", "-f", "-q", "-z", "--stdin", stdin=os.fsencode("\0".join([*back, ""])),
                         timeout_s=BULK_TIMEOUT_S)
@@ -776,19 +656,15 @@ def let_go(repo: Repo, ref: str, sha: str) -> bool:
     return True
 
 
-def delete_ref(repo: Repo, ref: str, at: str = "", mover: Mover | None = None) -> None:
-    """Delete one of placet's own references, by `mover` where one is open; nothing where it is gone already.
+def delete_ref(repo: Repo, ref: str, at: str = "") -> None:
+    """Delete one of placet's own references; nothing where it is gone already.
 
     Where `at` is given it raises GitError for one that is not there any more.
     """
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     _remove_ref_lock(repo.common_dir / f"{ref}.lock")
-    if (now := ref_now(repo, ref)) is None:
-        return
-    if mover is not None:
-        mover.move(ref, "0" * len(now), at or now)
-    else:
+    if ref_now(repo, ref) is not None:
         run_git(neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
 
 
@@ -802,7 +678,7 @@ def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
 def _remove_ref_lock(lock: Path) -> None:
     """Remove the lock of a reference, once it is so old that no git holds it any more.
 
-    The mover of a daemon that was killed ends by itself, but after the move that it is at.
+    What moves the references of a daemon that was killed ends by itself, but after the move that it is at.
     """
     deadline = time.monotonic() + MOVE_S
     with suppress(FileNotFoundError):
@@ -915,7 +791,7 @@ def take_hold(wt: Worktree) -> None:
 
 def _take_hold(wt: Worktree, place: Place) -> None:
     if resolve(wt.repo, wt.ref) is None:
-        update_ref(place, wt.ref, wt.base, "0" * len(wt.base), wt.mover)
+        update_ref(place, wt.ref, wt.base, "0" * len(wt.base))
     (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
 
 

@@ -92,6 +92,14 @@ def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
 
 
+def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    code = ("import sys; from placet.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
+            "print(look_at_git()['state'], 'git' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False False", "good True"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY="x")

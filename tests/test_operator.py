@@ -259,6 +259,42 @@ def test_init_says_what_a_history_is_for_where_there_are_no_notes(tmp_path: Path
     assert "To change notes of the vault itself, placet needs a history of it (git)" in " ".join(said.split())
 
 
+def in_the_way(vault: TestVault) -> dict[str, str]:
+    """Return what the doctor finds bad about writing, with what helps."""
+    found = json.loads(vault.click("doctor", "--json", check=False).stdout)
+    return {line["what"]: f"{line['found']} {line['helps']}" for line in found
+            if line["state"] == "bad" and line["what"] in ("vault", "state", "journal")}
+
+
+def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:
+        vault = make_vault(disk)
+        vault.here()
+        before = set(disk.rglob("*"))
+        assert in_the_way(vault) == {}
+        assert {path.name for path in set(disk.rglob("*")) - before} <= {"journal.db-shm", "journal.db-wal"}, "it leaves nothing"
+        fill_up(disk / "fill")
+        found = in_the_way(vault)
+        assert "Inbox/Requests cannot be written: No space left on device" in found["vault"]
+        assert f"df -h {vault.root}/Inbox" in found["vault"]
+        assert f"df -h {vault.state}" in found["state"]
+        (disk / "fill").unlink()
+        assert in_the_way(vault) == {}
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        found = in_the_way(vault)
+        for what in ("vault", "state"):
+            assert "Read-only file system" in found[what]
+            assert "remount,rw" in found[what]
+
+
+@pytest.mark.parametrize(("number", "helps"), [(errno.EACCES, "chmod u+rwx"), (errno.EDQUOT, "quota -s"), (errno.EIO, "dmesg")])
+def test_the_doctor_knows_what_helps_with_each_thing_that_keeps_it_from_writing(vault: TestVault, number: int, helps: str) -> None:
+    vault.here()
+    with patch("os.fsync", side_effect=OSError(number, os.strerror(number))):
+        found = in_the_way(vault)
+    assert (helps in found["vault"], helps in found["state"]) == (True, True)
+
+
 @pytest.mark.parametrize(("uid", "said"), [(0, ["user"]), (1000, [])])
 def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[str]) -> None:
     with patch("os.geteuid", return_value=uid), patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):

@@ -6,6 +6,7 @@ through a read-only connection; nothing here writes the journal.
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
@@ -57,7 +58,7 @@ from placet.daybook import used_today
 from placet.glance import Glance, Undecided, glance
 from placet.journal import BodyDamaged, CommittedActivity, Reader, examine, open_reader, query
 from placet.lease import lock_holder
-from placet.state import known_vaults, state_home, vault_state
+from placet.state import known_vaults, state_home, vault_state, write_private
 from placet.vault import AlreadyThere, Changed, Gone, NotAFile, NotSettled, Stale, TooLarge, Vault, VaultTrouble
 
 if TYPE_CHECKING:
@@ -361,6 +362,16 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         for problem in folder.scan(QUEUES).problems:
             line("folder", "bad", f"{problem.path}: {problem.why}",
                  "Put it back where it was, or make it anew: placet init. Until then nothing counts as taken away.")
+        for trouble in folder.try_writing():
+            line("vault", "bad", f"{trouble.path} cannot be written: {os.strerror(trouble.errno)}",
+                 _helps_to_write(vault / trouble.path, trouble.errno))
+    if state.folder.is_dir():
+        try:
+            write_private(state.folder / "doctor", bytes(NO_ROOM))
+            (state.folder / "doctor").unlink()
+        except OSError as error:
+            line("state", "bad", f"{state.folder} cannot be written: {error.strerror}",
+                 _helps_to_write(state.folder, error.errno or errno.EIO))
     lines.append(look_at_git())
     wall = probe()
     open_attacks = [f.attack for f in wall.findings if not f.blocked and f.level is wall.level]
@@ -390,11 +401,15 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     if config.daemon.paused:
         line("work", "warn", "paused", "placet resume")
     if state.journal.exists():
-        damage = examine(state.journal, state.mark)[2]
-        full = "\n".join(_disk_trouble(state.journal))
-        line("journal", "bad" if damage or full else "good", damage or full or str(state.journal))
-        with open_reader(state.journal) as reader:
-            live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
+        try:
+            damage = examine(state.journal, state.mark)[2]
+            full = "\n".join(_disk_trouble(state.journal))
+            line("journal", "bad" if damage or full else "good", damage or full or str(state.journal))
+            with open_reader(state.journal) as reader:
+                live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
+        except UserError as error:  # a disk that is full or read-only
+            line("journal", "bad", error.what, error.hint)
+            return lines
         left = [p.name for p in state.worktrees.iterdir() if p.is_dir() and not any(t in p.name for t in live)] \
             if state.worktrees.is_dir() else []
         if left:
@@ -403,6 +418,24 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
     else:
         line("journal", "warn", "there is none yet", "placet run")
     return lines
+
+
+def _helps_to_write(place: Path, number: int) -> str:
+    """Return what helps where the system says this (an errno) of writing in a folder, with the next command."""
+    name = quote(str(place))
+    match number:
+        case errno.ENOSPC:
+            return f"Its disk is full. See which one that is: df -h {name}. Free some space there; what waits goes on by itself."
+        case errno.EDQUOT:
+            return "Your share of its disk is used up. See it: quota -s. Free some space there; what waits goes on by itself."
+        case errno.EROFS:
+            return (f"Its file system is mounted read-only. See which one that is: df {name}. Then mount it writable: "
+                    "sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, the disk is failing: dmesg.")
+        case errno.EACCES | errno.EPERM:
+            return (f"You may not write there. See whose it is: ls -ld {name}. Then: chmod u+rwx {name}, or as root: "
+                    f"chown {quote(user())} {name}")
+        case _:
+            return f"See what the system says of that disk: df {name}, dmesg. Keep a copy of what is on it."
 
 
 def notify_test(vault: Path, env: Mapping[str, str]) -> tuple[str, ...]:

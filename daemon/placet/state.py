@@ -182,12 +182,16 @@ def write_private(path: Path, data: bytes) -> None:
     """Write a file of the state folder, whole or not at all, readable by its owner alone. Raises OSError."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, 0o600)
-        file.write(data)
-        file.flush()
-        os.fsync(handle)
-    partial.replace(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def sweep_private(folder: Path) -> None:

@@ -50,6 +50,9 @@ BEFORE_ITS_NAME_NS = 50_000_000
 """By how much the content of a file that is put in place in whole is older than its name: some ticks of any kernel's clock, the
 longest of which are 10 ms."""
 
+PROBE_BYTES = 64 * 1024
+"""With less room than this a disk is full for notes too."""
+
 MAX_DEPTH = 8
 """Levels of sub-folders below `Inbox/Requests` that are listed; bounds the handles that are open at once."""
 
@@ -398,6 +401,19 @@ class Vault:
                         "Move it away, then run `placet init` again.",
                         exit_code=2,
                     ) from trouble
+
+    def try_writing(self) -> list[VaultTrouble]:
+        """Write a file of PROBE_BYTES into each folder that is there, and delete it; return what the file system said, no twice."""
+        found: dict[int, VaultTrouble] = {}
+        for folder in Folder:
+            try:
+                with _explained(folder), self._folder(folder.split("/")) as handle, _temporary(handle, bytes(PROBE_BYTES)):
+                    pass
+            except VaultTrouble as trouble:
+                found.setdefault(trouble.errno, trouble)
+            except Gone:
+                pass  # a scan says so
+        return list(found.values())
 
     def create_marker(self, vault_id: str) -> str:
         """Give the vault the id `vault_id` unless it has one; returns the one that it has then.

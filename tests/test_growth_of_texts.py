@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from time import process_time
+from itertools import pairwise
+from time import monotonic, process_time, sleep
 
 import pytest
 
 from placet.core.case import Case, State
+from placet.core.cut import cut, fold
 from placet.core.observe import look_at, plan_problems
 from placet.core.plan import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
 from placet.core.plan_comments import comments, diff_callout
 from placet.core.plan_note import headed, show
 from placet.core.scope import Scope, ScopeProblems, dangers, scope_from
+from placet.core.secrets import outside, redact
 from placet.core.unseen import find_unseen
 from placet.core.words import code, paragraphs, sentence
 
@@ -68,6 +72,51 @@ def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
         if growth <= MOST:
             return
     pytest.fail(f"{growth:.1f} times")
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n-----END PRIVATE KEY-----\n"
+MIB = 1024 * 1024
+HOLDING: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {
+    "short lines, cut": (lambda: "a\n" * (6 * MIB), cut),
+    "words, cut": (lambda: "ab " * (4 * MIB), cut),
+    "letters, cut": (lambda: "a" * (8 * MIB), cut),
+    "short lines, folded": (lambda: "a\n" * (2 * MIB), lambda text: fold(text, 900)),
+    "private keys": (lambda: KEY * (4 * MIB // len(KEY)), redact),
+    "private keys, outside": (lambda: KEY * (4 * MIB // len(KEY)), outside),
+    "known values": (lambda: "abcdef\n" * (2 * MIB), lambda text: redact(text, ("abcdef",))),
+}
+
+
+def longest_hold_ms(work: Callable[[], object]) -> float:
+    """Return how long another thread that wants the interpreter waits at most; what the machine does meanwhile does not count."""
+    looks: list[tuple[float, float]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            sleep(0.001)
+            looks.append((monotonic(), process_time()))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        work()
+    finally:
+        over.set()
+        looking.join()
+    return max((min(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(looks)), default=0) * 1000
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_no_text_of_megabytes_holds_the_interpreter(name: str) -> None:
+    """Several times what a file that is read may have (2 MiB): it holds here for what it would hold on a slow machine."""
+    make, work = HOLDING[name]
+    text = make()
+    for _ in range(3):
+        hold = longest_hold_ms(lambda: work(text))
+        if hold <= 50:
+            return
+    pytest.fail(f"{hold:.0f} ms")
 
 
 def test_a_key_of_thousands_of_parts_is_not_read() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 WORDS_KEPT = 1000
 """Words of a result that the model is given; half from each end."""
@@ -36,13 +38,16 @@ class Cut:
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text with their ends. Only a newline ends one, as in `grep` and in every editor's count."""
-    lines: list[str] = []
+    return list(each_line(text))
+
+
+def each_line(text: str) -> Iterator[str]:
+    """Give what `lines_of` returns, without holding all of it."""
     start = 0
     while start < len(text):  # in pieces: two million lines in one go would keep all other threads waiting
         end = text.find("\n", start + _PIECE) + 1 or len(text)
-        lines += _LINE.findall(text, start, end)
+        yield from _LINE.findall(text, start, end)
         start = end
-    return lines
 
 
 def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:
@@ -51,21 +56,42 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
     The first and last halves of the words are kept. Whole characters always: a cut is never inside a code point, nor
     between a letter and its accents.
     """
-    if len(text) <= chars and (len(text) < 2 * words or len(text.split()) <= words):
+    opening = [m.end() for m in islice(_WORD.finditer(text), words + 1)] if len(text) > chars or len(text) >= 2 * words else []
+    long = len(opening) > words
+    if len(text) <= chars and not long:
         return None
-    spans = [m.span() for m in _WORD.finditer(text)]
-    long = len(spans) > words
     half = words // 2
-    start = spans[half - 1][1] if long else len(text)
-    end = spans[len(spans) - half][0] if long else 0
+    start = opening[half - 1] if long else len(text)
+    end = _last_words(text, half) if long else 0
     if not long or start + len(text) - end > chars:
         start = _whole(text, min(start, chars // 2))
         end = _whole(text, max(end, len(text) - chars // 2))
     head, tail = text[:start], text[end:]
-    missing = sum(1 for s, e in spans if e > start and s < end)
+    missing = _count_words(text, start, end)
     first = head.count("\n") + (2 if text[start:start + 1] == "\n" else 1)
     last = text.count("\n", 0, end) + (0 if text[end - 1:end] == "\n" else 1)
-    return Cut(head, tail, max(missing, 1), first, max(first, last), len(lines_of(text)))
+    return Cut(head, tail, max(missing, 1), first, max(first, last),
+               text.count("\n") + (not text.endswith("\n")))
+
+
+def _last_words(text: str, count: int) -> int:
+    """Return where the last `count` words of a text begin; it has more."""
+    reach = _PIECE
+    while True:
+        start = max(0, len(text) - reach)
+        begins = [m.start() for m in _WORD.finditer(text, start)]
+        if len(begins) > count or not start:  # the first may be the end of a word only
+            return begins[-count]
+        reach *= 2
+
+
+def _count_words(text: str, start: int, end: int) -> int:
+    """Count the words in a part of a text, in pieces: to split megabytes in one go keeps all other threads waiting."""
+    count = 0
+    for at in range(start, end, _PIECE):
+        count += len(text[at:min(at + _PIECE, end)].split())
+        count -= at > start and not text[at - 1].isspace() and not text[at].isspace()  # one word in two pieces
+    return count
 
 
 def cut_middle(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, hint: str = "") -> tuple[str, int]:
@@ -82,7 +108,7 @@ def cut_middle(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, h
 def fold(text: str, width: int) -> str:
     """Return the text with lines of more than `width` (over 32) characters broken, so that any part has a line number."""
     out: list[str] = []
-    for line in lines_of(text):
+    for line in each_line(text):
         at = 0
         while len(line) - at > width + 1:
             stop = _whole(line, at + width)

@@ -37,6 +37,9 @@ _WINDOW = 64 * 1024
 _REACH = 16 * 1024
 """How far a token may reach out of the window that it begins in; of one that goes on as far as the window's length, that much."""
 
+_JOINED_AT_ONCE = 10_000
+"""Pieces of a redacted text that are joined in one go."""
+
 _MAX_VALUE = 4 * 1024
 """Characters of a setting's value by which it is judged."""
 
@@ -312,12 +315,16 @@ def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
     `literals` as for `spans`. Redacting twice changes nothing.
     """
     pieces: list[str] = []
+    joined: list[str] = []
     at = count = 0
     for span in _spans(text, literals):
         count += 1
+        if len(pieces) >= _JOINED_AT_ONCE:
+            joined.append("".join(pieces))
+            pieces.clear()
         pieces += [text[at:span.start], MARK.format(span.kind), "\n" * text.count("\n", span.start, span.end)]
         at = span.end
-    return ("".join([*pieces, text[at:]]), count) if count else (text, 0)
+    return ("".join([*joined, *pieces, text[at:]]), count) if count else (text, 0)
 
 
 def redacted(value: Any, literals: Sequence[str]) -> Any:

@@ -8,10 +8,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from threading import Lock
 from typing import Any
 
-from placet.core.cut import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
+from placet.core.cut import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
 
 RESULTS = "@result/"
 """What the name of a kept result begins with; `read_file` takes such names."""
@@ -112,7 +113,7 @@ def _passage(passage: Passage, results: Results) -> tuple[str, int]:
     made = cut(passage.text)
     if made is None:
         return passage.text, 0
-    lines = lines_of(passage.text)[made.first - 1:made.last]
+    lines = islice(each_line(passage.text), made.first - 1, made.last)
     if any(len(line) > _LONG_LINE_CHARS or len(line.split()) > _LONG_LINE_WORDS for line in lines):
         return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)  # asking for such a line would only cut it again
     first = passage.first - 1

@@ -22,7 +22,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from disks import fill_up, small_disk_at
@@ -862,6 +862,7 @@ def test_an_undamaged_journal_is_not_set_aside(world):
 
 
 @settings(max_examples=25)
+@example(seed=282)  # the name of an index is no UTF-8 any more, and quick_check quotes it
 @given(seed=st.integers(0, 10**6))
 def test_any_flipped_byte_is_set_aside_or_refused_or_found_by_verify_or_harmless(tmp_path_factory, seed):
     """Opening a damaged file ends in one of its promised ways; never in another exception."""

@@ -43,6 +43,10 @@ def finish_rollback(path: Path) -> None:
         connection.execute("PRAGMA user_version").fetchone()
 
 
+def _lenient(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
 def check(path: Path) -> tuple[str, int]:
     """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
 
@@ -52,6 +56,7 @@ def check(path: Path) -> tuple[str, int]:
     suspected = _suspicion(path)
     whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.text_factory = _lenient  # quick_check quotes names that may be damaged themselves
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA cell_size_check = 1")
         try:

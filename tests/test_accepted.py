@@ -207,3 +207,23 @@ def test_a_configuration_that_init_makes_anew_is_accepted_by_that(tmp_path: Path
     (vault.root / "System/placet.toml").unlink()
     vault.click("init", str(vault.root))
     assert in_force(vault.root, vault.env).names == []
+
+
+@pytest.mark.parametrize("text", ["", "null", "[1]", "3", '{"model": 3}', '{"model": {"base_url": {"a": 1}}}', '{"a":' * 5000])
+def test_what_was_accepted_and_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    vault = make_vault(tmp_path)
+    state = vault_state(vault.root, vault.env)
+    state.ensure()
+    state.accepted.write_text(text)
+    with pytest.raises(UserError, match=r"accepted\.json"):
+        in_force(vault.root, vault.env)
+
+
+def test_only_settings_that_need_to_be_accepted_are_taken_from_what_was(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.configure('[model]\nname = "mine"\n')
+    state = vault_state(vault.root, vault.env)
+    state.ensure()
+    state.accepted.write_text('{"model": {"name": {"a": 1}}, "daemon": {"paused": true}}')
+    found = in_force(vault.root, vault.env)
+    assert (found.config.model.name, found.config.daemon.paused, found.refused) == ("mine", False, ())

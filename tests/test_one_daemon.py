@@ -167,3 +167,15 @@ def test_files_of_the_state_folder_are_the_owners_alone_under_any_umask(tmp_path
     assert {path.name for path in found} >= {"journal.db", "journal.mark", "accepted.json", "vault.json"}
     assert [path.name for path in found if path.stat().st_mode & 0o077] == []
     shutil.rmtree(vault.root)
+
+
+def test_a_marker_that_is_no_file_is_said_and_waits_for_nobody(tmp_path: Path) -> None:
+    """A pipe is read when somebody writes into it, which nobody ever does."""
+    vault = make_vault(tmp_path)
+    marker = vault.root / MARKER
+    for make in (lambda: os.mkfifo(marker), marker.mkdir, lambda: marker.symlink_to("elsewhere"), lambda: marker.write_bytes(b"x" * 300)):
+        marker.rmdir() if marker.is_dir() else marker.unlink()
+        make()
+        assert "holds no id" in vault.cli("run", "--once", check=False).stderr
+        assert "No requests yet" in vault.click("status").stdout
+        assert f"BAD   id             {marker} holds no id" in vault.click("doctor", check=False).stdout

@@ -286,3 +286,12 @@ def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
     made, _ = init(tmp_path)
     assert made == ["System/Agents/writer.md"]
     assert before.items() <= snapshot(tmp_path).items()
+
+
+def test_an_init_that_was_cut_off_is_made_whole_by_the_next(tmp_path: Path) -> None:
+    init(tmp_path)
+    whole = snapshot(tmp_path)
+    (tmp_path / ".obsidian/types.json").unlink()  # as where the disk was full by then
+    (tmp_path / "Home.md").unlink()
+    init(tmp_path)
+    assert snapshot(tmp_path) == whole

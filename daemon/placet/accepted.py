@@ -138,7 +138,7 @@ def guarded(config: Config) -> dict[Key, Any]:
 
 def is_guarded(key: Key) -> bool:
     """Say whether a setting has to be accepted to hold."""
-    return key[0] in GUARDED and (not GUARDED[key[0]] or key[1] in GUARDED[key[0]])
+    return key[0] in GUARDED and (not GUARDED[key[0]] or not key[1:] or key[1] in GUARDED[key[0]])
 
 
 def differing(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> tuple[Key, ...]:
@@ -150,10 +150,12 @@ def _read(state: State) -> dict[Key, Any] | None:
     """Return what was accepted, None where nothing was yet."""
     try:
         tables = json.loads(state.accepted.read_bytes())
-        return dict(_leaves(tables, ()))
+        if not isinstance(tables, dict):
+            raise ValueError("it is no table of settings")
+        return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{state.accepted} cannot be read: {error}",
                         "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
                         "System/placet.toml says then, so look at that first.", exit_code=2) from error

@@ -31,7 +31,7 @@ from placet.core.beside import lost_keys
 from placet.core.budget import Amount
 from placet.core.case import CASE_JSON, OPEN, REQUEST_STAMPS, WORKING, Case, NoteSeen, State
 from placet.core.errors import ToolError, UserError
-from placet.core.names import CONFIG_PATH, QUEUES, Folder, active_name, plan_name, rejected_name, request_id
+from placet.core.names import CONFIG_PATH, MARKER, QUEUES, Folder, active_name, plan_name, rejected_name, request_id
 from placet.core.names import show as visible
 from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
 from placet.core.observe import DRAFT, look_at, refusal
@@ -365,6 +365,8 @@ def doctor(vault: Path, env: Mapping[str, str]) -> list[dict[str, str]]:
         for trouble in folder.try_writing():
             line("vault", "bad", f"{trouble.path} cannot be written: {os.strerror(trouble.errno)}",
                  _helps_to_write(vault / trouble.path, trouble.errno))
+        if os.path.lexists(vault / MARKER) and not folder.has_marker():
+            line("id", "bad", f"{vault / MARKER} holds no id", "Delete it, then: placet init. It gets its old id back.")
     if state.folder.is_dir():
         try:
             write_private(state.folder / "doctor", bytes(NO_ROOM))

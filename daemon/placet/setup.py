@@ -48,7 +48,8 @@ def init(folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | N
     kept: list[str] = []
     source = template()
     # Property types hold for the whole vault: one that people work in already keeps its own.
-    settled = (folder / ".obsidian").is_dir()
+    ours = {path.name for path in (source / ".obsidian").iterdir()}  # of a call that did not come to its end
+    settled = (folder / ".obsidian").is_dir() and any(path.name not in ours for path in (folder / ".obsidian").iterdir())
     with Vault(folder) as vault:
         vault.ensure_folders()
         vault.sweep_temporaries()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from placet.core.errors import UserError, cannot_write
-from placet.core.names import CONFIG_PATH, MARKER
+from placet.core.names import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
 
 # f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
 # network.
@@ -254,10 +254,13 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[State, Path | None]:
 
 
 def _id_at(vault: Path) -> str | None:
-    """The id of the vault in this folder; None where there is none that can be read."""
+    """The id of the vault in this folder; None where there is none that can be read: a link, a pipe and a long text are none."""
     try:
-        with (vault / MARKER).open("rb") as file:
-            return file.read(256).decode("ascii").strip() or None
+        with os.fdopen(os.open(vault / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MARKER_BYTES:
+                return None
+            return file.read(MAX_MARKER_BYTES).decode("ascii").strip() or None
     except (OSError, ValueError):
         return None
 

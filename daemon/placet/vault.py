@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from placet.core.errors import PlacetError, UserError
-from placet.core.names import MARKER, TEMP_PREFIX, Folder, is_note, is_side_note, is_temporary, show
+from placet.core.names import MARKER, MAX_MARKER_BYTES, TEMP_PREFIX, Folder, is_note, is_side_note, is_temporary, show
 from placet.core.settle import Fingerprint
 
 __all__ = [
@@ -834,7 +834,7 @@ def _marker(root: int) -> str | None:
     except OSError:
         return None
     try:
-        data, _ = _read(folder, name, MARKER, 256)
+        data, _ = _read(folder, name, MARKER, MAX_MARKER_BYTES)
         return data.decode("ascii").strip() or None
     except (OSError, PlacetError, UnicodeDecodeError):
         return None

@@ -37,6 +37,9 @@ QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
 MARKER = "System/.placet-vault"
 """Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for deleted."""
 
+MAX_MARKER_BYTES = 256
+"""A longer one holds no id."""
+
 MAX_ID = 48
 """Longest `request_id`, in characters."""
 

@@ -246,3 +246,40 @@ def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_pat
     plan.rename(vault.root / "System/Active" / plan.name)
     vault.here()
     assert len(vault.rows("execution.completed")) == 1
+
+
+REMARK = "> Please leave the tests alone.\n"
+
+
+@pytest.mark.parametrize("old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**", "# Say hello"])
+def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(tmp_path: Path, old: str) -> None:
+    """In reading view it looks like the place to answer in; and in placet's own words nobody else's may stand."""
+    vault = planned(tmp_path)
+    shown = callout(vault.plan())
+    mine = f"> [!warning|placet] Mine\n{REMARK}\n" if old.startswith("#") else REMARK
+    edit(vault.plan(), f"\n{old}", f"\n{mine}{old}")
+    vault.here()
+    text = vault.plan().read_text()
+    assert callout(vault.plan()) == shown
+    assert text.count(REMARK) == 1
+    kept = f"\n\n> [!note] Somebody wrote this into placet's callout\n{REMARK}\n"
+    assert f"{kept}> [!info] About this plan" in text
+    vault.here()
+    assert vault.plan().read_text() == text, "once is enough"
+    vault.approve()
+    vault.here()
+    assert REMARK in (vault.root / "Inbox/Archive/say-hello_plan.md").read_text()
+    assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
+
+
+def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    edit(vault.plan(), "> It may write", f"{REMARK}> It may write")
+    vault.approve()
+    vault.here()
+    assert REMARK in vault.plan().read_text()
+    assert "Not approved" in callout(vault.plan())
+    edit(vault.plan(), "network = false", "network = true")
+    vault.here()
+    text = vault.plan().read_text()
+    assert text.count("Somebody wrote this into") == text.count("Not approved") == text.count(REMARK) == 1

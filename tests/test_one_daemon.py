@@ -173,7 +173,8 @@ def test_a_marker_that_is_no_file_is_said_and_waits_for_nobody(tmp_path: Path) -
     """A pipe is read when somebody writes into it, which nobody ever does."""
     vault = make_vault(tmp_path)
     marker = vault.root / MARKER
-    for make in (lambda: os.mkfifo(marker), marker.mkdir, lambda: marker.symlink_to("elsewhere"), lambda: marker.write_bytes(b"x" * 300)):
+    for make in (lambda: os.mkfifo(marker), marker.mkdir, lambda: marker.symlink_to("elsewhere"),
+                 lambda: marker.write_bytes(b"x" * 300)):
         marker.rmdir() if marker.is_dir() else marker.unlink()
         make()
         assert "holds no id" in vault.cli("run", "--once", check=False).stderr

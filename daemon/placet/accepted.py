@@ -150,12 +150,10 @@ def _read(state: State) -> dict[Key, Any] | None:
     """Return what was accepted, None where nothing was yet."""
     try:
         tables = json.loads(state.accepted.read_bytes())
-        if not isinstance(tables, dict):
-            raise ValueError("it is no table of settings")
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:  # the last but one: it is no table
         raise UserError(f"{state.accepted} cannot be read: {error}",
                         "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
                         "System/placet.toml says then, so look at that first.", exit_code=2) from error

@@ -185,8 +185,12 @@ def retry(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str
     if not all(remark.strip() for remark in remarks):
         raise UserError("The comment is empty.", "Say what to do differently: --comment 'leave the tests alone'", exit_code=2)
     with Vault(vault) as folder, _reader(vault, env, ident) as reader:
-        case = _seen_now(vault, env, folder, reader, [found := find(reader, ident)]).cases[found.trace_id]
+        seen = _seen_now(vault, env, folder, reader, [found := find(reader, ident)])
+        case = seen.cases[found.trace_id]
     if case.state not in (State.FAILED, State.REJECTED):
+        if (undecided := seen.undecided.get(case.trace_id)) is not None:
+            raise UserError(f"{_since(undecided)}.", "The daemon runs and looks within seconds; ask again then."
+                            if daemon_runs(vault, env) else "Start the daemon, and ask again then: placet run", exit_code=3)
         helps = (f"Ask for changes: placet revise {case.request_id} --comment C" if case.state is State.REVIEW else
                  "Drop a new request: placet submit" if case.state in (State.COMPLETED, State.WITHDRAWN) else
                  f"See why it is where it is: placet why {case.request_id}")

@@ -179,7 +179,7 @@ def _rewrite(command: Rewrite, case: Case, desk: Desk) -> None:
         desk.vault.replace(command.path, sha256(raw).hexdigest(), text)
     elif command.keep:
         # It awaits nobody in the archive: its callout says so, all else of it stays as its writer left it.
-        past = show(replace(case, state=State.PLANNING, notice=""), command.path)
+        past = replace(show(replace(case, state=State.PLANNING, notice=""), command.path), before=show(case).above)
         with suppress(Gone):
             desk.vault.edit(command.path, lambda now: headed(now, past) if trace_of(now) == case.trace_id else now)
         _move(Move(command.path, command.keep), case, desk.vault)

@@ -464,7 +464,8 @@ class Show:
     """Write the daemon's callout on top of the plan at `path` anew; every byte below it stays.
 
     The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between `above` and `below`, as it is read
-    from the text in that moment; `branch` is where.
+    from the text in that moment; `branch` is where. What a person wrote into the callout is kept below it; `before` is the notice
+    that stood in it until now, which nobody has to keep.
     """
 
     path: str
@@ -473,6 +474,7 @@ class Show:
     branch: str
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
     do: Literal["show"] = "show"
 
 

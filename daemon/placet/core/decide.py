@@ -56,6 +56,7 @@ class _Drawer:
         self.case = replace(case, state=to, since=since, earlier=case.earlier if to is State.COMPLETED else case.watched,
                             notice=case.notice if case.state is to else "")
         self.now = now
+        self.before = show(case).above
         self.rows: list[Activity] = []
         self.commands: list[Stamp | Publish | Rewrite | Move | Show] = []
         self.texts: list[bytes] = []
@@ -81,7 +82,7 @@ class _Drawer:
 
     def shown(self, plan: NoteSeen) -> str:
         """Have the plan's callout say how it stands now; return the digest that the note will have."""
-        what = show(self.case, plan.path)
+        what = replace(show(self.case, plan.path), before=self.before)
         self.commands.append(what)
         return self.know(plan, headed(plan.raw, what))
 
@@ -671,7 +672,7 @@ def _put_back(d: _Drawer, plan: NoteSeen, changes: Mapping[str, str | None], hom
     """Make the plan's callout say how it stands, put `tail` below its text, stamp `changes`, and move the note to `home`."""
     d.set(plan_path=home)
     raw = plan.raw + (b"" if not tail or plan.raw.endswith(b"\n") else b"\n") + (f"\n{tail}" if tail else "").encode()
-    text = headed(stamp(raw, changes), show(d.case))
+    text = headed(stamp(raw, changes), replace(show(d.case), before=d.before))
     d.know(plan, text)
     d.commands.append(Rewrite(plan.path, plan.digest, d.text(text)))
     if removed := {key: None for key, value in changes.items() if value is None}:

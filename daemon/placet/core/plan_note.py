@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -29,6 +29,7 @@ HOW_TO_REVIEW = (
 )
 _APPROVE_AGAIN = "**Approve again**: move this note to `System/Active`; it is carried out as it stands here."
 _NEW_PLAN = "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
+REMARKS = "> [!note] Somebody wrote this into placet's callout"
 _REVIEW_AGAIN = "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the request."
 
 
@@ -75,8 +76,12 @@ def plan_digest(raw: bytes) -> str:
 # --- the callout on top -----------------------------------------------------------------------------------
 
 _OURS = re.compile(r"> \[!\w+\|placet\] ")
+_NOTICE = "(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after approval)"
 _OLDER = re.compile(r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text that reading view|"
-                    r"(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after approval) \()")
+                    rf"{_NOTICE} \()")
+_DERIVED = re.compile(r"> (?:\[!|> |\*\*Where\*\*: |\*\*Report\*\*: |It may write |Commands run code of the repository|"
+                      rf"This text is no plan |\*\*{_NOTICE}\*\* \()")
+_FIXED = frozenset(f"> - {line}" for line in (*HOW_TO_REVIEW, _APPROVE_AGAIN, _NEW_PLAN, _REVIEW_AGAIN))
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
@@ -108,15 +113,18 @@ def show(case: Case, path: str = "") -> Show:
 def headed(raw: bytes, what: Show) -> bytes:
     """Return the plan note with the daemon's callout on top, made for the text below it; that text keeps every byte.
 
-    An older callout of the daemon's above the title goes. A note that cannot be read stays as it is.
+    An older callout of the daemon's above the title goes; what a person wrote into it stays, in one that is not the daemon's.
+    A note that cannot be read stays as it is.
     """
     note = read_note(raw)
     if note.problem:
         return raw
-    rest = _apart(note.body)[1]
+    head, rest = _apart(note.body)
     end = "\r\n" if "\r\n" in note.body else "\n"
     before = raw[:len(raw) - len(note.body.encode())]
     lines = [_first(what), *_facts(note.meta, rest, what), *(f"> - {line}" for line in what.below)]
+    if remarks := _remarks(head, {*lines, *(f"> {line}" for line in what.before)}):
+        rest = end.join([REMARKS, *remarks, "", ""]) + rest
     unseen = find_unseen(rest[:MAX_PLAN_CHARACTERS])
     if unseen:
         nested = warning_callout(unseen).split("\n")
@@ -186,6 +194,13 @@ def _apart(body: str) -> tuple[list[str], str]:
         else:
             kept.append(found[0])
     return head, "".join(kept) + body[at:]
+
+
+def _remarks(head: Sequence[str], known: Collection[str]) -> list[str]:
+    """Return the lines of a callout of ours that are none of the daemon's; in an older placet's they are not told apart."""
+    if any(_OLDER.match(line) for line in head):
+        return []
+    return [line for line in head if line.strip("> ") and line not in known and line not in _FIXED and not _DERIVED.match(line)]
 
 
 def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:

@@ -55,4 +55,5 @@ def told(why: Why, reason: str, after_s: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds <= 120 else f"{-(-seconds // 60):.0f} minutes"
+    # In whole minutes: the note that says so is not written anew for each try.
+    return f"{seconds:.0f} s" if seconds < 60 else "a minute" if seconds == 60 else f"{-(-seconds // 60):.0f} minutes"

@@ -169,7 +169,9 @@ class AnthropicModel:
         import httpx2
 
         try:
-            async with await client.messages.create(**request, stream=True) as stream:
+            # As plain JSON, `messages.create` but for its types: those take 2 MB, and what they read is turned back into JSON here.
+            async with await client.post("/v1/messages", body={**request, "stream": True}, cast_to=object, stream=True,
+                                         stream_cls=anthropic.AsyncStream[Any]) as stream:
                 return reply_of(await self._receive(stream, joined), self.name)
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
@@ -182,8 +184,7 @@ class AnthropicModel:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise self._transient(f"the connection broke in mid-stream ({type(error).__name__})") from None
 
-    async def _receive(self, stream: anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent],
-                       joined: _Joined) -> _Received:
+    async def _receive(self, stream: anthropic.AsyncStream[Any], joined: _Joined) -> _Received:
         try:
             async for event in stream:
                 joined.add(event)
@@ -285,23 +286,22 @@ class _Joined:
         self._blocks: list[dict[str, Any]] = []
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
-    def add(self, event: anthropic.types.RawMessageStreamEvent) -> None:
+    def add(self, event: Any) -> None:
         """Take in the next event. What does not fit raises ValueError, TypeError, LookupError or AttributeError."""
-        match event.type:
+        match event["type"]:
             case "content_block_delta":
-                self._add_piece(event.index, event.delta)
+                self._add_piece(event["index"], event["delta"])
             case "content_block_start":
-                self._blocks.append(event.content_block.to_dict(mode="json", warnings=False))
+                self._blocks.append(dict(event["content_block"]))
             case "message_start":
                 if self.message is not None or self._blocks:
                     raise ValueError("a second message, or one that began before its start")
-                self.message = event.message.to_dict(mode="json", warnings=False)
+                self.message = dict(event["message"])
             case "message_delta":
                 if self.message is None:
                     raise ValueError("the end of a message that has not begun")
-                self.message["stop_reason"] = event.delta.stop_reason
-                usage: Any = event.usage  # not every server counts
-                counts = usage.to_dict(mode="json", warnings=False) if usage is not None else {}
+                self.message["stop_reason"] = event["delta"].get("stop_reason")
+                counts = event.get("usage") or {}  # not every server counts
                 self.message["usage"] = {**(self.message.get("usage") or {}),
                                          **{key: count for key, count in counts.items() if count is not None}}
 
@@ -309,17 +309,17 @@ class _Joined:
         if index < 0:
             raise IndexError(index)
         block = self._blocks[index]
-        match delta.type:
+        match delta["type"]:
             case "text_delta" if block["type"] == "text":
-                self._pieces.setdefault((index, "text"), []).append(delta.text)
+                self._pieces.setdefault((index, "text"), []).append(delta["text"])
             case "input_json_delta":
-                self._pieces.setdefault((index, "input"), []).append(delta.partial_json)
+                self._pieces.setdefault((index, "input"), []).append(delta["partial_json"])
             case "thinking_delta" if block["type"] == "thinking":
-                self._pieces.setdefault((index, "thinking"), []).append(delta.thinking)
+                self._pieces.setdefault((index, "thinking"), []).append(delta["thinking"])
             case "signature_delta" if block["type"] == "thinking":
-                block["signature"] = delta.signature
+                block["signature"] = delta["signature"]
             case "citations_delta" if block["type"] == "text":
-                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(mode="json", warnings=False)]
+                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
 
     @property
     def used(self) -> Usage | None:
@@ -347,10 +347,10 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
     which a model may give and the API does not take back, is left out; `_content` says what else is.
     """
     request: dict[str, Any] = {
-        "model": name,
         "max_tokens": ask.max_tokens,
-        "cache_control": _CACHED,
         "messages": [{"role": turn.role, "content": content} for turn in ask.turns if (content := _content(turn))],
+        "model": name,
+        "cache_control": _CACHED,
     }
     system = [{"type": "text", "text": words} for words in ask.system if words.strip()]
     if system:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+
+from placet.repo import Author, Worktree, writing
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""
@@ -100,3 +103,10 @@ def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     if git_dir != path:
         found["files"] = _tree(path, skip=(path / ".git", *(path / name for name in skip)))
     return found
+
+
+def commit_changes(wt: Worktree, message: str, author: Author, when: datetime, *,
+                   choose: Callable[[list[str]], Collection[str]] = list) -> str | None:
+    """Commit what changed in a mission's worktree, or of it what `choose` returns; return the commit, None for none."""
+    with writing(wt) as worktree:
+        return worktree.commit(choose(worktree.changes()), message, author, when)

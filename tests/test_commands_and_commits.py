@@ -18,11 +18,11 @@ import pytest
 
 from benchkit import real
 from disks import small_disk_at
-from gitkit import git, make_repo, settle_home, write
+from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.confine import ALWAYS
 from placet.core.errors import ToolError
 from placet.core.scope import Scope
-from placet.repo import add_worktree, checkpoint, commit, found_in_modules, head, identity, init_repo, not_kept_here, open_repo
+from placet.repo import add_worktree, checkpoint, found_in_modules, head, identity, init_repo, not_kept_here, open_repo
 from placet.sandbox import Box, Level, probe, view
 from placet.tools.commits import refuse_lost
 from placet.workshop import denied_in
@@ -318,7 +318,7 @@ def test_what_git_would_stream_is_committed_whatever_the_threshold(tmp_path: Pat
     tree = add_worktree(repo, tmp_path / "state/m", "feat/m", sha)
     write(tree.path, {"film": os.urandom(4_000), "small": "y", "other": "z"})
     assert checkpoint(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
-    assert commit(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
+    assert commit_changes(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
     assert git(repo.path, "fsck", "--strict") == ""
 
 

@@ -177,7 +177,7 @@ def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path
 def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:
     model = Model()
     with looping(bare_vault(tmp_path), model=lambda: model.fake) as running, \
-            patch("placet.executor.commit", side_effect=ZeroDivisionError("a mistake")):
+            patch("placet.executor.writing", side_effect=ZeroDivisionError("a mistake")):
         approved(running)
         running.settle()
     end, report = ended(running.vault), running.vault.reports()[0].read_text()

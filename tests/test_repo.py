@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
 from placet import repo as r
 from placet.clearing import delete_tree
 from placet.core.errors import ToolError, UserError
@@ -255,13 +255,13 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
     assert paths(r.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
     assert git(path, "log", "-1", "--format=%an <%ae>|%cn|%ct|%P", sha) == (
         f"Bob Bot <bob@example.org>|Bob Bot|{int(WHEN.timestamp())}|{base}"
     )
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
     assert r.changes(wt.repo, base, sha) == [
         r.FileChange("a.txt", "M", 1, 1), r.FileChange("old", "D", 0, 1),
         r.FileChange("sub/new file\n", "A", None, None),
@@ -296,7 +296,7 @@ def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path, monke
         wt = r.add_worktree(repo, at, branch, r.head(repo))
         for n in range(commits):
             write(wt.path, {"deep/down/here/a.txt": f"{n}\n", f"new/{n}.txt": "x"})
-            r.commit(wt, MESSAGE, r.identity(repo), WHEN)
+            commit_changes(wt, MESSAGE, r.identity(repo), WHEN)
         r.remove_worktree(wt)
         started = log.read_text().splitlines()
         assert len(started) <= 9 + 7 * commits, started
@@ -317,18 +317,18 @@ def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, 
     write(path.parent, {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'})
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
     assert r.status(wt) != []
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     assert not (tmp_path / "ran").exists()
 
 
 def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({"a": "1", "dir/b": "1"}), tmp_path)
     write(wt.path, {"a": "2", "dir/b": "2", "dir/c": "2", "directory": "2"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda found: [p for p in found if p.startswith("dir/")])
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda found: [p for p in found if p.startswith("dir/")])
     assert sha is not None
     assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
     assert paths(r.status(wt)) == [("M", "a"), ("A", "directory")]
-    assert r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
 @pytest.mark.parametrize(("before", "now", "chosen", "more"), [
@@ -344,10 +344,10 @@ def test_a_commit_deletes_nothing_that_was_not_chosen(
     (wt.path / "LICENSE").unlink(missing_ok=True)
     write(wt.path, now)
     with pytest.raises(ToolError, match="would also change or delete") as caught:
-        r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: chosen)
+        commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: chosen)
     assert (caught.value.error_type, caught.value.refused, caught.value.details["paths"]) == ("outside_scope", True, more)
     assert r.log(wt.repo, wt.base, wt.ref) == []
-    sha = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])  # what is said to go may go
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])  # what is said to go may go
     assert sha is not None
     assert {c.path for c in r.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
 
@@ -357,13 +357,13 @@ def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: Pe
     write(wt.path, {"a": "2", "b": "2", "c": "2"})
     git(wt.path, "add", "-A")
     (wt.path / "c").unlink()
-    sha = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["b"])
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["b"])
     assert sha is not None
     assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "b")]
     write(wt.path, {"a": "3"})
     git(wt.path, "add", "-A")
     write(wt.path, {"a": "1"})
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 NAMES = [b"with space", b"new\nline", b"tab\there", b"\xff\xfe not utf-8", "Grüße".encode(), b"-dash",
@@ -376,14 +376,14 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
         (wt.path / os.fsdecode(name)).write_bytes(name)
     wanted = sorted(os.fsdecode(name) for name in NAMES)
     assert sorted(change.path for change in r.status(wt)) == wanted
-    one = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
+    one = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
     assert one is not None
     assert paths(r.changes(wt.repo, wt.base, one)) == [("A", "star*")]
     write(wt.path, {"star1": "changed"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star1"])
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star1"])
     assert sha is not None
     assert "star1" not in r.diff_text(wt.repo, wt.base, sha, paths=["star*"])
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert sorted(change.path for change in r.changes(wt.repo, wt.base, sha)) == sorted([*wanted, "star1"])
     kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
@@ -406,7 +406,7 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
     os.mkfifo(wt.path / "pipe")
     expected = {("T", "file"), ("D", "dir/x"), ("A", "dir"), ("M", "run"), ("D", "gone"), ("A", "gone/below")}
     assert set(paths(r.status(wt))) == expected
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert set(paths(r.changes(wt.repo, wt.base, sha))) == expected
     assert r.status(wt) == []
@@ -418,18 +418,18 @@ def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_
     (wt.path / "inner/link").symlink_to("deep")
     expected = [("A", "inner/deep/y"), ("A", "inner/link"), ("A", "inner/x")]
     assert paths(r.status(wt)) == expected
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(r.changes(wt.repo, wt.base, sha)) == expected
     assert r.status(wt) == []
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
     write(wt.path, {"a.log": "x", "build/out": "x"})
     assert r.status(wt) == []
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person: People, tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person
     assert (wt.path / "a.log").read_text() == "x"
     assert not (wt.path / "build/late").exists()
     assert paths(r.status(wt)) == expected
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(r.changes(repo, wt.base, sha)) == expected
     assert r.status(wt) == []
@@ -504,7 +504,7 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     write(wt.path, {"a": "2"})
     assert paths(r.status(wt)) == [("M", "a")]
     with pytest.raises(ValueError, match="only for reading"):
-        r.commit(wt, MESSAGE, BOB, WHEN)
+        commit_changes(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
         r.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
     write(path, {"a": "3"})
@@ -559,7 +559,7 @@ def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) 
     assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
     assert r.status(again) == []
     write(again.path, {"a": "2"})
-    assert r.commit(again, MESSAGE, BOB, WHEN) is not None
+    assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
     assert listed == [str(path), str(wt.path)]
 
@@ -711,7 +711,7 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     assert (wt.path / "a").read_text() == "2"
     assert (wt.path / "z.log").read_text() == "ignored"
     assert r.resolve(wt.repo, wt.branch) == wt.base
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
     with pytest.raises(ValueError, match="placet's own"):
         r.checkpoint(wt, "refs/heads/main", "x", WHEN)
@@ -736,7 +736,7 @@ def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path
     path = person({"a": "1"})
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
-    first = r.commit(wt, MESSAGE, BOB, WHEN)
+    first = commit_changes(wt, MESSAGE, BOB, WHEN)
     write(wt.path, {"b": "3"})
     ref = "refs/placet/failed/deadbeef-1"
     if killed:
@@ -771,7 +771,7 @@ def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
     path = person({"a": "1"})
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     write(wt.path, {"b": "3"})
     if how == "deleted":
         git(path, "update-ref", "-d", wt.ref)
@@ -789,7 +789,7 @@ def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
 def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"a": "2"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     shutil.rmtree(wt.path)
     assert r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
 
@@ -818,10 +818,10 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     write(wt.path, {"a": "2"})
     git(path, "update-ref", "-d", wt.ref)
     with pytest.raises(r.RepositoryChanged, match="deleted by somebody else"):
-        r.commit(wt, MESSAGE, BOB, WHEN)
+        commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
-    for call in (lambda: r.commit(wt, MESSAGE, BOB, WHEN), lambda: r.status(wt),
+    for call in (lambda: commit_changes(wt, MESSAGE, BOB, WHEN), lambda: r.status(wt),
                  lambda: r.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
         with pytest.raises(r.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
@@ -868,9 +868,9 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
     person.look(path)
     write(wt.path, {"a": "2"})
     with pytest.raises(r.GitError, match=r"index\.lock"):
-        r.commit(wt, MESSAGE, BOB, WHEN)
+        commit_changes(wt, MESSAGE, BOB, WHEN)
     r.clear_stale_locks(wt, [ref])
-    assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+    assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     r.checkpoint(wt, ref, "x", WHEN)
     assert sorted(p.name for p in (path / ".git").rglob("*.lock")) == ["HEAD.lock", "index.lock"]
     with pytest.raises(ValueError, match="placet's own"):
@@ -931,7 +931,7 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
     path = person({"same": "1\n", "other": "1\n"})
     wt = start(path, tmp_path)
     write(wt.path, {"same": "ours\n", "new": "1\n"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert r.merge_preview(wt.repo, "main", sha) == []
     write(path, {"same": "theirs\n"})
@@ -945,14 +945,14 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"a": "1"})
     fake = r.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
-    assert r.commit(wt, fake, BOB, WHEN) is not None
+    assert commit_changes(wt, fake, BOB, WHEN) is not None
     base = git(wt.path, "rev-parse", "HEAD")
     assert list(r.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
     write(wt.path, {"a": "2"})
-    first = r.commit(wt, MESSAGE, BOB, WHEN)
+    first = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert r.traced_work(wt.repo)[TRACE] == (base, first)
     write(wt.path, {"a": "3"})
-    second = r.commit(wt, MESSAGE, BOB, WHEN)
+    second = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert r.traced_work(wt.repo)[TRACE] == (base, second)
     assert r.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
@@ -996,7 +996,7 @@ def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> r.Worktree:
     """Do a small mission in the repository and roll it back."""
     wt = start(path, tmp_path, name)
     write(wt.path, {"placet.txt": "1\n"})
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(r.changes(wt.repo, wt.base, sha)) == [("A", "placet.txt")]
     assert r.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
@@ -1228,7 +1228,7 @@ def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) 
         wt = r.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
         for step in range(2):
             write(wt.path, {f"f{n}": f"step {step}\n", f"new{n}-{step}": "1\n"})
-            assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+            assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
         r.remove_worktree(wt)
         return wt.branch
 
@@ -1254,7 +1254,7 @@ def mission(path, where):
     wt = r.add_worktree(repo, where, f"feat/{where.name}", r.head(repo))
     for n in range(40):
         (wt.path / f"f{n}").write_text(str(n))
-        r.commit(wt, f"step {n}\\n", r.BOT, WHEN)
+        commit_changes(wt, f"step {n}\\n", r.BOT, WHEN)
 for line in sys.stdin:
     path, where = map(Path, line.split())
     child = os.fork()
@@ -1289,7 +1289,7 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             wt = r.add_worktree(repo, where, f"feat/m{n}", r.head(repo))
             r.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
-            assert r.commit(wt, MESSAGE, BOB, WHEN) is not None
+            assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
             assert r.status(wt) == []
             r.remove_worktree(wt)
             assert not list((path / ".git").rglob("*.lock"))
@@ -1519,7 +1519,7 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     kept = r.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
     write(wt.path, {"README.md": "worse\n"})
     r.restore(wt, kept)
-    sha = r.commit(wt, MESSAGE, BOB, WHEN)
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
     r.changes(repo, base, sha)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gitkit import git, make_repo, settle_home, write
+from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet import repo as r
 from placet.repo import runner, staging, worktrees
 
@@ -101,7 +101,7 @@ def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
             meddle(wt.path, chance)
         expected = whole_tree(wt, tmp_path / "spare")
         assert r.snapshot(wt) == expected, n
-        sha = r.commit(wt, f"Round {n}\n", BOB, WHEN)
+        sha = commit_changes(wt, f"Round {n}\n", BOB, WHEN)
         if sha is not None:
             commits += 1
             assert git(wt.path, "rev-parse", f"{sha}^{{tree}}") == expected, n
@@ -114,7 +114,7 @@ def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
     for author, message in ((BOB, "Say hello\n\nGrüße,\n\n\n"), (r.Author("Ä. Ö", "a@b"), "no end")):
-        sha = r.commit(wt, message, author, WHEN)
+        sha = commit_changes(wt, message, author, WHEN)
         assert sha is not None
         tree, parent = git(wt.path, "rev-parse", f"{sha}^{{tree}}", f"{sha}^").split()
         stamp = f"@{int(WHEN.timestamp())} +0000"
@@ -141,7 +141,7 @@ def test_the_repositorys_settings_count_as_with_git(tmp_path: Path, settings: di
     write(wt.path, {"b/new": content, "run.sh": content})
     (wt.path / "run.sh").chmod(0o755)
     expected = whole_tree(wt, tmp_path / "spare")
-    sha = r.commit(wt, "Change\n", BOB, WHEN)
+    sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert sha is not None
     assert git(wt.path, "rev-parse", f"{sha}^{{tree}}") == expected
     assert r.status(wt) == []
@@ -155,7 +155,7 @@ def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:
         where.write_text("* text eol=lf\n")
         wt = mission(path, tmp_path, f"{n:08}")
         write(wt.path, {"new": b"a\r\n"})
-        sha = r.commit(wt, "Change\n", BOB, WHEN)
+        sha = commit_changes(wt, "Change\n", BOB, WHEN)
         assert git(path, "cat-file", "blob", f"{sha}:new") == "a"
 
 
@@ -169,7 +169,7 @@ def test_attributes_count_wherever_git_finds_them(tmp_path: Path, kind: str) -> 
         git(path, "config", "core.attributesFile", named)
     wt = mission(path, tmp_path)
     write(wt.path, {"sub/new": b"a\r\n", **({"sub/.gitattributes": "* text eol=lf\n"} if named is None else {})})
-    sha = r.commit(wt, "Change\n", BOB, WHEN)
+    sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert git(path, "cat-file", "blob", f"{sha}:sub/new") == "a"
 
 
@@ -179,7 +179,7 @@ def test_line_ends_that_a_check_out_would_change_stop_no_commit(tmp_path: Path) 
     git(path, "config", "core.safecrlf", "true")
     wt = mission(path, tmp_path)
     write(wt.path, {"unix": "a\n", "windows": "b\r\n"})
-    sha = r.commit(wt, "Change\n", BOB, WHEN)
+    sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert [git(path, "cat-file", "blob", f"{sha}:{name}") for name in ("unix", "windows")] == ["a", "b"]
 
 
@@ -187,7 +187,7 @@ def test_what_is_only_announced_to_git_is_in_no_commit(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"mine": "1\n", "theirs": "2\n"})
     git(wt.path, "add", "-N", "theirs")
-    sha = r.commit(wt, "Change\n", BOB, WHEN, choose=lambda _: ["mine"])
+    sha = commit_changes(wt, "Change\n", BOB, WHEN, choose=lambda _: ["mine"])
     assert git(wt.path, "ls-tree", "--name-only", str(sha)).split() == ["README.md", "mine"]
 
 
@@ -196,10 +196,10 @@ def test_another_git_at_work_in_the_worktree_is_said_and_nothing_is_moved(tmp_pa
     write(wt.path, {"new": "x"})
     (wt.git_dir / "index.lock").touch()
     with pytest.raises(r.GitError, match=r"index\.lock"):
-        r.commit(wt, "Change\n", BOB, WHEN)
+        commit_changes(wt, "Change\n", BOB, WHEN)
     assert git(wt.path, "rev-parse", "HEAD") == wt.base
     (wt.git_dir / "index.lock").unlink()
-    assert r.commit(wt, "Change\n", BOB, WHEN) is not None
+    assert commit_changes(wt, "Change\n", BOB, WHEN) is not None
 
 
 def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
         return found
 
     with pytest.raises(r.RepositoryChanged, match="moved by somebody else"):
-        r.commit(wt, "Change\n", BOB, WHEN, choose=move)
+        commit_changes(wt, "Change\n", BOB, WHEN, choose=move)
     assert git(path, "rev-parse", "feat/deadbeef") == moved[0]
     assert not (wt.git_dir / "index.lock").exists()
 
@@ -228,8 +228,8 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     path = make_repo(tmp_path / "theirs")
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
-    given = "'Change', r.BOT, WHEN" if what == "commit" else "'refs/placet/ckpt/x', 'Kept', WHEN"
-    work = f"WHEN = datetime.now(UTC); r.{what}(wt, {given})"
+    work = {"commit": "with r.writing(wt) as w: w.commit(w.changes(), 'Change', r.BOT, datetime.now(UTC))",
+            "checkpoint": "r.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))"}[what]
     code = ("from datetime import UTC, datetime; from pathlib import Path; from placet import repo as r\n"
             f"wt = r.open_worktree(r.open_repo(Path({str(path)!r})), Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n")
     log = tmp_path / "strace"
@@ -252,7 +252,7 @@ def test_a_damaged_index_is_gits_to_complain_about(tmp_path: Path, damage: Calla
     index = wt.git_dir / "index"
     index.write_bytes(damage(index.read_bytes()))
     with suppress(r.GitError):
-        sha = r.commit(wt, "Change\n", BOB, WHEN)
+        sha = commit_changes(wt, "Change\n", BOB, WHEN)
         assert git(wt.path, "ls-tree", "--name-only", str(sha)).split() == ["README.md", "new"]
     assert git(tmp_path / "theirs", "fsck", "--strict", "--no-dangling") == ""
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
     objects.chmod(0o555)
     try:
         with pytest.raises(r.GitError, match=r"Permission denied|insufficient permission"):
-            r.commit(wt, "Change\n", BOB, WHEN)
+            commit_changes(wt, "Change\n", BOB, WHEN)
     finally:
         objects.chmod(0o755)
     assert git(wt.path, "rev-parse", "HEAD") == wt.base
@@ -304,7 +304,7 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
 
     monkeypatch.setattr("placet.repo.runner.subprocess.Popen", started)
     r.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
-    r.commit(wt, "Change\n", BOB, WHEN)
+    commit_changes(wt, "Change\n", BOB, WHEN)
     r.delete_ref(wt.repo, "refs/placet/ckpt/x")
     assert len(told) == 3
     for env in told:

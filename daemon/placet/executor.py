@@ -63,7 +63,6 @@ from placet.repo import (
     check_pins,
     checkpoint,
     clear_stale_locks,
-    commit,
     commit_message,
     delete_ref,
     digests_at,
@@ -87,6 +86,7 @@ from placet.repo import (
     status,
     take_hold,
     tip_now,
+    writing,
 )
 from placet.restraint import Restraint, guard_settings
 from placet.tools import BY_NAME, Toolbox, executing
@@ -435,24 +435,21 @@ class _Work:
         Raises ToolError, with file and line, for a secret that the commit would add, and for a file that it would not hold.
         """
         case = self.mission.case
-        paths: list[str] = []
         self.left_out = ()
-
-        def choose(changed: list[str]) -> list[str]:
-            changed = _whole(changed)
-            self.left_out = self.out_of_scope(changed)
-            paths[:] = sorted(set(changed) - set(self.left_out))
-            if paths:
-                refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
-                refuse_secrets(self.repo, self.tree, paths, self._secrets())
-                self._must_be_unchanged()
-            return paths
-
         if inside := found_in_modules(self.tree):  # which git does not count among the changes
             refuse_not_kept(self.tree, inside)
-        message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
-                                 f"{case.agent} ({self.ports.config.model.name})")
-        return commit(self.tree, message, self.author, self.ports.clock.wall(), choose=choose), paths
+        with writing(self.tree) as worktree:
+            changed = _whole(worktree.changes())
+            self.left_out = self.out_of_scope(changed)
+            paths = sorted(set(changed) - set(self.left_out))
+            if not paths:
+                return None, []
+            refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
+            refuse_secrets(self.repo, self.tree, paths, self._secrets())
+            self._must_be_unchanged()
+            message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
+                                     f"{case.agent} ({self.ports.config.model.name})")
+            return worktree.commit(paths, message, self.author, self.ports.clock.wall()), paths
 
     def out_of_scope(self, changed: Sequence[str]) -> tuple[str, ...]:
         """Return those of these changed files that the plan does not allow to be committed, or whose commit would delete one."""

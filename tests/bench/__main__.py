@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.growth import figures, latencies, memory
 from bench.streaming import streamed
 from benchkit import planned_mission, reading_us
-from gitkit import git, make_repo, settle_home
+from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.case import CASE_JSON, Case, State
 from placet.core.names import QUEUES
 from placet.journal import AddActivity, Journal, PutCase
-from placet.repo import Repo, add_worktree, checkpoint, commit, free_branch, head, identity, open_repo, remove_worktree
+from placet.repo import Repo, add_worktree, checkpoint, free_branch, head, identity, open_repo, remove_worktree
 from placet.sandbox import Box, probe, run
 from placet.vault import Vault
 from test_spending import cached_share, spoken, twenty_turns
@@ -181,7 +181,7 @@ def git_work() -> None:
                 now, at = datetime.now(UTC), folder / "ours" / f"{n:08}"
                 tree = add_worktree(repo, at, free_branch(repo, "say-hello", at.name, now), head(repo))
                 (tree.path / "new.txt").write_text("new\n")
-                commit(tree, "Say hello\n", identity(repo), now)
+                commit_changes(tree, "Say hello\n", identity(repo), now)
                 remove_worktree(tree)
                 ours.append(time.perf_counter() - began)
                 began = time.perf_counter()
@@ -222,7 +222,7 @@ def _commits(repo: Repo, folder: Path) -> dict[str, float]:
         timed("checkpoint of a known file", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now, paths=["new.txt"]))
         (tree.path / "new.txt").write_text(f"{n} again\n")
         timed("checkpoint", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now))
-        timed("commit", lambda: commit(tree, "Say hello\n", identity(repo), now))
+        timed("commit", lambda: commit_changes(tree, "Say hello\n", identity(repo), now))
         timed("bare commit", plain)
     return {what: statistics.median(ms) for what, ms in took.items()}
 

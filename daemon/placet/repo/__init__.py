@@ -87,7 +87,6 @@ from placet.repo.worktrees import (
     add_worktree,
     checkpoint,
     clear_stale_locks,
-    commit,
     delete_ref,
     forget_lost,
     found_in_modules,
@@ -106,6 +105,7 @@ from placet.repo.worktrees import (
     snapshot,
     status,
     take_hold,
+    writing,
 )
 
 __all__ = [
@@ -140,7 +140,6 @@ __all__ = [
     "check_pins",
     "checkpoint",
     "clear_stale_locks",
-    "commit",
     "commit_message",
     "commits_traced",
     "common_dir_at",
@@ -213,4 +212,5 @@ __all__ = [
     "tree_of",
     "undo_since",
     "where_checked_out",
+    "writing",
 ]

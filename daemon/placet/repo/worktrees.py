@@ -460,37 +460,51 @@ def status(wt: Worktree) -> list[FileChange]:
     return _read_status(wt, _inside(wt))[1]
 
 
-def commit(
-    wt: Worktree, message: str, author: Author, when: datetime, *, choose: Callable[[list[str]], Collection[str]] = list,
-) -> str | None:
-    """Commit the worktree's changes, of whose paths `choose` returns those that go in, and return the new commit.
+class Writing:
+    """The sole right to write in a mission's worktree, as `writing` gives it: look at the changes first, then commit some."""
 
-    None where nothing changed: there are no empty commits, and a commit that was made before a crash is not made
-    twice. What `choose` raises is raised, and nothing was done. The branch is moved by compare-and-swap. Raises
-    RepositoryChanged where somebody else moved it, and ToolError `outside_scope` where the commit would change more than was
-    chosen: a file that is put where a folder was takes away what was in it.
-    """
-    _check_branch(wt)
-    with _writing(wt.path) as held:
-        _check_head(wt)
-        place = _inside(wt, held)
-        tip, changes, begun = _since_tip(wt, place)
-        if begun:  # a killed call: begin from the last commit, so that only what is asked for goes in
-            run_git(place, "read-tree", "--reset", tip)
-            tip, changes, _ = _read_status(wt, place)
-        wanted = frozenset(choose([change.path for change in changes])) if changes else ()
-        chosen = [change for change in changes if change.path in wanted]
+    def __init__(self, wt: Worktree, place: Place) -> None:
+        self._wt, self._place = wt, place
+        self._tip = ""
+        self._found: list[FileChange] = []
+
+    def changes(self) -> list[str]:
+        """Return the paths of what differs from the branch's last commit. Raises RepositoryChanged where the branch is gone."""
+        self._tip, self._found, begun = _since_tip(self._wt, self._place)
+        if begun:  # a killed commit: begin from the last one, so that only what is asked for goes in
+            run_git(self._place, "read-tree", "--reset", self._tip)
+            self._tip, self._found, _ = _read_status(self._wt, self._place)
+        return [change.path for change in self._found]
+
+    def commit(self, paths: Collection[str], message: str, author: Author, when: datetime) -> str | None:
+        """Commit those of the changes that are among `paths`; return the new commit, None where that is nothing.
+
+        There are no empty commits, and a commit that was made before a crash is not made twice. The branch is moved by
+        compare-and-swap. Raises RepositoryChanged where somebody else moved it since the changes were looked at, and ToolError
+        `outside_scope` where the commit would change more: a file that is put where a folder was takes away what was in it.
+        """
+        wanted = frozenset(paths)
+        chosen = [change for change in self._found if change.path in wanted]
         if not chosen:
             return None
-        tree = stage(place, chosen)
-        differs = items_of(run_git(place, "diff-tree", "-r", "-z", "--name-only", "--no-renames", tip, tree)[1])
+        tree = stage(self._place, chosen)
+        differs = items_of(run_git(self._place, "diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)[1])
         if not differs:  # other bytes in the folder, the same in a commit: line ends
             return None
         _must_be_chosen(wanted, differs)
-        new = write_commit(place, tree, tip, message, author, when)
+        new = write_commit(self._place, tree, self._tip, message, author, when)
         # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
-        update_ref(place, wt.ref, new, tip)
-    return new
+        update_ref(self._place, self._wt.ref, new, self._tip)
+        return new
+
+
+@contextmanager
+def writing(wt: Worktree) -> Iterator[Writing]:
+    """Hold a mission's worktree for a commit. Raises RepositoryChanged where it is no longer on its branch."""
+    _check_branch(wt)
+    with _writing(wt.path) as held:
+        _check_head(wt)
+        yield Writing(wt, _inside(wt, held))
 
 
 def _must_be_chosen(chosen: Collection[str], changed: Collection[str]) -> None:
@@ -536,6 +550,7 @@ def _snapshot(
         return tip, ""
     allow([change.path for change in changes])
     index = wt.git_dir / "placet-index"
+    index.with_name(f"{index.name}.lock").unlink(missing_ok=True)  # of a git that was ended; there is one writer
     try:
         # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
         # the same size made within the second of the check-out.

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disks import fill_up, small_disk_at
 from gitkit import git, settle_home
 from placet.setup import init
 from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
@@ -403,6 +405,46 @@ def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept:
     assert "    hi" in done.stderr
     assert (kept.root / "hello.txt").read_text() == "my own hello\n"
     assert git(kept.root, "status", "--porcelain") == ""
+
+
+def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(vault: TestVault) -> None:
+    vault.configure("[vault]\nhistory = true\n")
+    vault.script(*to_hello(path="sub/hello.txt"))
+    vault.drop("Say hello")
+    vault.once()
+    vault.approve()
+    vault.once()
+    (vault.root / "sub").write_text("mine\n")
+    done = vault.cli("merge", "say-hello", check=False)
+    assert done.returncode == 1
+    assert "sub is a file of yours, and a folder of the mission's." in done.stderr
+    assert "~" not in done.stderr
+    assert "took it away" not in done.stderr
+    assert (vault.root / "sub").read_text() == "mine\n"
+
+
+def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "disk", "4m") as disk:
+        vault = replace(make_vault(disk), state=tmp_path / "state")
+        vault.configure("[vault]\nhistory = true\n")
+        vault.script(*to_hello())
+        vault.drop("Say hello")
+        vault.once()
+        vault.approve()
+        vault.once()
+        config = (vault.root / "System/placet.toml").read_bytes()
+        fill_up(disk / "fill")
+        done = vault.click("merge", "say-hello", check=False)
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert "Free some space, then try again." in done.stderr
+        done = vault.click("config", "set", "vault.history", "false", check=False)
+        assert f"{vault.root / 'System/placet.toml'}: No space left on device\n  Free some space" in done.stderr
+        assert (vault.root / "System/placet.toml").read_bytes() == config
+        assert not (vault.root / "hello.txt").exists()
+        (disk / "fill").unlink()
+        vault.click("merge", "say-hello")
+        assert (vault.root / "hello.txt").read_text() == "hi\n"
 
 
 def test_attachments_are_never_deleted_by_what_comes_and_goes(kept: TestVault) -> None:

@@ -126,11 +126,17 @@ MAX_SHOWN_LINES = 8
 
 def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> UserError:
     """Return what somebody is told who does not use git, of notes that they and a mission changed in the same places."""
-    since = merge_base(repo, head(repo), tip) or case.base
+    now = head(repo)
+    since = merge_base(repo, now, tip) or case.base
     said = []
     for path in paths:
+        name, _, side = path.rpartition("~")
+        if name and side in (now, tip):  # how git names a file in whose place the other side has a folder
+            made = ("a file", "a folder") if side == now else ("a folder", "a file")
+            said.append(f"{show(name)} is {made[0]} of yours, and {made[1]} of the mission's.")
+            continue
         was, yours, its = (content(repo, commit, path, max_bytes=MAX_NOTE_BYTES).decode("utf-8", "replace").splitlines()
-                           for commit in (since, head(repo), tip))
+                           for commit in (since, now, tip))
         said += [f"{show(path)} was changed by you and by the mission, in the same lines.",
                  "  You wrote:", *_new_lines(was, yours), "  The mission wrote:", *_new_lines(was, its)]
     return UserError(

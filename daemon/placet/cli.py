@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from placet import __version__
-from placet.core.errors import FULL, PlacetError, UserError
+from placet.core.errors import FULL, PlacetError, UserError, machine_says
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,7 +39,10 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
         except UserError as error:
             _fail(error)
         except PlacetError as error:  # of git, of a note: nothing that was foreseen here
-            _fail(UserError(str(error), "Look at what it names, mend that, then try again."))
+            why = machine_says(error)
+            _fail(UserError(f"{why}: this could not be done. {error}" if why else str(error),
+                            "Free some space, then try again." if why == os.strerror(errno.ENOSPC) else
+                            "Look at what it names, mend that, then try again."))
         except BrokenPipeError:
             # Whoever read our output has gone; the interpreter must not complain about it at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

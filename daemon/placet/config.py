@@ -257,6 +257,8 @@ def put_in_place(path: Path, text: str) -> None:
             file.flush()
             aside.chmod(stat.S_IMODE(real.stat().st_mode))
             aside.replace(real)
+    except OSError as error:  # of a file that nobody knows, or of none
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -100,6 +100,11 @@ def passing(error: Exception) -> str:
     return text if any(words in text for words in (*_PASSING.values(), KILLED)) else ""
 
 
+def machine_says(error: Exception) -> str:
+    """Return in the system's words what is wrong with the machine, where a program such as git failed of it; else nothing."""
+    return next((words for words in _PASSING.values() if words in str(error)), "")
+
+
 class End(StrEnum):
     """Why a mission ended. Every end has a name; it stands in result, journal and report."""
 

@@ -25,6 +25,8 @@ _PASSING = LOCKED | {
 
 def is_damage(error: BaseException) -> bool:
     """Return whether the file is no database any more, or not what was written."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a name of the schema, and that is damaged
+        return True
     return isinstance(error, sqlite3.Error) and primary_code(error) in _DAMAGED
 
 

@@ -43,10 +43,6 @@ def finish_rollback(path: Path) -> None:
         connection.execute("PRAGMA user_version").fetchone()
 
 
-def _lenient(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
-
-
 def check(path: Path) -> tuple[str, int]:
     """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
 
@@ -56,7 +52,6 @@ def check(path: Path) -> tuple[str, int]:
     suspected = _suspicion(path)
     whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-        connection.text_factory = _lenient  # quick_check quotes names that may be damaged themselves
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA cell_size_check = 1")
         try:
@@ -67,10 +62,10 @@ def check(path: Path) -> tuple[str, int]:
                 found = "ok"
                 for sql in _NEEDED:
                     connection.execute(sql).fetchall()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only come from
             # the file here ("unsupported file format"), for the statements are fixed
-            if is_damage(error) or primary_code(error) == sqlite3.SQLITE_ERROR:
+            if is_damage(error) or (isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR):
                 return str(error), 0
             raise
     if found != "ok":

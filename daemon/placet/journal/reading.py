@@ -64,7 +64,7 @@ def plain_errors(path: Path) -> Iterator[None]:
     path = path.absolute()
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if is_damage(error):
             suspect(path)
             raise JournalDamaged(f"the journal {path} is damaged: {error}",

@@ -153,7 +153,7 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
         assert "placet revise say-hello" in done.stderr
         vault.click("reject", "say-hello", "--reason", "too loud")
         done = vault.click("retry", "say-hello", check=False)
-        assert "Its plan was rejected at " in done.stderr, "it is in review no more, whatever the journal says yet"
+        assert "Its plan was rejected, which was not taken up yet." in done.stderr, "it is in review no more"
         assert "Start the daemon, and ask again then: placet run" in done.stderr
         vault.once()
         assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2

@@ -189,7 +189,7 @@ def retry(vault: Path, env: Mapping[str, str], ident: str, remarks: Sequence[str
         case = seen.cases[found.trace_id]
     if case.state not in (State.FAILED, State.REJECTED):
         if (undecided := seen.undecided.get(case.trace_id)) is not None:
-            raise UserError(f"{_since(undecided)}.", "The daemon runs and looks within seconds; ask again then."
+            raise UserError(f"{_since(replace(undecided, at=''))}.", "The daemon runs and looks within seconds; ask again then."
                             if daemon_runs(vault, env) else "Start the daemon, and ask again then: placet run", exit_code=3)
         helps = (f"Ask for changes: placet revise {case.request_id} --comment C" if case.state is State.REVIEW else
                  "Drop a new request: placet submit" if case.state in (State.COMPLETED, State.WITHDRAWN) else

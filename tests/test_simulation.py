@@ -353,6 +353,48 @@ def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned
     assert [one.case.agent for one in told][-1] == "reviewer"  # `draft` held each one's keys against its text
 
 
+@pytest.mark.parametrize("edited", [False, True])
+def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_read(calm: Play, edited: bool) -> None:
+    """A callout written into System/Active then would say of an edited scope what no person saw there."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    calm.edit(["Inbox/Requests/a.md"])
+    while not calm.waiting:
+        calm.tick()
+        calm.pass_time(0.3)
+    plan = "System/Active/a.md"
+    calm.rename(the_plan(calm), plan)
+    for text in (b"One\n", b"Another\n"):  # what is being written may be a second plan: until it is read nothing is approved
+        calm.write("Inbox/Plans/other.md", text)
+        calm.tick(frozenset([plan]))
+        calm.pass_time(0.3)
+    assert rows(calm, "plan.approved") == 0
+    if edited:
+        calm.write(plan, (calm.root / plan).read_bytes().replace(b"a.txt", b"**"))
+    calm.dice.random = lambda: 0.05  # it cannot be revised
+    calm.work()
+    calm.dice.random = lambda: 0.5
+    calm.settle()
+    assert rows(calm, "plan.failed") == 1
+    assert rows(calm, "plan.refused") == edited
+    assert rows(calm, "execution.started") == (not edited)
+
+
+def test_a_request_that_was_renamed_is_not_exchanged_for_a_copy_among_the_plans(calm: Play) -> None:
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
+    calm.write("Inbox/Rejected/a copy.md", raw.replace(b"Do it.", b"Do something else."))
+    calm.rename("Inbox/Requests/a.md", "Inbox/Requests/b.md")
+    calm.settle()
+    calm.comment([the_plan(calm)])
+    calm.settle()
+    (case,) = calm.loop.cases.values()
+    assert case.request_path == "Inbox/Requests/b.md"
+    assert rows(calm, "plan.revised") == 1
+    assert rows(calm, "request.edited") == 0
+
+
 def test_a_note_that_could_not_be_read_is_read_again(calm: Play) -> None:
     read, failed = calm.vault.read, []
 

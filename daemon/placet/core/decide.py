@@ -511,7 +511,8 @@ def _planning_failed(d: _Drawer, e: PlanningFailed) -> None:
     d.row(Action.PLAN_FAILED, Entity.PLAN, Actor.AGENT, reason=e.reason, error_type=e.error_type, end=e.end.value,
           iterations=e.iterations)
     d.stamp_request(None, "error")
-    if d.case.plan_path:
+    # Nowhere else: in System/Active the note would get a callout of today that nobody read, and so approve a text that was edited.
+    if d.case.plan_path.startswith(f"{Folder.PLANS}/"):
         d.commands += [show(d.case), Stamp(d.case.plan_path, {"status": "error"})]
 
 

@@ -101,7 +101,8 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     notices += [(note, why) for note, why in strangers if note.trace_id not in adopted]
     for trace_id, found in requests.items():
         known = cases[trace_id].request_path
-        chosen = next((n for n in found if n.path == known), None) or min(found, key=lambda n: n.path)
+        # A copy among the plans is nobody's request, whatever its name: the one that was renamed lies with the requests.
+        chosen = min(found, key=lambda n: (n.folder is not Folder.REQUESTS, n.path != known, n.path))
         of_case.setdefault(trace_id, CaseNotes()).request = chosen
         for note in found:
             if note is not chosen:
@@ -300,8 +301,10 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
     if problems := plan_problems(plan, tools, case if put_back else None):
         return "\n".join(problems)
     # What was never shown like this is not approved: an edited scope, a callout that was taken away, the old note of a failed plan.
-    # One that was taken away still says what it said in review; but so does a copy of one that was approved, which is used up.
-    states = (case.state, State.REVIEW) if case.state is State.WITHDRAWN and not case.spent_approvals else (case.state,)
+    # One that was taken away, or could not be revised, still says what it said in review; but so does a copy of one that was
+    # approved, which is used up.
+    as_it_was = case.state is State.WITHDRAWN or (case.state is State.FAILED and not case.report_path)
+    states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
     return "" if any(says(plan.raw, show(replace(case, state=state), plan.path)) for state in states) else OUTDATED
 
 

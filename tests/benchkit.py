@@ -15,18 +15,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from gitkit import make_repo, write
-from placet.clock import Clock
-from placet.confine import ALWAYS, Denied, Root
-from placet.core.scope import Scope
-from placet.core.talk import ToolUse
-from placet.dialogue import call_on_record
-from placet.journal import Journal
-from placet.lease import boot_id, boottime_s
-from placet.record import Record
-from placet.sandbox import Box, Level, Limits, never, run
-from placet.tools import TOOLS, InMemoryToolDispatcher, Outcome, Toolbox, ToolDispatcher
-from placet.tools.base import Files, Run, Workplace
-from placet.tools.texts import known_secrets
+from placet.agent.conversation import call_on_record
+from placet.agent.record import Record
+from placet.core.text.scope import Scope
+from placet.core.turn.talk import ToolUse
+from placet.files.confine import ALWAYS, Denied, Root
+from placet.host.clock import Clock
+from placet.host.lock import boot_id, boottime_s
+from placet.journal.writer import Journal
+from placet.sandbox.process import never, run
+from placet.sandbox.values import Box, BoxLimits, Level
+from placet.testing import InMemoryToolDispatcher
+from placet.tools.base import Files, Outcome, Run, Toolbox, ToolDispatcher, Workplace
+from placet.tools.registry import TOOLS
+from placet.tools.text import known_secrets
 from vaultkit import PLAN, TestVault, make_vault
 
 EVERYTHING = Scope(write=("**",))
@@ -58,12 +60,12 @@ class Notes:
 @contextmanager
 def real(worktree: Path, *, scope: Scope = EVERYTHING, denied: Denied = ALWAYS, level: Level = Level.NONE, unboxed: bool = False,
          knowledge: Path | None = None, secrets: Sequence[str] = (), run_with: Run = run, read_only: Sequence[Path] = (),
-         limits: Limits | None = None) -> Iterator[Toolbox]:
+         limits: BoxLimits | None = None) -> Iterator[Toolbox]:
     """Every tool on a folder, through the real walls."""
     with ExitStack() as stack:
         root: Files = stack.enter_context(Root(worktree, writable=True, denied=denied))
         notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
-        box = Box(worktree, read_only=tuple(read_only), network=scope.network, limits=limits or Limits(timeout_s=30))
+        box = Box(worktree, read_only=tuple(read_only), network=scope.network, limits=limits or BoxLimits(timeout_s=30))
         found = (*secrets, *known_secrets(root), *(known_secrets(notes) if notes is not None else ()))
         place = Workplace(root, notes, scope, box, level, Notes(), never, unboxed, found, run_with)
         yield Toolbox({tool.name: tool for tool in TOOLS}, place)

@@ -21,7 +21,7 @@ sys.dont_write_bytecode = False
 @pytest.fixture(autouse=True)
 def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare people's repositories around each run of a daemon in this process; `vaultkit` does so around those of its own."""
-    from placet.app import Daemon
+    from placet.loop.app import Daemon
     from vaultkit import hands_off
 
     run_once = Daemon.run_once

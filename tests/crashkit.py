@@ -28,15 +28,16 @@ from typing import Any
 
 import placet.journal.writer
 from gitkit import git, make_repo, settle_home
-from placet.app import daemon
-from placet.branches import remove_leftovers
-from placet.journal import Journal
-from placet.lease import VaultLock
-from placet.loop import Loop
+from placet.agent.record import Record
+from placet.cli.branches import remove_leftovers
+from placet.files.vault import Vault
+from placet.host.lock import VaultLock
+from placet.journal.writer import Journal
+from placet.loop.app import daemon
+from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
-from placet.record import Record
-from placet.repo import checkout, differences, history, making, repository, runner, staging, worktrees
-from placet.vault import Vault
+from placet.repo import checkout, differences, history, init, repository, runner, worktree
+from placet.repo import commit as committing
 from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
@@ -222,7 +223,7 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     for name in ("publish", "replace", "move", "remove"):
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
-    for module in (checkout, differences, history, making, repository, runner, staging, worktrees):
+    for module in (checkout, differences, history, init, repository, runner, committing, worktree):
         wrap(module, "run_git", "git")
     for name in CALLS:
         wrap(os, name, f"os.{name}")

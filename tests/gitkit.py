@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from placet.repo import Author, Worktree, writing
+from placet.repo.runner import Author
+from placet.repo.worktree import Worktree, writing
 
 OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""

@@ -10,24 +10,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from placet.accepted import holding
-from placet.app import _model_opener, _Settings, _stamps, own_secrets, prices
-from placet.clock import Clock
-from placet.config import load
-from placet.core.case import Case
-from placet.core.lease import Owner
-from placet.core.retry import RetryPolicy
-from placet.core.talk import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
-from placet.core.waiting import Hold
-from placet.executor import carry_out
-from placet.journal import Journal
-from placet.loop import Loop, Tick
-from placet.planner import draft
-from placet.sandbox import Level
-from placet.state import vault_state
-from placet.vault import Vault
-from placet.watch import Mode
-from placet.workshop import Ports
+from placet.agent.mission import carry_out
+from placet.agent.planner import draft
+from placet.agent.workplace import Ports
+from placet.core.life.case import Case
+from placet.core.life.lease import Owner
+from placet.core.life.waiting import Hold
+from placet.core.turn.retry import RetryPolicy
+from placet.core.turn.talk import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
+from placet.files.vault import Vault
+from placet.host.accepted import holding
+from placet.host.clock import Clock
+from placet.host.config import load
+from placet.host.state import vault_state
+from placet.host.watch import Mode
+from placet.journal.writer import Journal
+from placet.loop.app import _model_opener, _Settings, _stamps, own_secrets, prices
+from placet.loop.tick import Loop, Tick
+from placet.sandbox.values import Level
 from vaultkit import PLAN, TestVault
 
 TICKS = 400

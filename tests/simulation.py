@@ -18,29 +18,32 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from placet.clock import Clock
-from placet.config import Config, VaultTable
+from placet.agent.mission import Mission
+from placet.agent.planner import Assignment
+from placet.agent.record import Postponed
+from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
-from placet.core.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen, PlanningFailed, State
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.lease import Owner
-from placet.core.mission import Ended, Spent
-from placet.core.names import QUEUES, TEMP_PREFIX, Folder, conflict_of, is_side_note, side_note_name
-from placet.core.note import UnsafeEdit, digest, read_note, stamp
-from placet.core.observe import ASKS, look_at
-from placet.core.plan import parse_plan
-from placet.core.request import RequestProblems, read_request
-from placet.core.retry import RetryPolicy
-from placet.executor import Mission
-from placet.journal import AddActivity, Committed, Journal, PutCase, open_reader, query, verify
-from placet.loop import Loop
-from placet.planner import Assignment
-from placet.record import Postponed
-from placet.sandbox import Level
-from placet.tools import PLANNABLE
-from placet.vault import Vault
-from placet.watch import Mode
-from placet.workshop import Ports
+from placet.core.life.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen, PlanningFailed, State
+from placet.core.life.lease import Owner
+from placet.core.life.observe import ASKS, look_at
+from placet.core.life.request import RequestProblems, read_request
+from placet.core.text.names import QUEUES, TEMP_PREFIX, Folder, conflict_of, is_side_note, side_note_name
+from placet.core.text.note import UnsafeEdit, digest, read_note, stamp
+from placet.core.text.plan import parse_plan
+from placet.core.turn.mission import Ended, Spent
+from placet.core.turn.retry import RetryPolicy
+from placet.files.vault import Vault
+from placet.host.clock import Clock
+from placet.host.config import Config, VaultTable
+from placet.host.watch import Mode
+from placet.journal.maintenance import verify
+from placet.journal.reader import open_reader, query
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, Committed, PutCase
+from placet.loop.tick import Loop
+from placet.sandbox.values import Level
+from placet.tools.registry import PLANNABLE
 
 STEPS = 60
 """Things that happen in one play, before everything is left to settle."""

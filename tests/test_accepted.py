@@ -10,10 +10,10 @@ import pytest
 
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
-from placet.accepted import accept, guarded, holding, in_force
-from placet.config import load, parse
 from placet.core.errors import UserError
-from placet.state import vault_state
+from placet.host.accepted import accept, guarded, holding, in_force
+from placet.host.config import load, parse
+from placet.host.state import vault_state
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 KEY = "sk-ant-test-0123456789"

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.beside import beside
-from placet.core.case import PLAN_STAMPS, Case, Decision, Publish, Rewrite, Stamp, Started, State
-from placet.core.decide import decide, sha256
-from placet.core.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
-from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan_note import bare, headed, show
-from placet.perform import Desk, perform
-from placet.tools import PLANNABLE
-from placet.vault import Vault
+from placet.core.life.case import PLAN_STAMPS, Case, Decision, Publish, Rewrite, Stamp, Started, State
+from placet.core.life.decide import decide, sha256
+from placet.core.life.notice import beside
+from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.plan_note import bare, headed, show
+from placet.core.text.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.files.vault import Vault
+from placet.loop.outbox import OutboxPorts, perform
+from placet.tools.registry import PLANNABLE
 from simulation import plan_text
 
 TRACE = "11111111-2222-3333-4444-555555555555"
@@ -119,7 +119,7 @@ def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_publi
     """A crash comes between the two, and the person is quicker than the next start: a second copy would take the approval away."""
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
-        desk = Desk(vault, lambda _: TEXT, Frontmatter.YAML)
+        desk = OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML)
         for _ in range(2):
             perform(Publish(PLANS, "text"), REVIEW, desk)
         decided = tmp_path / folder / Path(PLANS).name
@@ -141,7 +141,7 @@ def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
         (tmp_path / PLANS).write_bytes(edited)
         assert b"awaits you" in edited
         for _ in range(2):
-            perform(Rewrite(PLANS, REVIEW.plan_digest, "text", kept), REVIEW, Desk(vault, lambda _: TEXT, Frontmatter.YAML))
+            perform(Rewrite(PLANS, REVIEW.plan_digest, "text", kept), REVIEW, OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML))
             assert (tmp_path / PLANS).read_bytes() == TEXT
         put_away = (tmp_path / kept).read_bytes()
         assert b"awaits you" not in put_away
@@ -164,7 +164,7 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
         texts = {sha256(text): text for text in decision.texts}
         for _ in range(2):
             for command in decision.commands:
-                perform(command, decision.case, Desk(vault, texts.__getitem__, Frontmatter.YAML))
+                perform(command, decision.case, OutboxPorts(vault, texts.__getitem__, Frontmatter.YAML))
     assert decision.case.plan_path == PLANS
     back = (tmp_path / PLANS).read_bytes()
     assert back == stamp(edits[1], {"approved_by": None, "approved_at": None})

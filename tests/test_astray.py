@@ -10,13 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.case import PLAN_STAMPS, Case, Decision, Drafted, Gesture, Hand, Kind, MissionEnded, Move, NoteSeen, Stamp, State
-from placet.core.decide import adopt_outcome, decide
-from placet.core.mission import Outcome
-from placet.core.note import digest, read_note
-from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.plan_note import headed, show
-from placet.tools import PLANNABLE
+from placet.core.life.case import (
+    PLAN_STAMPS,
+    Case,
+    Decision,
+    Drafted,
+    EventKind,
+    Gesture,
+    Hand,
+    MissionEnded,
+    Move,
+    NoteSeen,
+    Stamp,
+    State,
+)
+from placet.core.life.decide import adopt_outcome, decide
+from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.plan_note import headed, show
+from placet.core.text.note import digest, read_note
+from placet.core.turn.mission import KeptOutcome
+from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
@@ -47,17 +60,17 @@ def test_a_plan_made_unreadable_as_it_was_moved_is_explained_and_not_withdrawn(f
     assert broken.problem in notices[0]
 
 
-def ended(case: Case, kind: Kind) -> Decision:
+def ended(case: Case, kind: EventKind) -> Decision:
     decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {"base": "b", "commit": ""}, "Stopped: why"), NOW)  # type: ignore[arg-type]
     assert decision is not None
     return decision
 
 
 @pytest.mark.parametrize(("kind", "status", "home"), [
-    (Kind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
-    (Kind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
+    (EventKind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
+    (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
 ])
-def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(kind: Kind, status: str, home: str) -> None:
+def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(kind: EventKind, status: str, home: str) -> None:
     where = "Inbox/Requests/odd name.md"
     running = Case(**{**{f: getattr(CASE, f) for f in CASE.__slots__}, "state": State.RUNNING, "stop": "moved", "plan_path": where})
     decision = ended(running, kind)
@@ -69,7 +82,7 @@ def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_g
 
 def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it() -> None:
     running = Case(**{**{f: getattr(CASE, f) for f in CASE.__slots__}, "state": State.RUNNING, "stop": "taken back"})
-    decision = ended(running, Kind.MISSION_FAILED)
+    decision = ended(running, EventKind.MISSION_FAILED)
     assert decision.case.plan_path == CASE.plan_path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan_path]
 
@@ -78,7 +91,7 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
 @pytest.mark.parametrize("completed", [True, False])
 def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(request_note: NoteSeen | None, completed: bool) -> None:
     """The case knows then what was asked for: planning reads that text, and nobody edited it."""
-    lost = adopt_outcome(None, Outcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed), NOW)
+    lost = adopt_outcome(None, KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed), NOW)
     assert lost is not None
     plan = plan_at(CASE.plan_path)
     gesture = observe(lost.case, CaseNotes(request_note, [plan]), PLANNABLE)
@@ -88,12 +101,12 @@ def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(requ
     assert back.case.state is State.REVIEW
     assert back.case.request_digest in {sha256(text).hexdigest() for text in back.texts}
     again = observe(back.case, CaseNotes(request_note, [plan]), PLANNABLE)
-    assert again is None or again.kind is Kind.CALLOUT_STALE
+    assert again is None or again.kind is EventKind.CALLOUT_STALE
 
 
 def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> None:
     """Else the two would lie side by side, and none of them count."""
-    lost = adopt_outcome(None, Outcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW), NOW)
+    lost = adopt_outcome(None, KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW), NOW)
     assert lost is not None
     old = plan_at("Inbox/Requests/say-hello_plan.md", keys="status: error")
     request = look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"pending"), "cleo")
@@ -106,7 +119,7 @@ def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> No
 
 def test_a_revision_names_who_asked_for_it() -> None:
     note = plan_at(CASE.plan_path, keys="status: needs_revision")
-    asked = decide(CASE, Gesture(Kind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW)
+    asked = decide(CASE, Gesture(EventKind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW)
     assert asked is not None
     text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, digest(text, PLAN_STAMPS), 2)

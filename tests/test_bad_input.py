@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet import loop
-from placet.core.names import QUEUES, Folder
-from placet.vault import Vault
-from placet.watch import Mode
+from placet.core.text.names import QUEUES, Folder
+from placet.files.vault import Vault
+from placet.host.watch import Mode
+from placet.loop import tick
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -123,8 +123,8 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_p
         sides = {path: state_of(path) for path in lost.parent.glob("*.placet.md")}
         explained = len(vault.rows("request.invalid"))
         assert len(sides) == explained == 2
-        monkeypatch.setattr(loop, "SLICE_S", -1.0)
-        monkeypatch.setattr(loop, "TAKE_UP_AT_ONCE", 1)
+        monkeypatch.setattr(tick, "SLICE_S", -1.0)
+        monkeypatch.setattr(tick, "TAKE_UP_AT_ONCE", 1)
         for name in ("a.md", "b.md", "c.md"):
             vault.drop("Do it.\n", name)
         for _ in range(10):

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.beside import beside
-from placet.core.case import Case, Kind, NoteSeen, State
-from placet.core.note import read_note
-from placet.core.observe import CaseNotes, look_at, observe, sort_notes
-from placet.core.request import RequestProblems, read_request
-from placet.core.talk import Ask, Purpose, Reply
-from placet.tools import PLANNABLE
-from placet.vault import Vault, VaultTrouble
-from placet.watch import Mode
+from placet.core.life.case import Case, EventKind, NoteSeen, State
+from placet.core.life.notice import beside
+from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.request import RequestProblems, read_request
+from placet.core.text.note import read_note
+from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.files.vault import Vault, VaultTrouble
+from placet.host.watch import Mode
+from placet.tools.registry import PLANNABLE
 from test_astray import BODY, CASE, REQUEST, TRACE, plan_at
 from vaultkit import TestVault, until
 
@@ -95,7 +95,7 @@ def test_an_unknown_status_approves_nothing(status: str) -> None:
     for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
         gesture = observe(replace(CASE, state=state), CaseNotes(REQUEST, [plan]), PLANNABLE)
         assert gesture is not None
-        assert gesture.kind is Kind.APPROVAL_REFUSED
+        assert gesture.kind is EventKind.APPROVAL_REFUSED
         assert "so it was not approved" in gesture.why
 
 
@@ -103,14 +103,14 @@ def test_an_unknown_status_approves_nothing(status: str) -> None:
 def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
     gesture = observe(CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE)
     assert gesture is not None
-    assert gesture.kind is Kind.PLAN_APPROVED
+    assert gesture.kind is EventKind.PLAN_APPROVED
 
 
 def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
     case = replace(CASE, state=State.REVISING)
     gesture = observe(case, CaseNotes(REQUEST, [plan_at(CASE.plan_path, keys="status: rejected")]), PLANNABLE)
     assert gesture is not None
-    assert gesture.kind is Kind.PLAN_REJECTED
+    assert gesture.kind is EventKind.PLAN_REJECTED
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -21,14 +21,16 @@ import pytest
 from benchkit import planned_mission
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
-from placet import branches, branchwatch
-from placet.aftermath import Looked, Memory, look_after, look_at_branches, tidy
-from placet.core.case import Branch
+from placet.cli import branches
 from placet.core.errors import UserError
-from placet.core.portal import BEGIN, END, Card, how_to_test, languages, render_card
-from placet.core.talk import Ask, Purpose, Reply
-from placet.repo import add_worktree, open_repo
-from placet.state import vault_state
+from placet.core.life.case import Branch
+from placet.core.text.portal import BEGIN, END, Card, how_to_test, languages, render_card
+from placet.core.turn.talk import Ask, Purpose, Reply
+from placet.host.state import vault_state
+from placet.loop import branches as watching
+from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches, tidy
+from placet.repo.repository import open_repo
+from placet.repo.worktree import add_worktree
 from vaultkit import PLAN, TestVault, make_vault, meddling, until
 
 
@@ -425,7 +427,7 @@ def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then
         asked.append(path)
         return look_at_branches(path, branches, known)
 
-    monkeypatch.setattr(branchwatch, "look_at_branches", counted)
+    monkeypatch.setattr(watching, "look_at_branches", counted)
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, time=time, model=lambda: Fake(greeter)) as running, meddling():
 

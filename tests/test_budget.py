@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.budget import (
+from placet.core.errors import End
+from placet.core.turn.budget import (
     LEAST_OUTPUT_TOKENS,
     PREAMBLE_TOKENS,
     Amount,
@@ -28,9 +29,8 @@ from placet.core.budget import (
     tell,
     worst_case,
 )
-from placet.core.errors import End
-from placet.core.price import DEFAULT_PRICES, Price, cost_usd
-from placet.core.talk import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
+from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
+from placet.core.turn.talk import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
 
 FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))
 UNPRICED = ModelCall(100, 1000, None, None)

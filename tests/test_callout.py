@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.note import read_note
-from placet.core.plan import parse_plan
-from placet.core.unseen import find_unseen
+from placet.core.text.note import read_note
+from placet.core.text.plan import parse_plan
+from placet.core.text.unseen import find_unseen
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITES: list[dict[str, object]] = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),

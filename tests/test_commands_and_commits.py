@@ -19,13 +19,17 @@ import pytest
 from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
-from placet.confine import ALWAYS
+from placet.agent.workplace import denied_in
 from placet.core.errors import ToolError
-from placet.core.scope import Scope
-from placet.repo import add_worktree, checkpoint, found_in_modules, head, identity, init_repo, not_kept_here, open_repo
-from placet.sandbox import Box, Level, probe, view
+from placet.core.text.scope import Scope
+from placet.files.confine import ALWAYS
+from placet.repo.init import init_repo
+from placet.repo.repository import head, identity, open_repo
+from placet.repo.worktree import add_worktree, checkpoint, found_in_modules, not_kept_here
+from placet.sandbox import visible_paths
+from placet.sandbox.probe import probe
+from placet.sandbox.values import Box, Level
 from placet.tools.commits import refuse_lost
-from placet.workshop import denied_in
 from vaultkit import PLAN, TestVault, make_vault
 
 needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a sandbox")
@@ -328,8 +332,8 @@ def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(tmp_pat
                  "state/worktrees/m/x": ""})
     monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
     for box in (Box(venv / "state/worktrees/m"), Box(tmp_path / "elsewhere", hidden=(venv / "vault",))):
-        tools = view.see(box).tools
+        tools = visible_paths.see(box).tools
         assert venv / "bin" in tools
         assert venv / "lib" in tools
         assert not [tool for tool in tools if venv.is_relative_to(tool) or tool in (venv / "state", venv / "vault")]
-    assert venv in view.see(Box(tmp_path / "elsewhere")).tools
+    assert venv in visible_paths.see(Box(tmp_path / "elsewhere")).tools

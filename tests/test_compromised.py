@@ -25,11 +25,13 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
-from placet.confine import ALWAYS, VAULT, Denied
-from placet.core.scope import Scope
 from placet.core.secrets import git_config_secrets
-from placet.repo import add_worktree, head, open_repo
-from placet.sandbox import Level, Limits, probe
+from placet.core.text.scope import Scope
+from placet.files.confine import ALWAYS, VAULT, Denied
+from placet.repo.repository import head, open_repo
+from placet.repo.worktree import add_worktree
+from placet.sandbox.probe import probe
+from placet.sandbox.values import BoxLimits, Level
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LEVEL = probe().level
@@ -37,7 +39,7 @@ Call = tuple[str, dict[str, Any]]
 
 SCOPE = Scope(write=("src/**",), run=(("python3",), ("ls",)))
 SHELL = Scope(write=("src/**",), run=(("python3",),), shell=True)
-LIMITS = Limits(timeout_s=4, memory_bytes=256 * 1024 * 1024, processes=24, file_bytes=2 * 1024 * 1024, tmp_bytes=2 * 1024 * 1024)
+LIMITS = BoxLimits(timeout_s=4, memory_bytes=256 * 1024 * 1024, processes=24, file_bytes=2 * 1024 * 1024, tmp_bytes=2 * 1024 * 1024)
 
 
 def canary(name: str) -> str:

@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
-import placet.app
-from placet.config import load
+import placet.loop.app
 from placet.core.errors import UserError
-from placet.core.note import read_note
-from placet.core.request import RequestProblems, read_request
+from placet.core.life.request import RequestProblems, read_request
+from placet.core.text.note import read_note
+from placet.host.config import load
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 NUMBERS = [("daemon", "scan_interval_s"), ("daemon", "plans_at_once"), ("model", "timeout_s"), ("model", "max_tokens"),
@@ -81,13 +81,13 @@ def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault
 def test_what_is_written_while_the_daemon_starts_is_taken_up(vault: TestVault) -> None:
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello\n")
-    level = placet.app.sandbox_level
+    level = placet.loop.app.sandbox_level
 
     def slow(*given: object) -> object:
         vault.click("pause")
         return level(*given)  # type: ignore[arg-type]
 
-    with patch("placet.app.sandbox_level", slow):
+    with patch("placet.loop.app.sandbox_level", slow):
         vault.here()
     assert not vault.plan().exists()
 

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet import confine
-from placet.confine import ALWAYS, VAULT, Denied, Entry, Fault, Kind, Method, Root, best_method
 from placet.core.errors import ToolError, UserError
+from placet.files import confine
+from placet.files.confine import ALWAYS, VAULT, Denied, Entry, EntryKind, Fault, Method, Root, best_method
 
 CANARY = b"the canary is outside"
 METHODS = [Method.WALK] if best_method() is Method.WALK else [Method.OPENAT2, Method.WALK]
@@ -113,7 +113,7 @@ def test_a_container_that_refuses_openat2_gets_the_walk(folder: Path, code: int)
     script = f"""
 import ctypes, struct
 from pathlib import Path
-from placet.confine import Root
+from placet.files.confine import Root
 libc = ctypes.CDLL(None, use_errno=True)
 # BPF: load the number; if it is openat2 then errno {code}, else allow
 program = b"".join(struct.pack("HBBI", *i) for i in (
@@ -145,9 +145,9 @@ class TestReading:
     def test_a_file_its_size_and_its_folder(self, root: Root) -> None:
         assert root.read("src/main.py") == b"print()\n"
         assert root.read(f"{root.path}/src//./main.py") == b"print()\n"
-        assert root.stat("src/main.py") == Entry("src/main.py", Kind.FILE, 8)
-        assert root.stat(".") == Entry(".", Kind.DIRECTORY, 0)
-        assert root.stat("./src/") == Entry("src", Kind.DIRECTORY, 0)
+        assert root.stat("src/main.py") == Entry("src/main.py", EntryKind.FILE, 8)
+        assert root.stat(".") == Entry(".", EntryKind.DIRECTORY, 0)
+        assert root.stat("./src/") == Entry("src", EntryKind.DIRECTORY, 0)
         assert root.exists("README.md")
         assert not root.exists("README.md/below")
         assert not root.exists("nothing")
@@ -160,7 +160,7 @@ class TestReading:
     ])
     def test_links_that_stay_inside_are_followed(self, root: Root, path: str, content: bytes) -> None:
         assert root.read(path) == content
-        assert root.stat(path) == Entry(path, Kind.FILE, len(content))
+        assert root.stat(path) == Entry(path, EntryKind.FILE, len(content))
 
     @pytest.mark.parametrize(("path", "expected"), [
         ("out_file", Fault.PATH_OUTSIDE),
@@ -226,7 +226,7 @@ class TestReading:
                 os.mknod("device", stat.S_IFCHR | 0o666, os.makedev(1, 5))
                 odd.append("device")
             for path in odd:
-                assert root.stat(path).kind is Kind.OTHER
+                assert root.stat(path).kind is EntryKind.OTHER
                 for verb in (root.read, root.delete, lambda p: root.write(p, b"x"),
                              lambda p: root.rename(p, "new")):
                     assert fault(lambda v=verb, p=path: v(p)) is Fault.NOT_A_REGULAR_FILE
@@ -237,9 +237,9 @@ class TestListing:
         found = root.list()
         assert [e.path for e in found] == sorted(e.path for e in found)
         kinds = {e.path: e.kind for e in found}
-        assert kinds["src"] is Kind.DIRECTORY
-        assert kinds["docs"] is kinds["out_folder"] is kinds["loop"] is Kind.SYMLINK
-        assert kinds["hard"] is Kind.FILE
+        assert kinds["src"] is EntryKind.DIRECTORY
+        assert kinds["docs"] is kinds["out_folder"] is kinds["loop"] is EntryKind.SYMLINK
+        assert kinds["hard"] is EntryKind.FILE
         assert ".git" not in kinds
         assert [e.path for e in root.list("docs")] == [
             "docs/deep", "docs/main.py", "docs/out_then_back", "docs/readme"]
@@ -281,7 +281,7 @@ class TestListing:
             here = below
         os.close(here)
         last = list(root.walk("d", max_entries=999))
-        assert last == [Entry("/".join(["d"] * confine.MAX_DEPTH), Kind.OTHER, 0)]
+        assert last == [Entry("/".join(["d"] * confine.MAX_DEPTH), EntryKind.OTHER, 0)]
         assert fault(lambda: root.list("d/" * (confine.MAX_DEPTH + 1))) is Fault.TOO_DEEP
 
     def test_a_walk_left_early_holds_no_handle(self, root: Root) -> None:
@@ -405,7 +405,7 @@ class TestWriting:
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, method: Method) -> None:
         script = f"""
 from pathlib import Path
-from placet.confine import Root
+from placet.files.confine import Root
 from placet.core.errors import ToolError
 where = Path({str(tmp_path)!r})
 with Root(where, writable=True, method="{method}") as root:
@@ -427,7 +427,7 @@ with Root(where, writable=True, method="{method}") as root:
         script = f"""
 import resource
 from pathlib import Path
-from placet.confine import Root
+from placet.files.confine import Root
 from placet.core.errors import ToolError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 with Root(Path({str(folder)!r}), writable=True, method="{method}") as root:
@@ -451,7 +451,7 @@ def test_permissions_are_told_as_such(folder: Path, method: Method) -> None:
     script = f"""
 import os
 from pathlib import Path
-from placet.confine import Root
+from placet.files.confine import Root
 from placet.core.errors import ToolError
 root = Root(Path({str(folder)!r}), writable=True, method="{method}")
 if os.geteuid() == 0:

@@ -18,11 +18,11 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
-from placet.briefing import MAX_PROMPT_NOTE_BYTES
-from placet.core.budget import Amount
-from placet.core.price import DEFAULT_PRICES
-from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply
-from placet.journal import AddRecord
+from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
+from placet.core.turn.budget import Amount
+from placet.core.turn.price import DEFAULT_PRICES
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply
+from placet.journal.writes import AddRecord
 from vaultkit import PLAN, TestVault, make_vault
 
 WORK = [{"title": "Write it", "tools": ["write_file", "read_file", "grep", "list_directory", "edit_file"]}]
@@ -250,7 +250,7 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
     vault, model, when = bare_vault(tmp_path), Fake(greeter), []
     copy = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
     literal = {**PLAN, "steps": [{"title": "Copy", "tools": ["write_file"], "actions": copy}]}
-    with patch("placet.loop.prepare", lambda provider: when.append((provider, len(model.asks)))):
+    with patch("placet.loop.tick.prepare", lambda provider: when.append((provider, len(model.asks)))):
         with looping(vault, model=lambda: model, time=Time()) as running:
             running.settle()
             assert when == []

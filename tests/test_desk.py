@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from placet.demo import LINE_S, _paced
+from placet.cli.demo import LINE_S, _paced
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -105,7 +105,7 @@ def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(monkeypatch: 
         waited.append(seconds)
         return real(reads, writes, errors, 0)
 
-    monkeypatch.setattr("placet.demo.select.select", waits)
+    monkeypatch.setattr("placet.cli.demo.select.select", waits)
     with _paced(fast=False) as stage:
         for number in range(3):
             stage.line(f"line {number}")

@@ -7,32 +7,32 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from placet.core.drift import Drift, Facts, Verdict, judge
-from placet.core.scope import Scope
-from placet.executor import _what_changed
-from placet.repo import Repo
+from placet.agent.mission import _what_changed
+from placet.core.life.drift import Drift, DriftVerdict, Facts, judge
+from placet.core.text.scope import Scope
+from placet.repo.runner import Repo
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 OLD, NEW = "a" * 40, "b" * 40
 
 
 @pytest.mark.parametrize(("tip", "changed", "now", "verdict", "paths"), [
-    (OLD, [], {}, Verdict.UNCHANGED, ()),
-    (NEW, [], {"read.txt": "1"}, Verdict.ELSEWHERE, ()),
-    (NEW, ["x.txt"], {"read.txt": "1"}, Verdict.ELSEWHERE, ("x.txt",)),
-    (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, Verdict.UNDER, ("read.txt",)),
-    (NEW, ["read.txt"], {}, Verdict.UNDER, ("read.txt",)),
-    (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, Verdict.UNDER, ("src/a.py",)),
-    (NEW, None, {"read.txt": "1"}, Verdict.ELSEWHERE, ()),
-    (NEW, None, {"read.txt": "2"}, Verdict.UNDER, ("read.txt",)),
+    (OLD, [], {}, DriftVerdict.UNCHANGED, ()),
+    (NEW, [], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
+    (NEW, ["x.txt"], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ("x.txt",)),
+    (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
+    (NEW, ["read.txt"], {}, DriftVerdict.UNDER, ("read.txt",)),
+    (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, DriftVerdict.UNDER, ("src/a.py",)),
+    (NEW, None, {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
+    (NEW, None, {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
 ])
-def test_the_verdict(tip: str, changed: list[str] | None, now: dict[str, str], verdict: Verdict, paths: tuple[str, ...]) -> None:
+def test_the_verdict(tip: str, changed: list[str] | None, now: dict[str, str], verdict: DriftVerdict, paths: tuple[str, ...]) -> None:  # noqa: E501
     found = judge(Facts(OLD, tip, changed, now), {"read.txt": "1"}, Scope(write=("src/**",)).allows_write)
     assert (found.verdict, found.paths) == (verdict, paths)
 
 
 def test_where_nothing_is_known_it_counts_as_changed() -> None:
-    assert judge(Facts(OLD, NEW, None, {}), {}, Scope().allows_write).verdict is Verdict.UNDER
+    assert judge(Facts(OLD, NEW, None, {}), {}, Scope().allows_write).verdict is DriftVerdict.UNDER
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +169,7 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_p
 
 
 def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
-    drift = Drift(Verdict.UNDER, ("`![x](https://example.com)`",))
+    drift = Drift(DriftVerdict.UNDER, ("`![x](https://example.com)`",))
     repo = Repo(Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False)
     said = _what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
     assert "`'![x](https://example.com)'`" in said

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, hang, reply
-from placet import notify
-from placet.app import daemon
-from placet.notify import Event, Messenger, Notice, NotifySettings
-from placet.record import Record
+from placet.agent.record import Record
+from placet.host import notify
+from placet.host.notify import Event, Messenger, Notice, NotifySettings
+from placet.loop.app import daemon
 from vaultkit import PLAN, TestVault, make_vault, until
 
 KEY = "sk-ant-test-0123456789"

@@ -12,12 +12,11 @@ import pytest
 
 from gitkit import git
 from looping import Fake, Running, Time, bare_vault, looping, results, says, turns_taken
-from placet.core.lease import Owner
-from placet.core.retry import RetryPolicy
-from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
-from placet.journal import AcquireLease
-from placet.tools import Toolbox
-from placet.tools.base import Outcome
+from placet.core.life.lease import Owner
+from placet.core.turn.retry import RetryPolicy
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.journal.writes import AcquireLease
+from placet.tools.base import Outcome, Toolbox
 from vaultkit import PLAN, TestVault
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
@@ -177,12 +176,12 @@ def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path
 def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:
     model = Model()
     with looping(bare_vault(tmp_path), model=lambda: model.fake) as running, \
-            patch("placet.executor.writing", side_effect=ZeroDivisionError("a mistake")):
+            patch("placet.agent.mission.writing", side_effect=ZeroDivisionError("a mistake")):
         approved(running)
         running.settle()
     end, report = ended(running.vault), running.vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
-    assert re.search(r"placet made a mistake: ZeroDivisionError: a mistake \(executor\.py:\d+, commit\)", report), "where, too"
+    assert re.search(r"placet made a mistake: ZeroDivisionError: a mistake \(mission\.py:\d+, commit\)", report), "where, too"
     assert "had changed nothing" not in report
 
 

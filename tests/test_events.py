@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
+from placet.cli.desk import events_path, live_events
 from placet.core.activity import Action
 from placet.core.errors import UserError
-from placet.desk import events_path, live_events
-from placet.events import (
+from placet.host.events import (
     EVENT,
     MAX_CLIENTS,
     MAX_WAITING,
@@ -213,7 +213,7 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
 def test_publishing_does_not_wait_for_a_thread_that_is_stuck(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Broadcast(path, pytest.fail) as server, connected(server, path) as sock:
         go = threading.Event()
-        monkeypatch.setattr("placet.events.line_of", lambda event, real=line_of: go.wait(20) and real(event))
+        monkeypatch.setattr("placet.host.events.line_of", lambda event, real=line_of: go.wait(20) and real(event))
         for n in range(1, MAX_WAITING + 501):
             server.publish([Row(n)])
         go.set()

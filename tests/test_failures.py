@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.failures import FailureKind, classify_failure_pattern, detected
-from placet.core.guards import Call, CallSeen, Deed, StepRecord
-from placet.core.talk import StopReason
+from placet.core.turn.guards import CallRecord, CallSeen, Deed, StepRecord
+from placet.core.turn.patterns import FailureKind, classify_failure_pattern, detected
+from placet.core.turn.talk import StopReason
 
 
 def seen(tool="read_file", *, ok=True, refused=False, result="", deed=Deed.READ):
-    return CallSeen(Call(tool, {}, deed), ok=ok, refused=refused, result_digest=result)
+    return CallSeen(CallRecord(tool, {}, deed), ok=ok, refused=refused, result_digest=result)
 
 
 ERROR = seen(ok=False, result="e1")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from placet import glance as glancing
-from placet.show import shown_time
+from placet.cli import glance as glancing
+from placet.cli.text import shown_time
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from placet.config import load
-from placet.configured import configured
+from placet.cli.configured import configured
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.case import CASE_JSON, Case, State
 from placet.core.errors import UserError
-from placet.journal import AddActivity, Journal, PutCase, Reader
-from placet.journal.reading import connect
+from placet.core.life.case import CASE_JSON, Case, State
+from placet.host.config import load
+from placet.journal.reader import Reader, connect
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, PutCase
 from vaultkit import PLAN, TestVault, make_vault, started
 
 TRACE = "{:08x}-0000-4000-8000-000000000000".format
@@ -157,7 +158,7 @@ def test_names_of_finished_requests_stay_taken(vault):
 
 
 HEAVY = {"pydantic", "tomlkit", "git", "sqlite_utils", "anthropic", "httpx", "ssl", "asyncio", "placet.tools", "placet.repo",
-         "placet.config", "placet.loop"}
+         "placet.host.config", "placet.loop.tick"}
 
 
 @pytest.mark.parametrize("words", [("status",), ("plans",), ("why", "say-hello"), ("show", "say-hello"), ("journal",)])

@@ -10,16 +10,16 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
-from placet.core.case import Case, State
-from placet.core.cut import cut, fold
-from placet.core.observe import look_at, plan_problems
-from placet.core.plan import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
-from placet.core.plan_comments import comments, diff_callout
-from placet.core.plan_note import headed, show
-from placet.core.scope import Scope, ScopeProblems, dangers, scope_from
+from placet.core.life.case import Case, State
+from placet.core.life.observe import look_at, plan_problems
+from placet.core.life.plan_note import headed, show
 from placet.core.secrets import outside, redact
-from placet.core.unseen import find_unseen
-from placet.core.words import code, paragraphs, sentence
+from placet.core.shorten import cut, fold
+from placet.core.text.comments import comments, diff_callout
+from placet.core.text.markdown import code, paragraphs, sentence
+from placet.core.text.plan import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
+from placet.core.text.scope import Scope, ScopeProblems, dangers, scope_from
+from placet.core.text.unseen import find_unseen
 
 MOST = 2.7
 """What twice the text may take: twice, and what a loaded machine adds."""

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.budget import Amount, Ledger, Limits, prompt_at_most, prompt_likely
-from placet.core.case import Complexity
 from placet.core.errors import End
-from placet.core.guards import (
+from placet.core.turn.budget import Amount, Complexity, Ledger, Limits, prompt_at_most, prompt_likely
+from placet.core.turn.guards import (
     REPEATED,
     WORTH_STUBBING,
-    Call,
+    CallRecord,
     CallSeen,
     Compaction,
     Deed,
@@ -38,7 +37,7 @@ from placet.core.guards import (
     make_room,
     stub_old_results,
 )
-from placet.core.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
+from placet.core.turn.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.tools.base import Effect
 
 SETTINGS = GuardSettings(IterationGuard(max_iterations=1000))
@@ -46,19 +45,19 @@ WRITES = PlanFacts(writes=True)
 
 
 def read(path, **more):
-    return Call("read_file", {"path": path, **more}, Deed.READ, path, path)
+    return CallRecord("read_file", {"path": path, **more}, Deed.READ, path, path)
 
 
 def write(path, content=""):
-    return Call("write_file", {"path": path, "content": content}, Deed.WRITE, path, path)
+    return CallRecord("write_file", {"path": path, "content": content}, Deed.WRITE, path, path)
 
 
 def run(command):
-    return Call("run_command", {"command": command}, Deed.RUN, "", command)
+    return CallRecord("run_command", {"command": command}, Deed.RUN, "", command)
 
 
 def control(name, **arguments):
-    return Call(name, arguments, Deed.CONTROL)
+    return CallRecord(name, arguments, Deed.CONTROL)
 
 
 def ok(call):

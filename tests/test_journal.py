@@ -28,10 +28,14 @@ from hypothesis import strategies as st
 from disks import fill_up, small_disk_at
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
-from placet.core.lease import Owner
-from placet.journal import (
-    INLINE_BYTES,
-    SCHEMA,
+from placet.core.life.lease import Owner
+from placet.journal import files, schema, writer
+from placet.journal.blobs import INLINE_BYTES
+from placet.journal.maintenance import backup, verify
+from placet.journal.reader import open_reader, query
+from placet.journal.schema import SCHEMA, migrate
+from placet.journal.writer import Journal
+from placet.journal.writes import (
     AcquireLease,
     AddActivity,
     AddRecord,
@@ -41,7 +45,6 @@ from placet.journal import (
     DropSeen,
     Enqueue,
     Guard,
-    Journal,
     JournalDamaged,
     JournalPaused,
     LeaseHeld,
@@ -53,14 +56,6 @@ from placet.journal import (
     PutText,
     ReleaseLease,
     RenewLease,
-    backup,
-    files,
-    migrate,
-    open_reader,
-    query,
-    schema,
-    verify,
-    writer,
 )
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -526,7 +521,9 @@ import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from placet.core.activity import *
-from placet.journal import *
+from placet.journal.writer import *
+from placet.journal.reader import *
+from placet.journal.writes import *
 folder = Path(sys.argv[1])
 def make(n):
     return AddActivity(Activity("2026-11-21T10:00:00Z", "t", Actor.AGENT, Action.TOOL_CALLED, Entity.MISSION,
@@ -658,7 +655,9 @@ import os, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from placet.core.activity import *
-from placet.journal import *
+from placet.journal.writer import *
+from placet.journal.reader import *
+from placet.journal.writes import *
 path, first, size, naive = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "naive"
 def make(n):
     return AddActivity(Activity("2026-11-21T10:00:00Z", "t", Actor.AGENT, Action.TOOL_CALLED, Entity.MISSION,

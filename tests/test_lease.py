@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placet.core.errors import UserError
-from placet.core.lease import Lease, Owner, may_take
-from placet.lease import VaultLock, boot_id, boottime_s, is_alive, lock_holder, this_process
+from placet.core.life.lease import Lease, Owner, may_take
+from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, lock_holder, this_process
 
 OTHER = Owner("elsewhere", "boot-9", 7, "70")
 
@@ -170,7 +170,7 @@ def test_a_symlink_in_the_locks_place_is_not_followed(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from placet.lease import VaultLock, this_process
+from placet.host.lock import VaultLock, this_process
 with VaultLock(Path(sys.argv[1]), this_process(), "now"):
     print("held", flush=True)
     time.sleep(60)

@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 
-from placet.core.case import (
+from placet.core.life.case import (
     CASE_JSON,
     PLAN_STAMPS,
     REQUEST_STAMPS,
@@ -22,8 +22,8 @@ from placet.core.case import (
     Case,
     Drafted,
     Event,
+    EventKind,
     Gesture,
-    Kind,
     MissionEnded,
     Move,
     NoteSeen,
@@ -35,13 +35,13 @@ from placet.core.case import (
     Started,
     State,
 )
-from placet.core.decide import decide, open_case, sha256
-from placet.core.mission import Drifted
-from placet.core.names import Folder
-from placet.core.note import digest, read_note, stamp
-from placet.core.observe import CaseNotes, look_at, may_begin, observe, sort_notes, trace_of
-from placet.core.plan_note import headed
-from placet.core.request import read_request
+from placet.core.life.decide import decide, open_case, sha256
+from placet.core.life.observe import CaseNotes, look_at, may_begin, observe, sort_notes, trace_of
+from placet.core.life.plan_note import headed
+from placet.core.life.request import read_request
+from placet.core.text.names import Folder
+from placet.core.text.note import digest, read_note, stamp
+from placet.core.turn.mission import Drifted
 
 TOOLS = ("read_file", "write_file")
 NOW = "2026-11-21T12:00:00.000Z"
@@ -186,13 +186,13 @@ def events(world: World) -> Iterator[Event]:
     if case.state is State.APPROVED:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
-        yield from (Gesture(Kind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
+        yield from (Gesture(EventKind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
     if case.state in (State.APPROVED, State.RUNNING):
-        yield from (Gesture(Kind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1])
+        yield from (Gesture(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
-        yield from (Gesture(Kind.FILES_CHANGED, plan, drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
+        yield from (Gesture(EventKind.FILES_CHANGED, plan, drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
                     for plan in notes_of(world).plans[:1] if plan.folder is Folder.ACTIVE and not case.stop)
-        for kind in (Kind.MISSION_COMPLETED, Kind.MISSION_FAILED):
+        for kind in (EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED):
             yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")
 
 
@@ -243,7 +243,7 @@ def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
     while queue:
         state = queue.pop()
         for (source, kind), target in TABLE.items():
-            if source is state and kind is not Kind.PLAN_APPROVED and target not in reached:
+            if source is state and kind is not EventKind.PLAN_APPROVED and target not in reached:
                 reached.add(target)
                 queue.append(target)
     assert reached == set(State) - {State.APPROVED, State.RUNNING, State.COMPLETED}

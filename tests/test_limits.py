@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from looping import Running, bare_vault, looping
-from placet.branches import diff
-from placet.desk import show, why
-from placet.show import case_text, harmless, why_text
+from placet.cli.branches import diff
+from placet.cli.desk import show, why
+from placet.cli.text import case_text, harmless, why_text
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})

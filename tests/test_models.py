@@ -40,7 +40,7 @@ from messages_api import (
     thinking,
 )
 from placet.core.errors import UserError
-from placet.core.talk import (
+from placet.core.turn.talk import (
     Ask,
     ModelError,
     ModelErrorKind,
@@ -588,7 +588,7 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
     (tmp_path / "anthropic.py").write_text("import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n")
     code = (
         "import sys, time, placet.models as models\n"
-        "from placet.core.talk import Ask, ModelError, Purpose\n"
+        "from placet.core.turn.talk import Ask, ModelError, Purpose\n"
         "model = models.open_model(models.ModelSettings('anthropic'), {'ANTHROPIC_API_KEY': 'k'})\n"
         "began, asked = time.monotonic(), []\n"
         "try:\n"

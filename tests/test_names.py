@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core import names
+from placet.core.text import names
 
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Surrogates too: that is how bytes that are no UTF-8 come.

@@ -20,9 +20,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from messages_api import closed_port
-from placet.core.case import State
 from placet.core.errors import UserError
-from placet.notify import Event, Notice, NotifySettings, send
+from placet.core.life.case import State
+from placet.host.notify import Event, Notice, NotifySettings, send
 from vaultkit import until
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.names import MARKER
-from placet.lease import MarkerLock
-from placet.state import State, known_id, original_of, vault_state
+from placet.core.text.names import MARKER
+from placet.host.lock import MarkerLock
+from placet.host.state import StateFolder, known_id, original_of, vault_state
 from vaultkit import PLAN, TestVault, copy_of, make_vault, running
 
 BIND = """
@@ -34,7 +34,7 @@ def planned(folder: Path) -> TestVault:
     return vault
 
 
-def state_of(vault: TestVault) -> State:
+def state_of(vault: TestVault) -> StateFolder:
     return vault_state(vault.root, vault.env)
 
 

@@ -23,12 +23,13 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
+from placet.cli.desk import doctor, look_at_git
 from placet.core.errors import cannot_write
-from placet.desk import doctor, look_at_git
-from placet.sandbox import Level, Probe, probe
-from placet.state import vault_state
-from placet.vault import VaultTrouble
-from placet.watch import Mode
+from placet.files.vault import VaultTrouble
+from placet.host.state import vault_state
+from placet.host.watch import Mode
+from placet.sandbox.probe import Probe, probe
+from placet.sandbox.values import Level
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 

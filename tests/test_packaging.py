@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from placet.app import own_secrets
-from placet.core.talk import ModelError
+from placet.core.turn.talk import ModelError
+from placet.loop.app import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
 from vaultkit import make_vault, running
@@ -85,7 +85,7 @@ def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]])
 def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -> None:
     vault = make_vault(tmp_path)
-    code = ("import sys; from placet.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+    code = ("import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
             "    print('anthropic' in sys.modules, 'httpx2' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code, *command], cwd=vault.root, env=vault.env, capture_output=True, text=True,
                           check=False)
@@ -94,7 +94,7 @@ def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -
 
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    code = ("import sys; from placet.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
+    code = ("import sys; from placet.cli.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
             "print(look_at_git()['state'], 'git' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False False", "good True"]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.core.plan import Action, Plan, PlanProblems, Section, Step, parse_plan, render_plan
-from placet.core.plan_comments import (
+from placet.core.text.comments import (
     SHOWN_CHARS,
     Comment,
     changed_lines,
@@ -19,8 +18,9 @@ from placet.core.plan_comments import (
     with_answers,
     with_comment,
 )
-from placet.core.scope import Scope
-from placet.core.unseen import Kind, commented_lines, find_unseen, lines_of
+from placet.core.text.plan import LiteralCall, Plan, PlanProblems, Section, Step, parse_plan, render_plan
+from placet.core.text.scope import Scope
+from placet.core.text.unseen import UnseenKind, commented_lines, find_unseen, lines_of
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"
@@ -85,7 +85,7 @@ VALUE = Plan(
             "Use the existing `Form` class:\n\n```python\n# not a heading\nclass Login(Form): ...\n```",
             ("read_file", "write_file"),
             ("the page shows two fields", "a wrong password is refused"),
-            (Action("write_file", {"path": "src/auth/form.py", "content": 'X = r"\\d"\n'}),),
+            (LiteralCall("write_file", {"path": "src/auth/form.py", "content": 'X = r"\\d"\n'}),),
         ),
         Step("Test it", tools=("run_command",)),
     ),
@@ -202,7 +202,7 @@ too broad
             "Text before.\n\n\nMore text.\n\n> [!tip] Look here\n> ## Scope\n\n#### 3. Sub-heading",
                  ("read_file", "write_file", "run_command"), ("it works and goes on",)),
             Step("Test it", "", ("read_file", "write_file"), ("first", "second goes on"),
-                 (Action("read_file", {"path": "a"}),)),
+                 (LiteralCall("read_file", {"path": "a"}),)),
         ),
         Scope(("src/**",)), ("Data may be lost.", "One more"), "- ❌ no",
         (Section("Background", "Because *reasons*.\n\n### With a sub-heading"),
@@ -309,10 +309,10 @@ def test_structure_in_code_is_not_structure():
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Plan("", "", (Step("s"),), Scope()), "title"), (lambda: Plan("t", "", (), Scope()), "step"),
     (lambda: Step(" \n"), "title"), (lambda: Step("s", tools=("a b",)), "name"),
-    (lambda: Action("a b", {}), "name"),
-    (lambda: Action("a", {"x": None}), "null"), (lambda: Action("a", {"x": float("nan")}), "finite"),
-    (lambda: Action("a", {"x": [2**63]}), "64 bits"), (lambda: Action("a", {"x": "\ud800"}), "surrogate"),
-    (lambda: Action("a", {"x": {1: 2}}), "not a text"), (lambda: Section("scope"), "cannot be"),
+    (lambda: LiteralCall("a b", {}), "name"),
+    (lambda: LiteralCall("a", {"x": None}), "null"), (lambda: LiteralCall("a", {"x": float("nan")}), "finite"),
+    (lambda: LiteralCall("a", {"x": [2**63]}), "64 bits"), (lambda: LiteralCall("a", {"x": "\ud800"}), "surrogate"),
+    (lambda: LiteralCall("a", {"x": {1: 2}}), "not a text"), (lambda: Section("scope"), "cannot be"),
 ])
 def test_a_value_that_exists_is_valid(make, words):
     with pytest.raises(ValueError, match=words):
@@ -355,7 +355,7 @@ def test_no_text_can_forge_structure(text):
     assert plan.scope == Scope()
     assert commented_lines(body) == frozenset()
     seen = {u.kind for u in find_unseen(body)}
-    assert not seen & {Kind.COMMENT, Kind.HTML, Kind.DEFINITION, Kind.CONTROL}
+    assert not seen & {UnseenKind.COMMENT, UnseenKind.HTML, UnseenKind.DEFINITION, UnseenKind.CONTROL}
     # What another reader of the note would take for structure, by the plainest definition of it.
     open_fence = ""
     headings = []
@@ -388,12 +388,12 @@ def test_ordinary_text_stays_beautiful():
 ])
 def test_literal_content_is_exact_and_what_is_hidden_is_written_out(content):
     for params in ({"content": content}, {"a": [content, {"b": content}], content: 1}):
-        plan = Plan("t", "", (Step("s", actions=(Action("write_file", params),)),), Scope((),
+        plan = Plan("t", "", (Step("s", actions=(LiteralCall("write_file", params),)),), Scope((),
             (("echo", "a b"),)))
         body = render_plan(plan)
         assert parse_plan(body) == plan
         assert parse_plan(body.replace("\n", "\r\n")) == plan
-        assert not [u for u in find_unseen(body) if u.kind not in (Kind.FAR_RIGHT, Kind.LOOKALIKE)]
+        assert not [u for u in find_unseen(body) if u.kind not in (UnseenKind.FAR_RIGHT, UnseenKind.LOOKALIKE)]
 
 
 _PIECE = st.sampled_from([*FORGERIES, "\n", "\n\n", "\\", "`", "``", ":", " ", "*", "_", "a", "- ", "> ",
@@ -405,7 +405,7 @@ _LEAF = _TEXT | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(all
     allow_infinity=False)
 _PARAM = st.recursive(_LEAF, lambda v: st.lists(v, max_size=2) | st.dictionaries(_TEXT, v, max_size=2),
     max_leaves=4)
-_ACTION = st.builds(Action, _NAME, st.dictionaries(_TEXT, _PARAM, max_size=2))
+_ACTION = st.builds(LiteralCall, _NAME, st.dictionaries(_TEXT, _PARAM, max_size=2))
 _WORD = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=4)
 _SCOPE = st.builds(
     Scope,
@@ -640,7 +640,7 @@ def test_every_line_of_a_difference_stays_in_the_callout(old, new):
     assert all(line.startswith("> ") for line in lines_of(callout)[:-1])
     assert parse_plan(PLAN + "\n" + callout, TOOLS).steps == VALUE.steps
     assert parse_plan(callout + "\n" + PLAN, TOOLS) == VALUE
-    assert not [u for u in find_unseen(callout) if u.kind not in (Kind.FAR_RIGHT, Kind.COMMENT)]
+    assert not [u for u in find_unseen(callout) if u.kind not in (UnseenKind.FAR_RIGHT, UnseenKind.COMMENT)]
     fence = [line[2:] for line in lines_of(callout)[1:-1]]
     assert not fence or [line.startswith(fence[-1]) for line in fence].count(True) == 2
     assert comments(REVIEWED.replace("## Risks", callout + "\n## Risks")) == comments(REVIEWED)

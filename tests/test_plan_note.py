@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from placet.core.case import Case, Complexity, State
-from placet.core.note import Frontmatter, read_note
-from placet.core.plan import Plan, Step, parse_plan
-from placet.core.plan_note import PlanHead, compose, headed, plan_digest, show
-from placet.core.scope import scope_from
+from placet.core.life.case import Case, State
+from placet.core.life.plan_note import PlanHead, compose, headed, plan_digest, show
+from placet.core.text.note import Frontmatter, read_note
+from placet.core.text.plan import Plan, Step, parse_plan
+from placet.core.text.scope import scope_from
+from placet.core.turn.budget import Complexity
 
 HEAD = PlanHead("11111111-2222-3333-4444-555555555555", "r", "default", "", Complexity.STANDARD, 1, "0" * 40,
                 "2026-11-21T12:00:00.000Z")

@@ -11,12 +11,12 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from messages_api import MessagesApi, call, hang, reply
-from placet.core.case import NoteSeen
-from placet.core.names import Folder
-from placet.core.quiet import Quiet
-from placet.core.settle import Fingerprint
-from placet.vault import Vault
-from placet.watch import Mode
+from placet.core.life.case import NoteSeen
+from placet.core.life.quiet import Quiet
+from placet.core.life.settle import Fingerprint
+from placet.core.text.names import Folder
+from placet.files.vault import Vault
+from placet.host.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PATH = "Inbox/Requests/Say hello.md"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
+from placet.cli.desk import why
+from placet.cli.text import why_text
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.desk import why
-from placet.journal import AddActivity, Journal
-from placet.show import why_text
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity
 from vaultkit import PLAN, TestVault, make_vault
 
 DONE = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}),

@@ -25,15 +25,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
-from placet import repo as r
-from placet.clearing import delete_tree
 from placet.core.errors import ToolError, UserError
-from placet.repo import checkout, differences, making, repository, runner, staging, worktrees
+from placet.disk import delete_tree
+from placet.repo import checkout, differences, history, init, repository, runner, worktree
+from placet.repo import commit as committing
+from placet.repo import message as git_message
+from placet.repo import pins as git_pins
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
-BOB = r.Author("Bob Bot", "bob@example.org")
-MESSAGE = r.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
+BOB = runner.Author("Bob Bot", "bob@example.org")
+MESSAGE = git_message.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
 
 
 @pytest.fixture(autouse=True)
@@ -66,12 +68,12 @@ def person(tmp_path: Path, _home: None) -> Iterator[People]:
         assert fingerprint(path) == before
 
 
-def start(path: Path, tmp_path: Path, name: str = "deadbeef", on_call: r.OnCall | None = None) -> r.Worktree:
-    repo = r.open_repo(path, on_call=on_call)
-    return r.add_worktree(repo, tmp_path / "state/worktrees" / name, f"feat/fix-{name}", r.head(repo))
+def start(path: Path, tmp_path: Path, name: str = "deadbeef", on_call: runner.OnCall | None = None) -> worktree.Worktree:
+    repo = repository.open_repo(path, on_call=on_call)
+    return worktree.add_worktree(repo, tmp_path / "state/worktrees" / name, f"feat/fix-{name}", repository.head(repo))
 
 
-def paths(changes: list[r.FileChange]) -> list[tuple[str, str]]:
+def paths(changes: list[runner.FileChange]) -> list[tuple[str, str]]:
     return [(change.status, change.path) for change in changes]
 
 
@@ -81,31 +83,31 @@ def paths(changes: list[r.FileChange]) -> list[tuple[str, str]]:
 def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
     path = person()
     (tmp_path / "alias").symlink_to(path)
-    repo = r.open_repo(tmp_path / "alias")
+    repo = repository.open_repo(tmp_path / "alias")
     assert (repo.path, repo.git_dir, repo.common_dir) == (path, path / ".git", path / ".git")
     assert (repo.is_bare, repo.is_shallow) == (False, False)
-    assert r.head(repo) == git(path, "rev-parse", "HEAD")
+    assert repository.head(repo) == git(path, "rev-parse", "HEAD")
 
 
 def test_what_is_no_repository_is_said(person: People, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    assert not r.is_repository(tmp_path / "plain")
+    assert not repository.is_repository(tmp_path / "plain")
     with pytest.raises(UserError, match="not a git repository"):
-        r.open_repo(tmp_path / "plain")
+        repository.open_repo(tmp_path / "plain")
     path = person({"notes/a.md": "a"})
-    assert r.is_repository(path)
-    assert not r.is_repository(path / "notes")
+    assert repository.is_repository(path)
+    assert not repository.is_repository(path / "notes")
     with pytest.raises(UserError, match="lies inside the one at"):
-        r.open_repo(path / "notes")
+        repository.open_repo(path / "notes")
     for broken in (tmp_path / "broken", path / "broken"):
         (broken / ".git").mkdir(parents=True)
         with pytest.raises(UserError, match="does not accept"):
-            r.open_repo(broken)
+            repository.open_repo(broken)
     person.look(path)
     made = make_repo(tmp_path / "reftable")
     (made / ".git/reftable").mkdir()  # as newer versions of git keep references, for all of its worktrees in another way
     with pytest.raises(UserError, match="reftable") as caught:
-        r.open_repo(made)
+        repository.open_repo(made)
     assert "refs migrate" in caught.value.hint
 
 
@@ -117,7 +119,7 @@ def test_a_foreign_owner_is_refused(person: People, tmp_path: Path) -> None:
         for name in (".", *folders, *files):
             os.chown(Path(where, name), 12_345, 12_345)
     with pytest.raises(UserError, match="dubious ownership"):
-        r.open_repo(path)
+        repository.open_repo(path)
 
 
 def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> Non
     (tmp_path / "elsewhere").mkdir()
     git(path, "config", "core.worktree", str(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="is elsewhere"):
-        r.open_repo(person.look(path))
+        repository.open_repo(person.look(path))
 
 
 @pytest.mark.parametrize("name", ["worktrees", "refs/heads/feat", "refs/placet", "refs/placet/ckpt", "logs/refs/heads/feat",
@@ -141,7 +143,7 @@ def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
     (path / ".git" / name).symlink_to(outside)
     person.look(path)
     with pytest.raises(UserError, match="symbolic link"):
-        r.open_repo(path)
+        repository.open_repo(path)
     assert outside.exists() == there
     (path / ".git" / name).unlink()
 
@@ -154,12 +156,12 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
     (programs / "env").symlink_to(shutil.which("env") or "")
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(UserError, match="git is not installed"):
-        r.open_repo(path)
+        repository.open_repo(path)
     write(programs, {"git": "#!/bin/sh\necho git version 2.25.1\n"})
     (programs / "git").chmod(0o755)
     runner._program.cache_clear()
     with pytest.raises(UserError, match=r"too old: git version 2\.25\.1"):
-        r.open_repo(path)
+        repository.open_repo(path)
     monkeypatch.setenv("PATH", before)
     runner._program.cache_clear()
 
@@ -167,7 +169,8 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
 def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
     """It costs a daemon 2.8 MB; only `placet doctor` asks it something."""
     path = person({"a": "a\n"})
-    code = "import sys, pathlib, placet.repo as r; r.open_repo(pathlib.Path(sys.argv[1])); print('git' in sys.modules)"
+    code = ("import sys; from pathlib import Path; from placet.repo.repository import open_repo\n"
+            "open_repo(Path(sys.argv[1])); print('git' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -177,12 +180,12 @@ def test_no_commit_is_said_before_anything_changed(person: People, tmp_path: Pat
     path.mkdir()
     git(path, "init", "-q")
     person.look(path)
-    repo = r.open_repo(path)
+    repo = repository.open_repo(path)
     with pytest.raises(UserError, match="has no commit yet"):
-        r.head(repo)
-    assert r.resolve(repo, "HEAD") is None
-    assert r.notes(repo) == ["There is no commit yet."]
-    assert r.default_branch(repo) == ""
+        repository.head(repo)
+    assert repository.resolve(repo, "HEAD") is None
+    assert repository.notes(repo) == ["There is no commit yet."]
+    assert repository.default_branch(repo) == ""
 
 
 def test_names_are_never_options(person: People, tmp_path: Path) -> None:
@@ -191,44 +194,44 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
     git(path, "update-ref", "refs/heads/--upload-pack=evil", sha)
     git(path, "symbolic-ref", "HEAD", "refs/heads/--upload-pack=evil")
     git(path, "update-ref", "-d", "refs/heads/main")
-    repo = r.open_repo(person.look(path))
-    assert r.resolve(repo, "--upload-pack=evil") == sha
-    assert r.resolve(repo, "--help") is None
-    assert r.default_branch(repo) == "--upload-pack=evil"
+    repo = repository.open_repo(person.look(path))
+    assert repository.resolve(repo, "--upload-pack=evil") == sha
+    assert repository.resolve(repo, "--help") is None
+    assert repository.default_branch(repo) == "--upload-pack=evil"
     wt = start(path, tmp_path)
-    assert r.ahead_behind(repo, wt.branch, r.default_branch(repo)) == (0, 0)
+    assert history.ahead_behind(repo, wt.branch, repository.default_branch(repo)) == (0, 0)
     for name in ("--orphan", "-b", "/x", "../x"):
         with pytest.raises(ValueError, match="not a branch"):
-            r.add_worktree(repo, tmp_path / "w", name, sha)
+            worktree.add_worktree(repo, tmp_path / "w", name, sha)
     with pytest.raises(ValueError, match="not a branch"):
-        r.add_worktree(repo, tmp_path / "w", "feat/x", "--detach")
+        worktree.add_worktree(repo, tmp_path / "w", "feat/x", "--detach")
 
 
 def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
     path = person()
-    assert r.identity(r.open_repo(path)) == r.Author("Ann Person", "ann@example.org")
+    assert repository.identity(repository.open_repo(path)) == runner.Author("Ann Person", "ann@example.org")
     git(path, "config", "user.name", "Ann Elsewhere")
-    assert r.identity(r.open_repo(person.look(path))).name == "Ann Elsewhere"
+    assert repository.identity(repository.open_repo(person.look(path))).name == "Ann Elsewhere"
     (tmp_path / "home/.gitconfig").unlink()
-    assert r.identity(r.open_repo(path)) == r.BOT
+    assert repository.identity(repository.open_repo(path)) == runner.BOT
     with pytest.raises(ValueError, match="not a name"):
-        r.Author("a <b>", "c@d")
+        runner.Author("a <b>", "c@d")
 
 
 def test_default_branch(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "-b", "topic")
-    repo = r.open_repo(person.look(path))
-    assert r.default_branch(repo) == "main"
+    repo = repository.open_repo(person.look(path))
+    assert repository.default_branch(repo) == "main"
     git(path, "branch", "-q", "trunk")
     git(path, "update-ref", "refs/remotes/origin/trunk", "HEAD")
     git(path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
     person.look(path)
-    assert r.default_branch(repo) == "trunk"
+    assert repository.default_branch(repo) == "trunk"
     git(path, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
     git(path, "branch", "-q", "-D", "main", "trunk")
     person.look(path)
-    assert r.default_branch(repo) == "topic"
+    assert repository.default_branch(repo) == "topic"
 
 
 def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp_path: Path) -> None:
@@ -237,9 +240,9 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp
     (path / "d").unlink()
     os.utime(path / "b c", (1, 1))
     person.look(path)
-    repo = r.open_repo(path)
-    assert r.dirty_paths(repo) == ["a", "d", "new/"]
-    assert r.dirty_paths(repo, 1) == ["a"]
+    repo = repository.open_repo(path)
+    assert repository.dirty_paths(repo) == ["a", "d", "new/"]
+    assert repository.dirty_paths(repo, 1) == ["a"]
 
 
 # ---------------------------------------------------------------------------------- a mission from end to end
@@ -248,13 +251,13 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp
 def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Path) -> None:
     path = person({"a.txt": "a\n", "old": "o\n"})
     base = git(path, "rev-parse", "HEAD")
-    calls: list[r.GitCall] = []
+    calls: list[runner.GitCall] = []
     wt = start(path, tmp_path, on_call=calls.append)
     assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(git(path, "worktree", "list").split())
-    assert r.status(wt) == []
+    assert worktree.status(wt) == []
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
-    assert paths(r.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
+    assert paths(worktree.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
@@ -262,14 +265,14 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
         f"Bob Bot <bob@example.org>|Bob Bot|{int(WHEN.timestamp())}|{base}"
     )
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
-    assert r.changes(wt.repo, base, sha) == [
-        r.FileChange("a.txt", "M", 1, 1), r.FileChange("old", "D", 0, 1),
-        r.FileChange("sub/new file\n", "A", None, None),
+    assert history.changes(wt.repo, base, sha) == [
+        runner.FileChange("a.txt", "M", 1, 1), runner.FileChange("old", "D", 0, 1),
+        runner.FileChange("sub/new file\n", "A", None, None),
     ]
-    assert r.log(wt.repo, base, sha) == [r.Commit(sha, "Write a file", "Bob Bot", WHEN)]
-    assert r.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
-    r.remove_worktree(wt)
-    r.remove_worktree(wt)
+    assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot", WHEN)]
+    assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
+    worktree.remove_worktree(wt)
+    worktree.remove_worktree(wt)
     assert not wt.path.exists()
     assert list((tmp_path / "state/worktrees").iterdir()) == []
     assert not (path / ".git/worktrees").exists()
@@ -287,17 +290,17 @@ def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path, monke
     write(tmp_path / "bin", {"git": f'#!/bin/sh\necho "$*" >> {log}\nexec {real} "$@"\n'})
     (tmp_path / "bin/git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    r.open_repo(path)  # the first call of all asks git for its version
+    repository.open_repo(path)  # the first call of all asks git for its version
     log.unlink()
     for commits in (1, 4):
-        repo = r.open_repo(path)
+        repo = repository.open_repo(path)
         at = tmp_path / f"state/worktrees/{commits:08}"
-        branch = r.free_branch(repo, "fix", at.name, WHEN)
-        wt = r.add_worktree(repo, at, branch, r.head(repo))
+        branch = repository.free_branch(repo, "fix", at.name, WHEN)
+        wt = worktree.add_worktree(repo, at, branch, repository.head(repo))
         for n in range(commits):
             write(wt.path, {"deep/down/here/a.txt": f"{n}\n", f"new/{n}.txt": "x"})
-            commit_changes(wt, MESSAGE, r.identity(repo), WHEN)
-        r.remove_worktree(wt)
+            commit_changes(wt, MESSAGE, repository.identity(repo), WHEN)
+        worktree.remove_worktree(wt)
         started = log.read_text().splitlines()
         assert len(started) <= 9 + 7 * commits, started
         assert len(git(path, "log", "--format=%H", f"main..{branch}").splitlines()) == commits
@@ -307,16 +310,16 @@ def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path, monke
 
 def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, tmp_path: Path) -> None:
     path = make_repo(tmp_path / "mine")
-    assert r.identity(r.open_repo(path)).name == "Ann Person"
+    assert repository.identity(repository.open_repo(path)).name == "Ann Person"
     write(path.parent, {"included": "[user]\n\tname = Dora\n"})
     config(path, **{"include.path": str(path.parent / "included")})
-    repo = r.open_repo(path)
-    assert r.identity(repo).name == "Dora"
-    wt = r.add_worktree(repo, tmp_path / "state/deadbeef", "feat/x", r.head(repo))
+    repo = repository.open_repo(path)
+    assert repository.identity(repo).name == "Dora"
+    wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", "feat/x", repository.head(repo))
     # A driver that came meanwhile is switched off too: each piece of work asks what is configured.
     write(path.parent, {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'})
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
-    assert r.status(wt) != []
+    assert worktree.status(wt) != []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     assert not (tmp_path / "ran").exists()
 
@@ -326,8 +329,8 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
     write(wt.path, {"a": "2", "dir/b": "2", "dir/c": "2", "directory": "2"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda found: [p for p in found if p.startswith("dir/")])
     assert sha is not None
-    assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
-    assert paths(r.status(wt)) == [("M", "a"), ("A", "directory")]
+    assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
+    assert paths(worktree.status(wt)) == [("M", "a"), ("A", "directory")]
     assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
@@ -346,10 +349,10 @@ def test_a_commit_deletes_nothing_that_was_not_chosen(
     with pytest.raises(ToolError, match="would also change or delete") as caught:
         commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: chosen)
     assert (caught.value.error_type, caught.value.refused, caught.value.details["paths"]) == ("outside_scope", True, more)
-    assert r.log(wt.repo, wt.base, wt.ref) == []
+    assert history.log(wt.repo, wt.base, wt.ref) == []
     sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])  # what is said to go may go
     assert sha is not None
-    assert {c.path for c in r.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
+    assert {c.path for c in history.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
 
 
 def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: People, tmp_path: Path) -> None:
@@ -359,7 +362,7 @@ def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: Pe
     (wt.path / "c").unlink()
     sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["b"])
     assert sha is not None
-    assert paths(r.changes(wt.repo, wt.base, sha)) == [("M", "b")]
+    assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "b")]
     write(wt.path, {"a": "3"})
     git(wt.path, "add", "-A")
     write(wt.path, {"a": "1"})
@@ -375,21 +378,21 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     for name in NAMES:
         (wt.path / os.fsdecode(name)).write_bytes(name)
     wanted = sorted(os.fsdecode(name) for name in NAMES)
-    assert sorted(change.path for change in r.status(wt)) == wanted
+    assert sorted(change.path for change in worktree.status(wt)) == wanted
     one = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
     assert one is not None
-    assert paths(r.changes(wt.repo, wt.base, one)) == [("A", "star*")]
+    assert paths(history.changes(wt.repo, wt.base, one)) == [("A", "star*")]
     write(wt.path, {"star1": "changed"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star1"])
     assert sha is not None
-    assert "star1" not in r.diff_text(wt.repo, wt.base, sha, paths=["star*"])
+    assert "star1" not in history.diff_text(wt.repo, wt.base, sha, paths=["star*"])
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert sorted(change.path for change in r.changes(wt.repo, wt.base, sha)) == sorted([*wanted, "star1"])
-    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    assert sorted(change.path for change in history.changes(wt.repo, wt.base, sha)) == sorted([*wanted, "star1"])
+    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     for name in NAMES:
         (wt.path / os.fsdecode(name)).unlink()
-    r.restore(wt, kept)
+    worktree.restore(wt, kept)
     assert all((wt.path / os.fsdecode(name)).read_bytes() == name for name in NAMES)
 
 
@@ -405,11 +408,11 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
     write(wt.path, {"gone/below": "1"})
     os.mkfifo(wt.path / "pipe")
     expected = {("T", "file"), ("D", "dir/x"), ("A", "dir"), ("M", "run"), ("D", "gone"), ("A", "gone/below")}
-    assert set(paths(r.status(wt))) == expected
+    assert set(paths(worktree.status(wt))) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert set(paths(r.changes(wt.repo, wt.base, sha))) == expected
-    assert r.status(wt) == []
+    assert set(paths(history.changes(wt.repo, wt.base, sha))) == expected
+    assert worktree.status(wt) == []
 
 
 def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_path: Path) -> None:
@@ -417,18 +420,18 @@ def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_
     make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
     (wt.path / "inner/link").symlink_to("deep")
     expected = [("A", "inner/deep/y"), ("A", "inner/link"), ("A", "inner/x")]
-    assert paths(r.status(wt)) == expected
+    assert paths(worktree.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert paths(r.changes(wt.repo, wt.base, sha)) == expected
-    assert r.status(wt) == []
+    assert paths(history.changes(wt.repo, wt.base, sha)) == expected
+    assert worktree.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
     write(wt.path, {"a.log": "x", "build/out": "x"})
-    assert r.status(wt) == []
+    assert worktree.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
@@ -436,32 +439,32 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person
     path = person({".gitignore": "*.log\nbuild/\n", "kept.log": "1"})
     git(path, "add", "-f", "kept.log")
     git(path, "commit", "-q", "-m", "Kept")
-    repo = r.open_repo(person.look(path))
+    repo = repository.open_repo(person.look(path))
     by_name = ("a.log", "kept.log", "build/out", "build/late", "link/x.log", ".git", ".git/x.log", "build", "no.log", "plain")
-    wt = r.add_worktree(repo, tmp_path / "state/w", "feat/x", r.head(repo), by_name=by_name)
+    wt = worktree.add_worktree(repo, tmp_path / "state/w", "feat/x", repository.head(repo), by_name=by_name)
     write(wt.path, {"a.log": "x", "b.log": "x", "build/out": "x", "plain": "x"})
     (tmp_path / "elsewhere").mkdir()
     write(tmp_path / "elsewhere", {"x.log": "not ours"})
     (wt.path / "link").symlink_to(tmp_path / "elsewhere")
     expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
-    assert paths(r.status(wt)) == expected
-    assert paths(r.status(r.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected  # in another life, too
-    kept = r.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
-    assert paths(r.changes(repo, wt.base, kept)) == expected
+    assert paths(worktree.status(wt)) == expected
+    assert paths(worktree.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected  # in another life, too
+    kept = worktree.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
+    assert paths(history.changes(repo, wt.base, kept)) == expected
     write(wt.path, {"a.log": "changed", "build/late": "x"})
-    r.restore(wt, kept)
+    worktree.restore(wt, kept)
     assert (wt.path / "a.log").read_text() == "x"
     assert not (wt.path / "build/late").exists()
-    assert paths(r.status(wt)) == expected
+    assert paths(worktree.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert paths(r.changes(repo, wt.base, sha)) == expected
-    assert r.status(wt) == []
+    assert paths(history.changes(repo, wt.base, sha)) == expected
+    assert worktree.status(wt) == []
     (wt.path / "a.log").unlink()
-    assert paths(r.status(wt)) == [("D", "a.log")]
+    assert paths(worktree.status(wt)) == [("D", "a.log")]
     write(wt.path, {"a.log": "x", "build/late": "y"})
-    with pytest.raises(r.WorkNotKept):
-        r.remove_worktree(wt)
+    with pytest.raises(worktree.WorkNotKept):
+        worktree.remove_worktree(wt)
 
 
 # --------------------------------------------------------------------------------------------- branch names
@@ -484,11 +487,11 @@ def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[s
     path = person()
     for name in taken:
         git(path, "branch", name)
-    repo = r.open_repo(person.look(path))
-    name = r.free_branch(repo, "fix-it", "deadbeef", WHEN)
+    repo = repository.open_repo(person.look(path))
+    name = repository.free_branch(repo, "fix-it", "deadbeef", WHEN)
     assert name == expected
-    r.add_worktree(repo, tmp_path / "state/w", name, r.head(repo))
-    assert git(path, "rev-parse", name) == r.head(repo)
+    worktree.add_worktree(repo, tmp_path / "state/w", name, repository.head(repo))
+    assert git(path, "rev-parse", name) == repository.head(repo)
 
 
 # ------------------------------------------------------------------------------------------------ worktrees
@@ -496,22 +499,22 @@ def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[s
 
 def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> None:
     path = person({"a": "1"})
-    repo = r.open_repo(path)
-    wt = r.add_worktree(repo, tmp_path / "state/reading", "", r.head(repo))
+    repo = repository.open_repo(path)
+    wt = worktree.add_worktree(repo, tmp_path / "state/reading", "", repository.head(repo))
     assert (wt.path / "a").read_text() == "1"
-    assert r.add_worktree(repo, wt.path, "", wt.base) == wt
-    assert r.open_worktree(repo, wt.path, "", wt.base) == wt
+    assert worktree.add_worktree(repo, wt.path, "", wt.base) == wt
+    assert worktree.open_worktree(repo, wt.path, "", wt.base) == wt
     write(wt.path, {"a": "2"})
-    assert paths(r.status(wt)) == [("M", "a")]
+    assert paths(worktree.status(wt)) == [("M", "a")]
     with pytest.raises(ValueError, match="only for reading"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
-        r.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
+        worktree.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
     write(path, {"a": "3"})
     person.look(commit_all(path, "Meanwhile"))
-    wt = r.add_worktree(repo, wt.path, "", r.head(repo))  # where a killed reading left one at an older commit
-    assert ((wt.path / "a").read_text(), r.status(wt)) == ("3", [])
-    r.remove_worktree(wt)
+    wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))  # where a killed reading left one at an older commit
+    assert ((wt.path / "a").read_text(), worktree.status(wt)) == ("3", [])
+    worktree.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     assert not (path / ".git/worktrees").exists()
 
@@ -521,8 +524,8 @@ def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
     wt = start(path, tmp_path)
     write(wt.path, {"work": "precious", "README.md": "changed"})
     assert start(path, tmp_path) == wt
-    assert r.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
-    assert paths(r.status(wt)) == [("M", "README.md"), ("A", "work")]
+    assert worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
+    assert paths(worktree.status(wt)) == [("M", "README.md"), ("A", "work")]
 
 
 @pytest.mark.parametrize("lost", ["index", "files", "admin", "half admin", "branch only", "locks"])
@@ -557,7 +560,7 @@ def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) 
     again = start(path, tmp_path)
     assert again == wt
     assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
-    assert r.status(again) == []
+    assert worktree.status(again) == []
     write(again.path, {"a": "2"})
     assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
@@ -570,7 +573,7 @@ def test_a_branch_that_is_not_ours_is_left_alone(person: People, tmp_path: Path)
     commit_all(path, "Other history")
     git(path, "checkout", "-q", "main")
     person.look(path)
-    with pytest.raises(r.RepositoryChanged, match="does not begin at"):
+    with pytest.raises(runner.RepositoryChanged, match="does not begin at"):
         start(path, tmp_path)
 
 
@@ -595,33 +598,33 @@ def test_a_link_where_the_worktree_goes_is_refused(person: People, tmp_path: Pat
 def test_a_worktree_inside_its_repository_is_refused(person: People, tmp_path: Path) -> None:
     path = person()
     (tmp_path / "outside").symlink_to(path)  # a link that the repository might have brought
-    repo = r.open_repo(path)
+    repo = repository.open_repo(path)
     for inside in (path / ".git/x", path / "x", path / "deep/in/x", tmp_path / "outside/x"):
         with pytest.raises(UserError, match="inside its own repository"):
-            r.add_worktree(repo, inside, "feat/x", r.head(repo))
+            worktree.add_worktree(repo, inside, "feat/x", repository.head(repo))
 
 
 def test_a_second_repository_with_the_same_worktree_name(person: People, tmp_path: Path) -> None:
     path = person()
     first = start(path, tmp_path / "one")
-    repo = r.open_repo(path)
-    second = r.add_worktree(repo, tmp_path / "two/state/worktrees/deadbeef", "feat/two", r.head(repo))
+    repo = repository.open_repo(path)
+    second = worktree.add_worktree(repo, tmp_path / "two/state/worktrees/deadbeef", "feat/two", repository.head(repo))
     assert first.git_dir != second.git_dir
-    assert r.open_worktree(repo, first.path, first.branch, first.base) == first
-    assert r.open_worktree(repo, second.path, second.branch, second.base) == second
+    assert worktree.open_worktree(repo, first.path, first.branch, first.base) == first
+    assert worktree.open_worktree(repo, second.path, second.branch, second.base) == second
 
 
 def test_uncommitted_work_is_not_removed(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"work": "precious"})
-    with pytest.raises(r.WorkNotKept, match="work"):
-        r.remove_worktree(wt)
-    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    with pytest.raises(worktree.WorkNotKept, match="work"):
+        worktree.remove_worktree(wt)
+    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     write(wt.path, {"more": "precious"})
-    with pytest.raises(r.WorkNotKept):
-        r.remove_worktree(wt, kept)
+    with pytest.raises(worktree.WorkNotKept):
+        worktree.remove_worktree(wt, kept)
     (wt.path / "more").unlink()
-    r.remove_worktree(wt, kept)
+    worktree.remove_worktree(wt, kept)
     assert not wt.path.exists()
 
 
@@ -630,7 +633,7 @@ def test_folders_without_permission_are_removed_too(person: People, tmp_path: Pa
     write(wt.path, {"cache/mod/x": "1"})
     (wt.path / "cache/mod").chmod(0o500)
     (wt.path / "cache").chmod(0o500)
-    r.remove_worktree(wt)
+    worktree.remove_worktree(wt)
     assert not wt.path.exists()
 
 
@@ -638,13 +641,13 @@ def test_removing_does_not_follow_links(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(tmp_path / "outside", {"precious": "1"})
     (wt.path / "link").symlink_to(tmp_path / "outside")
-    r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
     assert (tmp_path / "outside/precious").read_text() == "1"
 
 
 def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> None:
     """Eight missions that end at once take away private directories, and the last one the folder of them all."""
-    repo = r.open_repo(make_repo(tmp_path / "theirs"))
+    repo = repository.open_repo(make_repo(tmp_path / "theirs"))
     folder, ends = repo.common_dir / "worktrees", time.monotonic() + 1.5
     times = {"a": 0, "b": 0}
 
@@ -653,7 +656,7 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
 
     def come_and_go(name: str) -> None:
         while goes_on():
-            worktrees._make(folder / name)
+            worktree._make(folder / name)
             (folder / name / "gitdir").write_text("/nowhere/.git\n")
             shutil.rmtree(folder / name)
             with suppress(OSError):
@@ -663,7 +666,7 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
     with ThreadPoolExecutor() as pool:
         both = [pool.submit(come_and_go, name) for name in times]
         while goes_on():
-            assert not r.is_worktree_of(repo, tmp_path / "worktree")
+            assert not worktree.is_worktree_of(repo, tmp_path / "worktree")
             assert checkout.where_checked_out(repo, "feat/none") is None
         for each in both:
             each.result()
@@ -693,28 +696,28 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
     (wt.path / "b").unlink()
-    before = r.status(wt)
-    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
+    before = worktree.status(wt)
+    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
     git(wt.path, "add", "-A")  # as a killed commit leaves it
-    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     git(wt.path, "read-tree", "HEAD")
     index = (wt.git_dir / "index").read_bytes()
-    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     assert (wt.git_dir / "index").read_bytes() == index
-    assert r.status(wt) == before
-    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("D", "b"), ("A", "new/x")]
+    assert worktree.status(wt) == before
+    assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("D", "b"), ("A", "new/x")]
     write(wt.path, {"a": "3", "worse": "3"})
     shutil.rmtree(wt.path / "new")
     make_repo(wt.path / "inner")
-    r.restore(wt, kept)
-    assert r.status(wt) == before
+    worktree.restore(wt, kept)
+    assert worktree.status(wt) == before
     assert (wt.path / "a").read_text() == "2"
     assert (wt.path / "z.log").read_text() == "ignored"
-    assert r.resolve(wt.repo, wt.branch) == wt.base
+    assert repository.resolve(wt.repo, wt.branch) == wt.base
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
+    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
     with pytest.raises(ValueError, match="placet's own"):
-        r.checkpoint(wt, "refs/heads/main", "x", WHEN)
+        worktree.checkpoint(wt, "refs/heads/main", "x", WHEN)
 
 
 def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(person: People, tmp_path: Path) -> None:
@@ -727,8 +730,8 @@ def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(person: People
     write(wt.path, {"a": "2"})
     for file in (wt.path / "a", wt.git_dir / "index"):
         os.utime(file, (past, past))
-    kept = r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
-    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a")]
+    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a")]
 
 
 @pytest.mark.parametrize("killed", ["", "kept", "renamed", "half deleted", "deleted"])
@@ -740,7 +743,7 @@ def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path
     write(wt.path, {"b": "3"})
     ref = "refs/placet/failed/deadbeef-1"
     if killed:
-        r.checkpoint(wt, ref, "failed", WHEN)
+        worktree.checkpoint(wt, ref, "failed", WHEN)
     if killed in ("renamed", "half deleted", "deleted"):
         wt.path.rename(wt.path.with_name("deadbeef.removed"))
     if killed == "half deleted":
@@ -748,19 +751,19 @@ def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path
     if killed == "deleted":
         shutil.rmtree(wt.path.with_name("deadbeef.removed"))
         shutil.rmtree(wt.git_dir)
-    kept = r.roll_back(wt, ref, "failed", WHEN)
+    kept = worktree.roll_back(wt, ref, "failed", WHEN)
     assert kept is not None
     assert git(path, "rev-parse", ref, f"{ref}^") == f"{kept}\n{first}"
-    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
-    assert r.resolve(wt.repo, "refs/heads/feat/fix-deadbeef") is None
+    assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
+    assert repository.resolve(wt.repo, "refs/heads/feat/fix-deadbeef") is None
     assert len(git(path, "worktree", "list").splitlines()) == 1
     assert list((tmp_path / "state/worktrees").iterdir()) == []
-    assert r.roll_back(wt, ref, "failed", WHEN) == kept
+    assert worktree.roll_back(wt, ref, "failed", WHEN) == kept
 
 
 def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> None:
     path = person()
-    assert r.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN) is None
+    assert worktree.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN) is None
     assert git(path, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
@@ -778,12 +781,12 @@ def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
     else:
         git(wt.path, "checkout", "-q", "-b", "feat/elsewhere", wt.base)
         write(wt.path, {"a": "2"})
-    kept = r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    kept = worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
     assert kept is not None
-    assert paths(r.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
-    assert r.resolve(wt.repo, f"{kept}^") == (wt.base if how == "deleted" else sha)
+    assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
+    assert repository.resolve(wt.repo, f"{kept}^") == (wt.base if how == "deleted" else sha)
     assert not wt.path.exists()
-    assert r.resolve(wt.repo, wt.ref) is None
+    assert repository.resolve(wt.repo, wt.ref) is None
 
 
 def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> None:
@@ -791,7 +794,7 @@ def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> 
     write(wt.path, {"a": "2"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     shutil.rmtree(wt.path)
-    assert r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
+    assert worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
 
 
 # ---------------------------------------------------------------------------------- somebody else interferes
@@ -803,13 +806,13 @@ def test_a_moved_branch_is_not_overwritten(
     path = person()
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
-    place = worktrees._inside(wt)
+    place = worktree._inside(wt)
     tip = differences.read_status(place)[0]
     other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
     git(path, "update-ref", wt.ref, other)
-    with pytest.raises(r.RepositoryChanged, match="moved by somebody else"):
-        staging.update_ref(place, wt.ref, tip, tip)
-    assert r.resolve(wt.repo, wt.branch) == other
+    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
+        committing.update_ref(place, wt.ref, tip, tip)
+    assert repository.resolve(wt.repo, wt.branch) == other
 
 
 def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path: Path) -> None:
@@ -817,13 +820,13 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
     git(path, "update-ref", "-d", wt.ref)
-    with pytest.raises(r.RepositoryChanged, match="deleted by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="deleted by somebody else"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
-    for call in (lambda: commit_changes(wt, MESSAGE, BOB, WHEN), lambda: r.status(wt),
-                 lambda: r.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
-        with pytest.raises(r.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
+    for call in (lambda: commit_changes(wt, MESSAGE, BOB, WHEN), lambda: worktree.status(wt),
+                 lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
+        with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
 
 
@@ -836,11 +839,11 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
     path = person()
     write(path, {".git/hooks/pre-commit": "#!/bin/sh\n"})
     wt = start(person.look(path), tmp_path)
-    pinned = r.pins(wt)
+    pinned = git_pins.pins(wt)
     git(path, "config", "branch.main.remote", "origin")
     git(path, "config", "user.name", "New Name")
     person.look(path)
-    r.check_pins(wt, pinned)
+    git_pins.check_pins(wt, pinned)
     match change:
         case ".git/config":
             git(path, "config", "core.fsmonitor", "evil")
@@ -854,8 +857,8 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
             (path / ".git/hooks/pre-commit").chmod(0o755)
         case name:
             write(path, {name: "evil"})
-    with pytest.raises(r.RepositoryChanged, match="changed while the mission ran"):
-        r.check_pins(wt, pinned)
+    with pytest.raises(runner.RepositoryChanged, match="changed while the mission ran"):
+        git_pins.check_pins(wt, pinned)
     person.look(path)
 
 
@@ -867,14 +870,14 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
     write(wt.git_dir, {"index.lock": "", "HEAD.lock": ""})
     person.look(path)
     write(wt.path, {"a": "2"})
-    with pytest.raises(r.GitError, match=r"index\.lock"):
+    with pytest.raises(runner.GitError, match=r"index\.lock"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
-    r.clear_stale_locks(wt, [ref])
+    worktree.clear_stale_locks(wt, [ref])
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-    r.checkpoint(wt, ref, "x", WHEN)
+    worktree.checkpoint(wt, ref, "x", WHEN)
     assert sorted(p.name for p in (path / ".git").rglob("*.lock")) == ["HEAD.lock", "index.lock"]
     with pytest.raises(ValueError, match="placet's own"):
-        r.clear_stale_locks(wt, ["refs/heads/main"])
+        worktree.clear_stale_locks(wt, ["refs/heads/main"])
 
 
 def test_a_git_that_outlived_its_daemon_is_waited_for(
@@ -887,14 +890,14 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
                f"while [ -e '{at_work}' ]; do sleep 0.02; done > /dev/null 2>&1 &\n",
     })
     (tmp_path / "bin/git").chmod(0o755)
-    with monkeypatch.context() as patch, worktrees._writing(wt.path) as held:
-        place = replace(worktrees._inside(wt), held=held)
+    with monkeypatch.context() as patch, worktree._writing(wt.path) as held:
+        place = replace(worktree._inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
-    with pytest.raises(UserError, match="another git process"), worktrees._writing(wt.path, timeout_s=0.05):
+    with pytest.raises(UserError, match="another git process"), worktree._writing(wt.path, timeout_s=0.05):
         pass
     threading.Timer(0.2, at_work.unlink).start()
-    r.clear_stale_locks(wt)
+    worktree.clear_stale_locks(wt)
     assert not at_work.exists()
 
 
@@ -902,8 +905,8 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     path = person()
     os.mkfifo(tmp_path / "pipe")
     git(path, "config", "include.path", str(tmp_path / "pipe"))  # git waits for somebody to write into it
-    repo = r.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
-    with pytest.raises(r.GitError, match=r"no answer within 0\.2 s"):
+    repo = runner.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
+    with pytest.raises(runner.GitError, match=r"no answer within 0\.2 s"):
         runner.run_git(runner.place_of(repo), "status", timeout_s=0.2)
     (path / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n")
     person.look(path)
@@ -917,14 +920,14 @@ def test_a_diff_is_cut_and_says_so(person: People, tmp_path: Path) -> None:
     base = git(path, "rev-parse", "HEAD")
     write(path, {"a": "ü\n" * 4000, "latin": b"\xe9t\xe9\n"})
     commit_all(path, "More")
-    repo = r.open_repo(person.look(path))
-    whole = r.diff_text(repo, base, "HEAD")
+    repo = repository.open_repo(person.look(path))
+    whole = history.diff_text(repo, base, "HEAD")
     assert "+ü" in whole
     assert "+\ufffdt\ufffd" in whole
-    cut = r.diff_text(repo, base, "HEAD", max_bytes=1001)
+    cut = history.diff_text(repo, base, "HEAD", max_bytes=1001)
     assert len(cut.encode()) < 1100
     assert cut.endswith("… (cut after 1001 bytes)\n")
-    assert "latin" not in r.diff_text(repo, base, "HEAD", paths=["a"])
+    assert "latin" not in history.diff_text(repo, base, "HEAD", paths=["a"])
 
 
 def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
@@ -933,28 +936,28 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
     write(wt.path, {"same": "ours\n", "new": "1\n"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert r.merge_preview(wt.repo, "main", sha) == []
+    assert history.merge_preview(wt.repo, "main", sha) == []
     write(path, {"same": "theirs\n"})
     commit_all(path, "Theirs")
     person.look(path)
-    assert r.merge_preview(wt.repo, "main", sha) == ["same"]
-    assert r.ahead_behind(wt.repo, wt.branch, "main") == (1, 1)
+    assert history.merge_preview(wt.repo, "main", sha) == ["same"]
+    assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 1)
 
 
 def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"a": "1"})
-    fake = r.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
+    fake = git_message.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
     assert commit_changes(wt, fake, BOB, WHEN) is not None
     base = git(wt.path, "rev-parse", "HEAD")
-    assert list(r.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
+    assert list(history.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
     write(wt.path, {"a": "2"})
     first = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert r.traced_work(wt.repo)[TRACE] == (base, first)
+    assert history.traced_work(wt.repo)[TRACE] == (base, first)
     write(wt.path, {"a": "3"})
     second = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert r.traced_work(wt.repo)[TRACE] == (base, second)
-    assert r.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
+    assert history.traced_work(wt.repo)[TRACE] == (base, second)
+    assert history.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
 
 # ------------------------------------------------------------------------------------------- commit messages
@@ -962,7 +965,7 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
 
 def test_the_message_is_as_the_contract_says() -> None:
     body = "It was missing.\n\nNow it is there."
-    assert r.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
+    assert git_message.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
         f"Add a login\n\nIt was missing.\n\nNow it is there.\n\n[ExoTrace: {TRACE}]\n\n"
         f"Placet-Trace: {TRACE}\nPlacet-Plan: sha256:ab\nApproved-By: Ann\n"
     )
@@ -972,7 +975,7 @@ def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
     subject, name = "x" * 100 + "\nApproved-By: mallory", "Ann\nApproved-By: eve"
     for body in ("", "---\nrule\n---", "Signed-off-by: x\n\nApproved-By: mallory", "# heading",
                  "a\r\nb\x1b[31m", "--- a/file\n+++ b/file"):
-        message = r.commit_message(subject, body, TRACE, "d", name)
+        message = git_message.commit_message(subject, body, TRACE, "d", name)
         parsed = git(tmp_path, "interpret-trailers", "--parse", stdin=message.encode())
         assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
 
@@ -980,7 +983,7 @@ def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
 @given(st.text(), st.text(), st.text(min_size=1))
 @settings(max_examples=200)
 def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> None:
-    message = r.commit_message(subject, body, TRACE, "d", name)
+    message = git_message.commit_message(subject, body, TRACE, "d", name)
     lines = message.splitlines()
     assert 1 <= len(lines[0]) <= 72
     assert lines[1] == ""
@@ -992,31 +995,31 @@ def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> N
 # ---------------------------------------------------------------------------------------- kinds of repository
 
 
-def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> r.Worktree:
+def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:
     """Do a small mission in the repository and roll it back."""
     wt = start(path, tmp_path, name)
     write(wt.path, {"placet.txt": "1\n"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert paths(r.changes(wt.repo, wt.base, sha)) == [("A", "placet.txt")]
-    assert r.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
+    assert paths(history.changes(wt.repo, wt.base, sha)) == [("A", "placet.txt")]
+    assert worktree.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
     return wt
 
 
 def test_detached_head(person: People, tmp_path: Path) -> None:
     path = person()
     git(path, "checkout", "-q", "--detach")
-    assert "HEAD is detached" in " ".join(r.notes(work(person.look(path), tmp_path).repo))
+    assert "HEAD is detached" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_bare(person: People, tmp_path: Path) -> None:
     path = tmp_path / "bare.git"
     git(tmp_path, "clone", "-q", "--bare", str(person()), str(path))
-    assert r.is_repository(path)
+    assert repository.is_repository(path)
     repo = work(person.look(path), tmp_path).repo
     assert repo.is_bare
-    assert "bare" in r.notes(repo)[0]
-    assert r.dirty_paths(repo) == []
+    assert "bare" in repository.notes(repo)[0]
+    assert repository.dirty_paths(repo) == []
 
 
 def test_shallow(person: People, tmp_path: Path) -> None:
@@ -1024,7 +1027,7 @@ def test_shallow(person: People, tmp_path: Path) -> None:
     commit_all(source, "More")
     path = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{person.look(source)}", str(path))
-    assert "shallow" in " ".join(r.notes(work(person.look(path), tmp_path).repo))
+    assert "shallow" in " ".join(repository.notes(work(person.look(path), tmp_path).repo))
 
 
 def test_worktree_of_another(person: People, tmp_path: Path) -> None:
@@ -1036,7 +1039,7 @@ def test_worktree_of_another(person: People, tmp_path: Path) -> None:
     wt = work(person.look(tmp_path / "side"), tmp_path)
     assert wt.base == git(tmp_path / "side", "rev-parse", "HEAD")
     assert (wt.repo.path, wt.repo.common_dir) == (tmp_path / "side", main / ".git")
-    assert f"a worktree of {main / '.git'}" in " ".join(r.notes(wt.repo))
+    assert f"a worktree of {main / '.git'}" in " ".join(repository.notes(wt.repo))
 
 
 def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
@@ -1048,7 +1051,7 @@ def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
     commit_all(path, "Add a submodule")
     git(path, "config", "filter.crypt.clean", "false")
     wt = work(person.look(path), tmp_path)
-    said = " ".join(r.notes(wt.repo))
+    said = " ".join(repository.notes(wt.repo))
     assert "Submodules are empty folders in a worktree: 'module'" in said
     assert "git LFS" in said
     assert "filter 'crypt' is not run" in said
@@ -1068,9 +1071,9 @@ def test_dirty_locked_and_in_the_middle_of_a_rebase(person: People, tmp_path: Pa
     git(path, "rebase", "side", check=False)
     write(path, {"untracked": "1", ".git/index.lock": ""})
     git(path, "update-ref", "refs/stash", "HEAD")
-    repo = r.open_repo(person.look(path))
-    assert "A rebase is in progress" in " ".join(r.notes(repo))
-    assert r.dirty_paths(repo) == ["a", "untracked"]
+    repo = repository.open_repo(person.look(path))
+    assert "A rebase is in progress" in " ".join(repository.notes(repo))
+    assert repository.dirty_paths(repo) == ["a", "untracked"]
     work(path, tmp_path)
 
 
@@ -1097,8 +1100,8 @@ def test_many_files(person: People, tmp_path: Path, count: int) -> None:
 def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     path = person({})
     wt = start(path, tmp_path)
-    assert r.status(wt) == []
-    assert r.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
+    assert worktree.status(wt) == []
+    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
     work(path, tmp_path, "cafecafe")
 
 
@@ -1108,8 +1111,8 @@ def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
 EXCLUDES = ["/Inbox/", "/.obsidian/"]
 
 
-def first(path: Path) -> tuple[r.Repo, str]:
-    return r.init_repo(path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN)
+def first(path: Path) -> tuple[runner.Repo, str]:
+    return init.init_repo(path, excludes=EXCLUDES, author=BOB, message="Begin\n", when=WHEN)
 
 
 def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
@@ -1117,7 +1120,7 @@ def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
     write(path, {"Knowledge/a b.md": "1", "Inbox/Requests/r.md": "1", ".obsidian/app.json": "1", "Ü.md": "1"})
     make_repo(path / "plugin", {"x": "1"})
     repo, sha = first(path)
-    assert r.head(repo) == sha
+    assert repository.head(repo) == sha
     assert git(path, "ls-tree", "-r", "-z", "--name-only", sha).split("\0") == [
         "Knowledge/a b.md", "plugin/x", "Ü.md", "",
     ]
@@ -1196,13 +1199,13 @@ def test_making_one_can_be_killed_anywhere(
         if existing:
             git(path, "init", "-q", "-b", "main")
         left = after
-        for module in (differences, making, repository, runner, worktrees):
+        for module in (differences, init, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", dying)
         try:
             first(path)
         except Killed:
             deaths += 1
-        for module in (differences, making, repository, runner, worktrees):
+        for module in (differences, init, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", real)
         _, sha = first(path)
         assert git(path, "ls-tree", "--name-only", sha) == "a"
@@ -1221,15 +1224,15 @@ def test_making_one_can_be_killed_anywhere(
 @pytest.mark.parametrize("cycles", [8, pytest.param(120, marks=pytest.mark.sweep)])
 def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) -> None:
     path = person({f"f{n}": f"{n}\n" for n in range(20)})
-    repo = r.open_repo(path)
-    base = r.head(repo)
+    repo = repository.open_repo(path)
+    base = repository.head(repo)
 
     def mission(n: int) -> str:
-        wt = r.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
+        wt = worktree.add_worktree(repo, tmp_path / f"state/w{n}", f"feat/m{n}", base)
         for step in range(2):
             write(wt.path, {f"f{n}": f"step {step}\n", f"new{n}-{step}": "1\n"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-        r.remove_worktree(wt)
+        worktree.remove_worktree(wt)
         return wt.branch
 
     with ThreadPoolExecutor(8) as pool:
@@ -1247,14 +1250,14 @@ import os, sys
 from datetime import UTC, datetime
 from pathlib import Path
 import git.cmd
-from placet import repo as r
+from placet.repo import repository, runner, worktree
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def mission(path, where):
-    repo = r.open_repo(path)
-    wt = r.add_worktree(repo, where, f"feat/{where.name}", r.head(repo))
+    repo = repository.open_repo(path)
+    wt = worktree.add_worktree(repo, where, f"feat/{where.name}", repository.head(repo))
     for n in range(40):
         (wt.path / f"f{n}").write_text(str(n))
-        commit_changes(wt, f"step {n}\\n", r.BOT, WHEN)
+        commit_changes(wt, f"step {n}\\n", runner.BOT, WHEN)
 for line in sys.stdin:
     path, where = map(Path, line.split())
     child = os.fork()
@@ -1270,7 +1273,7 @@ for line in sys.stdin:
 def storm(person: People, tmp_path: Path, rounds: int) -> None:
     """Kill missions at any moment, over and over; each time the same calls, made again, finish the work."""
     path = person({f"g{n}": f"{n}\n" for n in range(20)})
-    repo = r.open_repo(path)
+    repo = repository.open_repo(path)
     dice = random.Random(7)
     with subprocess.Popen(
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
@@ -1286,12 +1289,12 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             with suppress(ProcessLookupError):  # one that came to its end before
                 os.kill(child, signal.SIGKILL)
             nursery.stdout.readline()
-            wt = r.add_worktree(repo, where, f"feat/m{n}", r.head(repo))
-            r.clear_stale_locks(wt)
+            wt = worktree.add_worktree(repo, where, f"feat/m{n}", repository.head(repo))
+            worktree.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-            assert r.status(wt) == []
-            r.remove_worktree(wt)
+            assert worktree.status(wt) == []
+            worktree.remove_worktree(wt)
             assert not list((path / ".git").rglob("*.lock"))
         nursery.stdin.close()
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
@@ -1320,7 +1323,7 @@ class Vector:
     show: tuple[str, ...] = (
         "status", "diff", "log -p", "worktree add -q ../control", "add -A", "commit -qm x")
     alive: bool = True
-    during: Callable[[r.Worktree, str], object] = lambda _wt, _evil: None
+    during: Callable[[worktree.Worktree, str], object] = lambda _wt, _evil: None
     fails: bool = False  # the repository is also broken: calls may end in an error, but nothing runs
     mild: bool = False  # can be planted together with others, which saves time
 
@@ -1398,13 +1401,13 @@ def evil_git_dir(path: Path, evil: str) -> Path:
     return made / ".git"
 
 
-def replaced_git_file(wt: r.Worktree, evil: str) -> None:
+def replaced_git_file(wt: worktree.Worktree, evil: str) -> None:
     other = evil_git_dir(wt.path.parent.parent / "other", evil)
     (wt.path / ".git").write_text(f"gitdir: {other}\n")
     git(wt.path, "status", check=False)  # the control: plain git does believe it
 
 
-def inner_repository(wt: r.Worktree, evil: str) -> None:
+def inner_repository(wt: worktree.Worktree, evil: str) -> None:
     evil_git_dir(wt.path / "inner", evil)
 
 
@@ -1501,36 +1504,36 @@ VECTORS = {
 
 def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     """Make every call that this module has."""
-    repo = r.open_repo(path)
-    base = r.head(repo)
-    r.identity(repo)
-    r.dirty_paths(repo)
-    r.notes(repo)
-    r.default_branch(repo)
-    r.merge_preview(repo, "HEAD", "theirs" if r.resolve(repo, "theirs") else "HEAD")
-    branch = r.free_branch(repo, "fix", "deadbeef", WHEN)
-    wt = r.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
-    assert r.open_worktree(repo, wt.path, branch, base) == wt
-    r.check_pins(wt, r.pins(wt))
+    repo = repository.open_repo(path)
+    base = repository.head(repo)
+    repository.identity(repo)
+    repository.dirty_paths(repo)
+    repository.notes(repo)
+    repository.default_branch(repo)
+    history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
+    branch = repository.free_branch(repo, "fix", "deadbeef", WHEN)
+    wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
+    assert worktree.open_worktree(repo, wt.path, branch, base) == wt
+    git_pins.check_pins(wt, git_pins.pins(wt))
     vector.during(wt, evil)
-    r.clear_stale_locks(wt)
+    worktree.clear_stale_locks(wt)
     write(wt.path, {"README.md": "mission\n", "new": "1\n"})
-    assert r.status(wt)
-    kept = r.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
+    assert worktree.status(wt)
+    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
     write(wt.path, {"README.md": "worse\n"})
-    r.restore(wt, kept)
+    worktree.restore(wt, kept)
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
-    r.changes(repo, base, sha)
-    assert "+mission" in r.diff_text(repo, base, sha)
-    r.log(repo, base, sha)
-    assert r.traced_work(repo)[TRACE][1] == sha
-    r.ahead_behind(repo, branch, branch)
-    r.remove_worktree(wt)
-    wt = r.add_worktree(repo, wt.path, branch, base)
+    history.changes(repo, base, sha)
+    assert "+mission" in history.diff_text(repo, base, sha)
+    history.log(repo, base, sha)
+    assert history.traced_work(repo)[TRACE][1] == sha
+    history.ahead_behind(repo, branch, branch)
+    worktree.remove_worktree(wt)
+    wt = worktree.add_worktree(repo, wt.path, branch, base)
     write(wt.path, {"README.md": "again\n"})
-    r.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
 
 
 def planted(tmp_path: Path, *vectors: Vector) -> tuple[Path, Path, str]:
@@ -1555,7 +1558,7 @@ def test_a_hostile_repository_runs_nothing(tmp_path: Path, name: str) -> None:
             vector = replaced(vector, ran)
         try:
             everything(path, tmp_path, vector, evil)
-        except (r.GitError, UserError):
+        except (runner.GitError, UserError):
             assert vector.fails
         assert not ran.exists()
         assert fingerprint(path) == before
@@ -1579,7 +1582,7 @@ def test_a_repository_hostile_in_every_mild_way_runs_nothing(tmp_path: Path) -> 
 def replaced(vector: Vector, ran: Path) -> Vector:
     """Return the vector with a control in it: plain git runs the program, and the trace of that is wiped."""
 
-    def during(wt: r.Worktree, evil: str) -> None:
+    def during(wt: worktree.Worktree, evil: str) -> None:
         if (wt.path.parent.parent / "other").exists():
             shutil.rmtree(wt.path.parent.parent / "other")
         vector.during(wt, evil)
@@ -1612,8 +1615,8 @@ def test_the_daemons_environment_is_not_inherited(
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"{tmp_path}/evil")
-    repo = r.open_repo(path)
-    assert r.dirty_paths(repo) == ["README.md"]
+    repo = repository.open_repo(path)
+    assert repository.dirty_paths(repo) == ["README.md"]
     work(path, tmp_path)
     assert not ran.exists()
     for variable in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_CONFIG_COUNT"):
@@ -1627,13 +1630,13 @@ def test_too_many_drivers_are_refused(person: People, tmp_path: Path) -> None:
         file.writelines(f'[filter "f{n}"]\n\tclean = cat\n' for n in range(600))
     person.look(path)
     with pytest.raises(UserError, match="configures 600 filter"):
-        r.dirty_paths(r.open_repo(path))
+        repository.dirty_paths(repository.open_repo(path))
 
 
 def test_an_error_names_the_command_and_what_git_said(person: People) -> None:
-    repo = r.open_repo(person())
-    with pytest.raises(r.GitError) as caught:
-        r.changes(repo, "nowhere", "HEAD")
+    repo = repository.open_repo(person())
+    with pytest.raises(runner.GitError) as caught:
+        history.changes(repo, "nowhere", "HEAD")
     assert caught.value.argv[0] == "diff-tree"
     assert caught.value.returncode == 128
     assert "nowhere" in caught.value.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.core.talk import Ask, Purpose, Reply
+from placet.core.turn.talk import Ask, Purpose, Reply
 from vaultkit import TestVault, meddling
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping
-from placet.core.note import read_note
-from placet.core.request import RequestProblems, changed_keys, read_request
-from placet.core.talk import Ask, Purpose
+from placet.core.life.request import RequestProblems, changed_keys, read_request
+from placet.core.text.note import read_note
+from placet.core.turn.talk import Ask, Purpose
 from vaultkit import PLAN, TestVault, make_vault
 
 

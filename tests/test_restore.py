@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from messages_api import MessagesApi, call, hang, reply
-from placet.journal import ARCHIVING, Journal, verify
+from placet.journal.maintenance import ARCHIVING, verify
+from placet.journal.writer import Journal
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LONG = "hi\n" * 8_000
@@ -163,7 +164,7 @@ def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_
 
 
 def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_it(vault, monkeypatch):
-    monkeypatch.setattr("placet.loop.ARCHIVE_AT_ONCE", 1)
+    monkeypatch.setattr("placet.loop.tick.ARCHIVE_AT_ONCE", 1)
     (last,) = sql(vault, "SELECT last_id FROM chain")[0]
     journal = Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b", on_trouble=print)
     partial = journal.archive("9999", most=2)

@@ -15,9 +15,9 @@ from unittest.mock import patch
 import pytest
 
 from gitkit import git
-from placet import planner
+from placet.agent import planner
+from placet.agent.record import Record
 from placet.core.errors import Interrupted
-from placet.record import Record
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["python3 step.py"]},

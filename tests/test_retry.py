@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.core.price import DEFAULT_PRICES, Price, cost_usd
-from placet.core.retry import Blocked, GiveUp, Retry, RetryPolicy, Sleep, next_attempt
-from placet.core.talk import ModelError, ModelErrorKind, Usage
+from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
+from placet.core.turn.retry import Blocked, NoRetry, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.turn.talk import ModelError, ModelErrorKind, Usage
 
 POLICY = RetryPolicy(first_wait_s=1, factor=2, longest_wait_s=30, longest_backoff_s=120, longest_rest_s=900)
 
@@ -64,7 +64,7 @@ def test_the_kind_of_error_decides():
     permanent = ModelError(ModelErrorKind.PERMANENT, "no credit", retry_after_s=1)
     assert next_attempt(permanent, 1, POLICY, 0) == Blocked("no credit")
     bad = ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
-    assert next_attempt(bad, 1, POLICY, 0) == GiveUp("prompt is too long")
+    assert next_attempt(bad, 1, POLICY, 0) == NoRetry("prompt is too long")
     with pytest.raises(ValueError, match="cancelled"):
         next_attempt(ModelError(ModelErrorKind.CANCELLED, ""), 1, POLICY, 0)
 

@@ -31,9 +31,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.errors import ToolError, UserError
-from placet.sandbox import Box, Level, Limits, Probe, end_left_behind, exec_in_box, probe, run, seatbelt, seccomp, view
-from placet.sandbox.drain import Kept
-from placet.sandbox.probe import GAPS, NAMES
+from placet.sandbox import seatbelt, seccomp, visible_paths
+from placet.sandbox.leftovers import end_left_behind
+from placet.sandbox.pipes import Kept
+from placet.sandbox.probe import GAPS, NAMES, Probe, probe
+from placet.sandbox.process import exec_in_box, run
+from placet.sandbox.values import Box, BoxLimits, Level
 
 DAEMON = Path(__file__).parent.parent / "daemon"
 LINUX = sys.platform == "linux"
@@ -91,7 +94,7 @@ def git_box(tmp_path: Path) -> Box:
 
 
 def limited(box: Box, **limits: float) -> Box:
-    return Box(box.worktree, box.read_only, box.network, Limits(**limits))  # type: ignore[arg-type]  by name
+    return Box(box.worktree, box.read_only, box.network, BoxLimits(**limits))  # type: ignore[arg-type]  by name
 
 
 # ---- the attacks
@@ -157,7 +160,7 @@ def python_as_anybody(source: str, home: Path, wrap: tuple[str, ...] = ()) -> st
 
 
 PROBE = """
-from placet.sandbox import probe
+from placet.sandbox.probe import probe
 found = probe()
 print(int(found.level))
 for f in found.findings:
@@ -295,7 +298,8 @@ def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(box: Bo
 
 
 RUNS = """
-import sys; from pathlib import Path; from placet.sandbox import Box, Level, run
+import sys; from pathlib import Path
+from placet.sandbox.values import Box, Level; from placet.sandbox.process import run
 boxes = [Box(Path(folder)) for folder in sys.argv[2:]]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -382,7 +386,8 @@ def test_no_process_survives_a_cancellation_that_raises(wall: Level, box: Box) -
 def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> None:
     marker = f"orphan-{os.getpid()}-{level}"
     source = (
-        "import sys; from pathlib import Path; from placet.sandbox import *\n"
+        "import sys; from pathlib import Path; from placet.sandbox.values import *\n"
+        "from placet.sandbox.probe import *; from placet.sandbox.process import *\n"
         "run(sys.argv[3:], Box(Path(sys.argv[1])), Level(int(sys.argv[2])))"
     )
     daemon = subprocess.Popen(
@@ -411,9 +416,11 @@ def test_a_gigabyte_of_output_costs_at_most_20_mb(box: Box) -> None:
     source = """
 import re, sys
 from pathlib import Path
-from placet.sandbox import *
+from placet.sandbox.values import *
+from placet.sandbox.probe import *
+from placet.sandbox.process import *
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-box = Box(Path(sys.argv[1]), limits=Limits(timeout_s=50, kill_output_bytes=2 << 30))
+box = Box(Path(sys.argv[1]), limits=BoxLimits(timeout_s=50, kill_output_bytes=2 << 30))
 run(["true"], box, Level(int(sys.argv[2])))
 before = peak()
 ran = run(["sh", "-c", "echo first; head -c 1000000000 /dev/zero; echo last"], box, Level(int(sys.argv[2])))
@@ -669,7 +676,7 @@ def test_a_path_that_somebody_else_left_us_with_stops_nothing(box: Box, tmp_path
     closed.chmod(0)
     monkeypatch.setenv("PATH", f"{closed}/bin:{unseen}:{os.environ['PATH']}")
     monkeypatch.setenv("RUSTUP_HOME", unseen)
-    seen = view.see(box).path
+    seen = visible_paths.see(box).path
     closed.chmod(0o700)
     assert unseen not in seen
     assert (str(closed / "bin") in seen) == (os.geteuid() == 0)
@@ -725,7 +732,7 @@ def test_tool_chains_in_the_home_are_visible_and_nothing_else(wall: Level, box: 
         assert run(["cat", str(home / name)], box, wall).stdout == "content"
     for name in (".ssh/id", ".cargo/credentials.toml", ".local/share/keyrings/key", "lib/letter"):
         assert run(["cat", str(home / name)], box, wall).exit_code == 1
-    assert str(home) not in view.see(box).path
+    assert str(home) not in visible_paths.see(box).path
 
 
 def test_what_a_person_adds_is_readable_and_not_writable(wall: Level, box: Box, tmp_path: Path) -> None:
@@ -879,7 +886,7 @@ def read_or_nothing(path: Path) -> bytes:
 def test_a_command_kills_nobody_but_its_own(tmp_path: Path, script: str) -> None:
     needs(Level.LANDLOCK)
     with subprocess.Popen(["sleep", "60"]) as other:
-        ran = run(["sh", "-c", f"({script}); exit 7"], Box(tmp_path, limits=Limits(timeout_s=5)), Level.LANDLOCK)
+        ran = run(["sh", "-c", f"({script}); exit 7"], Box(tmp_path, limits=BoxLimits(timeout_s=5)), Level.LANDLOCK)
         assert ran.exit_code in (7, 137)
         assert other.poll() is None
         other.kill()
@@ -920,7 +927,9 @@ def test_the_daemon_is_not_dumpable_and_still_starts_commands(tmp_path: Path) ->
     source = """
 import subprocess, sys, tempfile
 from pathlib import Path
-from placet.sandbox import *
+from placet.sandbox.values import *
+from placet.sandbox.probe import *
+from placet.sandbox.process import *
 import os
 peek = [sys.executable, "-c", f"print('canary-key' in open('/proc/{os.getpid()}/environ').read())"]
 before = subprocess.run(peek, capture_output=True, text=True)
@@ -950,7 +959,9 @@ def test_a_wall_that_cannot_be_built_runs_nothing(wall: Level, box: Box) -> None
 LAYERS = """
 import ctypes, struct, sys
 from pathlib import Path
-from placet.sandbox import *
+from placet.sandbox.values import *
+from placet.sandbox.probe import *
+from placet.sandbox.process import *
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
 for _ in range(16):
@@ -1019,14 +1030,14 @@ def test_values_refuse_what_makes_no_sense(tmp_path: Path) -> None:
             Box(path)
     with pytest.raises(ValueError, match="lies in a read-only path"):
         Box(tmp_path / "a", read_only=(tmp_path,))
-    for name in Limits.__slots__:
+    for name in BoxLimits.__slots__:
         with pytest.raises(ValueError, match=name):
-            Limits(**{name: 0})
+            BoxLimits(**{name: 0})
 
 
 def test_the_macos_profile_denies_git_after_it_allows_the_worktree(tmp_path: Path) -> None:
     box = Box(tmp_path / 'odd "name"')
-    text = seatbelt.profile(box, view.View((), ()), tmp_path / "scratch")
+    text = seatbelt.profile(box, visible_paths.VisiblePaths((), ()), tmp_path / "scratch")
     allowed = text.index(f'(allow file-read* file-write* (subpath "{tmp_path}/odd \\"name\\"")')
     denied = text.index(f'(deny file-write* (subpath "{tmp_path}/odd \\"name\\"/.git")')
     assert text.startswith("(version 1)\n(deny default)\n")

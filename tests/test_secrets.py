@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from gitkit import git, make_repo
 from messages_api import MessagesApi, call, reply
-from placet.app import own_secrets
 from placet.core import secrets
 from placet.core.secrets import (
     MIN_LITERAL,
@@ -32,6 +31,7 @@ from placet.core.secrets import (
     secret_values,
     spans,
 )
+from placet.loop.app import own_secrets
 from vaultkit import PLAN, make_vault
 
 

@@ -14,14 +14,14 @@ from unittest.mock import patch
 
 import pytest
 
-from placet.core.names import Folder
-from placet.core.note import read_note
-from placet.core.observe import sort_notes
-from placet.core.plan import PlanProblems, parse_plan
-from placet.loop import Loop
-from placet.sight import Sight
-from placet.tools import PLANNABLE
-from placet.vault import Gone, VaultTrouble
+from placet.core.life.observe import sort_notes
+from placet.core.text.names import Folder
+from placet.core.text.note import read_note
+from placet.core.text.plan import PlanProblems, parse_plan
+from placet.files.vault import Gone, VaultTrouble
+from placet.loop.intake import Intake
+from placet.loop.tick import Loop
+from placet.tools.registry import PLANNABLE
 from simulation import Broken, Play, plan_text, play
 
 SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
@@ -73,7 +73,7 @@ class TakesThePlaceForTheNote(Loop):
             return sort_notes(cases, [note for note in notes if note.is_plan or note.trace_id not in cases
                                       or cases[note.trace_id].request_path not in there - {note.path}])
 
-        with patch("placet.loop.sort_notes", by_place), patch("placet.loop.is_by_place", return_value=False):
+        with patch("placet.loop.tick.sort_notes", by_place), patch("placet.loop.tick.is_by_place", return_value=False):
             Loop._decide(self, view, side_notes)
 
 
@@ -83,7 +83,7 @@ class NamesTheReportThatItWanted(Loop):
     __slots__ = ()
 
     def _report(self, mission, ended):
-        with patch("placet.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"):
+        with patch("placet.agent.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"):
             return Loop._report(self, mission, ended)
 
     def _reported(self, case, wanted, place, size):
@@ -96,7 +96,7 @@ class WaitsForEveryFile(Loop):
     __slots__ = ()
 
     def tick(self, hinted, mode):
-        with patch.object(Sight, "_is_young", return_value=True):
+        with patch.object(Intake, "_is_young", return_value=True):
             return Loop.tick(self, hinted, mode)
 
 

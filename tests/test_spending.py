@@ -15,15 +15,15 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, reply
-from placet.app import replay_mission
-from placet.asking import Line, ask_model
-from placet.core.budget import Amount, Room, prompt_at_most
-from placet.core.mission import Spent
-from placet.core.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
-from placet.daybook import used_today
+from placet.agent.day_budget import used_today
+from placet.agent.model_call import Line, ask_model
+from placet.agent.record import Record
+from placet.core.turn.budget import Amount, Room, prompt_at_most
+from placet.core.turn.mission import Spent
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
+from placet.host.watch import Mode
+from placet.loop.app import replay_mission
 from placet.models.anthropic import AnthropicModel
-from placet.record import Record
-from placet.watch import Mode
 from vaultkit import PLAN
 
 STEP = [{"title": "Do it", "tools": ["read_file", "write_file", "list_directory"]}]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placet.core.errors import UserError
-from placet.state import State, file_system_magic, network_file_system, state_home, vault_state
+from placet.host.state import StateFolder, file_system_magic, network_file_system, state_home, vault_state
 
 
 def make_vault(tmp_path: Path, name: str = "My Notes") -> Path:
@@ -117,7 +117,7 @@ def test_a_file_in_the_way_is_a_persons_to_mend(tmp_path):
 
 def test_a_state_names_absolute_folders():
     with pytest.raises(ValueError, match="absolute"):
-        State(Path("vault"), Path("/state"))
+        StateFolder(Path("vault"), Path("/state"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="statfs magic numbers are Linux'")
@@ -128,7 +128,7 @@ def test_the_file_system_is_asked_for_its_kind(tmp_path, monkeypatch):
     state = vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")})
     assert state.ensure() == ()
     # no network file system can be mounted here, so the table is told that this one is
-    monkeypatch.setitem(sys.modules["placet.state"]._NETWORK, file_system_magic(tmp_path), "NFS")
+    monkeypatch.setitem(sys.modules["placet.host.state"]._NETWORK, file_system_magic(tmp_path), "NFS")
     assert network_file_system(tmp_path) == "NFS"
     (warning,) = state.ensure()
     assert "NFS" in warning

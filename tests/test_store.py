@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from gitkit import commit_changes, git, make_repo, settle_home, write
-from placet import repo as r
-from placet.repo import runner, staging, worktrees
+from placet.repo import commit as committing
+from placet.repo import repository, runner, worktree
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-BOB = r.Author("Bob Bot", "bob@example.org")
+BOB = runner.Author("Bob Bot", "bob@example.org")
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +32,12 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def mission(path: Path, tmp_path: Path, name: str = "deadbeef") -> r.Worktree:
-    repo = r.open_repo(path)
-    return r.add_worktree(repo, tmp_path / "state" / name, f"feat/{name}", r.head(repo))
+def mission(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:
+    repo = repository.open_repo(path)
+    return worktree.add_worktree(repo, tmp_path / "state" / name, f"feat/{name}", repository.head(repo))
 
 
-def whole_tree(wt: r.Worktree, spare: Path) -> str:
+def whole_tree(wt: worktree.Worktree, spare: Path) -> str:
     """The tree of everything in the worktree, as plain git makes it with an index of its own."""
     spare.unlink(missing_ok=True)
     git(wt.path, "read-tree", "HEAD", GIT_INDEX_FILE=str(spare))
@@ -100,7 +100,7 @@ def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
         for _ in range(chance.randint(1, 5)):
             meddle(wt.path, chance)
         expected = whole_tree(wt, tmp_path / "spare")
-        assert r.snapshot(wt) == expected, n
+        assert worktree.snapshot(wt) == expected, n
         sha = commit_changes(wt, f"Round {n}\n", BOB, WHEN)
         if sha is not None:
             commits += 1
@@ -113,7 +113,7 @@ def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
 def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
-    for author, message in ((BOB, "Say hello\n\nGrüße,\n\n\n"), (r.Author("Ä. Ö", "a@b"), "no end")):
+    for author, message in ((BOB, "Say hello\n\nGrüße,\n\n\n"), (runner.Author("Ä. Ö", "a@b"), "no end")):
         sha = commit_changes(wt, message, author, WHEN)
         assert sha is not None
         tree, parent = git(wt.path, "rev-parse", f"{sha}^{{tree}}", f"{sha}^").split()
@@ -144,7 +144,7 @@ def test_the_repositorys_settings_count_as_with_git(tmp_path: Path, settings: di
     sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert sha is not None
     assert git(wt.path, "rev-parse", f"{sha}^{{tree}}") == expected
-    assert r.status(wt) == []
+    assert worktree.status(wt) == []
 
 
 def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_another_git_at_work_in_the_worktree_is_said_and_nothing_is_moved(tmp_pa
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
     (wt.git_dir / "index.lock").touch()
-    with pytest.raises(r.GitError, match=r"index\.lock"):
+    with pytest.raises(runner.GitError, match=r"index\.lock"):
         commit_changes(wt, "Change\n", BOB, WHEN)
     assert git(wt.path, "rev-parse", "HEAD") == wt.base
     (wt.git_dir / "index.lock").unlink()
@@ -213,7 +213,7 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
         git(path, "update-ref", "refs/heads/feat/deadbeef", moved[0])
         return found
 
-    with pytest.raises(r.RepositoryChanged, match="moved by somebody else"):
+    with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
         commit_changes(wt, "Change\n", BOB, WHEN, choose=move)
     assert git(path, "rev-parse", "feat/deadbeef") == moved[0]
     assert not (wt.git_dir / "index.lock").exists()
@@ -228,10 +228,11 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     path = make_repo(tmp_path / "theirs")
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
-    work = {"commit": "with r.writing(wt) as w: w.commit(w.changes(), 'Change', r.BOT, datetime.now(UTC))",
-            "checkpoint": "r.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))"}[what]
-    code = ("from datetime import UTC, datetime; from pathlib import Path; from placet import repo as r\n"
-            f"wt = r.open_worktree(r.open_repo(Path({str(path)!r})), Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n")
+    work = {"commit": "with worktree.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
+            "checkpoint": "worktree.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))"}[what]
+    code = ("from datetime import UTC, datetime; from pathlib import Path; from placet.repo import repository, runner, worktree\n"
+            f"there = repository.open_repo(Path({str(path)!r}))\n"
+            f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n")
     log = tmp_path / "strace"
     traced = "trace=fsync,fdatasync,sync_file_range,rename,renameat2"
     subprocess.run(["strace", "-f", "-y", "-o", str(log), "-e", traced, "-e", "status=successful", sys.executable, "-c", code],
@@ -251,7 +252,7 @@ def test_a_damaged_index_is_gits_to_complain_about(tmp_path: Path, damage: Calla
     write(wt.path, {"new": "x"})
     index = wt.git_dir / "index"
     index.write_bytes(damage(index.read_bytes()))
-    with suppress(r.GitError):
+    with suppress(runner.GitError):
         sha = commit_changes(wt, "Change\n", BOB, WHEN)
         assert git(wt.path, "ls-tree", "--name-only", str(sha)).split() == ["README.md", "new"]
     assert git(tmp_path / "theirs", "fsck", "--strict", "--no-dangling") == ""
@@ -264,7 +265,7 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
     objects = wt.repo.common_dir / "objects"
     objects.chmod(0o555)
     try:
-        with pytest.raises(r.GitError, match=r"Permission denied|insufficient permission"):
+        with pytest.raises(runner.GitError, match=r"Permission denied|insufficient permission"):
             commit_changes(wt, "Change\n", BOB, WHEN)
     finally:
         objects.chmod(0o755)
@@ -279,7 +280,7 @@ def test_a_checkpoint_of_named_files_is_told_of_any_name(tmp_path: Path, path: s
     write(tmp_path, {"outside/secret": "key"})
     (wt.path / "way").symlink_to(tmp_path / "outside")
     write(wt.path, {"a": "new\n"})
-    kept = r.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN, paths=["a", "way", path])
+    kept = worktree.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN, paths=["a", "way", path])
     assert git(wt.path, "rev-parse", f"{kept}^{{tree}}") == whole_tree(wt, tmp_path / "spare")
 
 
@@ -303,9 +304,9 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
         return popen(argv, **more)
 
     monkeypatch.setattr("placet.repo.runner.subprocess.Popen", started)
-    r.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
+    worktree.checkpoint(wt, "refs/placet/ckpt/x", "Kept\n", WHEN)
     commit_changes(wt, "Change\n", BOB, WHEN)
-    r.delete_ref(wt.repo, "refs/placet/ckpt/x")
+    worktree.delete_ref(wt.repo, "refs/placet/ckpt/x")
     assert len(told) == 3
     for env in told:
         assert {env[key] for key in env if key.startswith("GIT_CONFIG_KEY_")} >= {"hook.spy.command", "hook.spy.enabled"}
@@ -313,41 +314,41 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
 
 def test_a_move_that_was_done_when_git_was_killed_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
-    place = worktrees._inside(wt)
+    place = worktree._inside(wt)
     sha = git(wt.path, "commit-tree", f"{wt.base}^{{tree}}", "-p", wt.base, "-m", "x")
     real = runner.run_git
 
     def killed(at: runner.Place, *args: str, **more: Any) -> Any:
         done = real(at, *args, **more)
         if args[0] == "update-ref":
-            raise r.GitError(args, -9, "it was killed by signal 9")
+            raise runner.GitError(args, -9, "it was killed by signal 9")
         return done
 
-    monkeypatch.setattr(staging, "run_git", killed)
-    staging.update_ref(place, wt.ref, sha, wt.base)
-    assert r.ref_now(wt.repo, wt.ref) == sha
+    monkeypatch.setattr(committing, "run_git", killed)
+    committing.update_ref(place, wt.ref, sha, wt.base)
+    assert repository.ref_now(wt.repo, wt.ref) == sha
 
 
 def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock of a reference is removed only when nobody can hold it any more."""
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     lock = tmp_path / "theirs/.git/refs/heads/feat/deadbeef.lock"
-    monkeypatch.setattr(worktrees, "MOVE_S", 60.0)
+    monkeypatch.setattr(worktree, "MOVE_S", 60.0)
     lock.touch()
     began = time.monotonic()
     timer = threading.Timer(0.4, lock.unlink)
     timer.start()
-    r.clear_stale_locks(wt)
+    worktree.clear_stale_locks(wt)
     assert 0.3 < time.monotonic() - began < 50
     timer.join()
     lock.touch()
     os.utime(lock, (1, 1))
-    r.clear_stale_locks(wt)
+    worktree.clear_stale_locks(wt)
     assert not lock.exists()
     assert time.monotonic() - began < 50, "an old one is not waited for"
-    monkeypatch.setattr(worktrees, "MOVE_S", 0.3)
+    monkeypatch.setattr(worktree, "MOVE_S", 0.3)
     lock.touch()
-    r.clear_stale_locks(wt)
+    worktree.clear_stale_locks(wt)
     assert not lock.exists()
 
 
@@ -358,8 +359,8 @@ def test_a_reference_is_read_as_git_reads_it(tmp_path: Path, packed: bool) -> No
     git(path, "symbolic-ref", "refs/heads/other", "refs/heads/main")
     if packed:
         git(path, "pack-refs", "--all")
-    repo = r.open_repo(path)
+    repo = repository.open_repo(path)
     for name in ("feat/x-1", "main", "other", "feat", "x-1", "gone"):
         ref = f"refs/heads/{name}"
-        assert r.ref_now(repo, ref) == r.resolve(repo, ref), ref
-    assert r.free_branch(repo, "x", "1", WHEN) == "feat/x-1-20261121120000"
+        assert repository.ref_now(repo, ref) == repository.resolve(repo, ref), ref
+    assert repository.free_branch(repo, "x", "1", WHEN) == "feat/x-1-20261121120000"

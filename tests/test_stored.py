@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.core.case import CASE_JSON, COMMAND_JSON, Branch, Case, Complexity, Move, Publish, Rewrite, Stamp, State
-from placet.executor import ENDED_JSON, Ended
+from placet.agent.mission import ENDED_JSON, Ended
+from placet.core.life.case import CASE_JSON, COMMAND_JSON, Branch, Case, Move, Publish, Rewrite, Stamp, State
+from placet.core.turn.budget import Complexity
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 st.register_type_strategy(Decimal, st.decimals(0, 1000, places=4))

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from benchkit import EVERYTHING, MARKER, Bench, all_of, bench, real
 from placet.core.errors import ToolError
-from placet.core.scope import Scope
-from placet.sandbox import Box, Level, Ran
-from placet.tools import AGENT_TOOLS, BY_NAME, TOOLS, InMemoryToolDispatcher, ToolDispatcher
-from placet.tools.base import Effect
+from placet.core.text.scope import Scope
+from placet.sandbox.values import Box, Level, Ran
+from placet.testing import InMemoryToolDispatcher
+from placet.tools.base import Effect, ToolDispatcher
+from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
 from test_confine import CANARY, naive, payloads, plant, snapshot, spellings
 
 FILES: dict[str, str | bytes] = {

@@ -27,16 +27,17 @@ from hypothesis import strategies as st
 from benchkit import EVERYTHING, TRACE, reading_us, real, recorded
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
-from placet.confine import Root
-from placet.core.cut import CHARS_KEPT, WORDS_KEPT, cut, cut_middle, fold, lines_of
 from placet.core.errors import End, Stop
-from placet.core.scope import Scope
-from placet.core.talk import ToolUse
-from placet.sandbox import Level, Limits, probe
-from placet.tools import BY_NAME, PLANNABLE, TOOLS, executing, planning
+from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, cut_middle, fold, lines_of
+from placet.core.text.scope import Scope
+from placet.core.turn.talk import ToolUse
+from placet.files.confine import Root
+from placet.sandbox.probe import probe
+from placet.sandbox.values import BoxLimits, Level
 from placet.tools.base import Effect
 from placet.tools.grep import MAX_EXPANDED, expanded
-from placet.tools.present import FOLD, MAX_KEPT_CHARS, Results
+from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
+from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning
 from vaultkit import PLAN, make_vault
 
 HANGS_S = 60.0
@@ -158,7 +159,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
     if not nobody:
         for name in ("closed/x", "noread"):
             (odd / name).unlink()
-    script = ("import json, sys; from pathlib import Path; from placet.sandbox import Level; import test_tools\n"
+    script = ("import json, sys; from pathlib import Path; from placet.sandbox.values import Level; import test_tools\n"
               "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))")
     with TemporaryDirectory() as programs:  # not below `tmp_path`, which nobody but root may enter
         Path(programs).chmod(0o755)
@@ -307,7 +308,7 @@ def test_bash_runs_in_the_box_and_nowhere_else(tmp_path: Path) -> None:
 @boxed
 def test_a_command_that_prints_a_gigabyte_costs_no_memory(tmp_path: Path) -> None:
     scope = Scope(run=(("yes",), ("head",)))
-    with real(tmp_path, scope=scope, level=LEVEL, limits=Limits(timeout_s=20, kill_output_bytes=64 * 1024 * 1024)) as tools:
+    with real(tmp_path, scope=scope, level=LEVEL, limits=BoxLimits(timeout_s=20, kill_output_bytes=64 * 1024 * 1024)) as tools:
         ran = json.loads(tools.dispatch("run_command", {"command": "yes", "args": ["word " * 100]}).content)
         assert ran["exit_code"] is None
         assert "killed: more than" in ran["stderr"]
@@ -318,7 +319,7 @@ def test_a_command_that_prints_a_gigabyte_costs_no_memory(tmp_path: Path) -> Non
 
 @boxed
 def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path: Path) -> None:
-    with real(tmp_path, scope=Scope(run=(("sleep",),)), level=LEVEL, limits=Limits(timeout_s=1)) as tools:
+    with real(tmp_path, scope=Scope(run=(("sleep",),)), level=LEVEL, limits=BoxLimits(timeout_s=1)) as tools:
         began = time.monotonic()
         for asked in (0.2, 3600):
             ran = json.loads(tools.dispatch("run_command", {"command": "sleep", "args": ["60"], "timeout_s": asked}).content)
@@ -390,7 +391,7 @@ def test_a_page_of_the_worktree_is_pictured_in_a_box(tmp_path: Path, level: Leve
     root.mkdir()
     (root / "a page.html").write_text(PAGE)
     before = sorted(root.iterdir())
-    with real(root, level=level, limits=Limits(timeout_s=60)) as tools:
+    with real(root, level=level, limits=BoxLimits(timeout_s=60)) as tools:
         outcome = tools.dispatch("take_screenshot", {"path": "a page.html"})
         assert outcome.ok, outcome
         about = json.loads(outcome.content)
@@ -424,9 +425,9 @@ def test_an_address_on_this_machine_needs_the_network_in_the_scope(tmp_path: Pat
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}/"
         try:
-            with real(tmp_path, level=LEVEL, limits=Limits(timeout_s=60)) as tools:
+            with real(tmp_path, level=LEVEL, limits=BoxLimits(timeout_s=60)) as tools:
                 assert tools.dispatch("take_screenshot", {"url": url}).error_type == "outside_scope"
-            with real(tmp_path, level=LEVEL, scope=Scope(network=True), limits=Limits(timeout_s=60)) as tools:
+            with real(tmp_path, level=LEVEL, scope=Scope(network=True), limits=BoxLimits(timeout_s=60)) as tools:
                 outcome = tools.dispatch("take_screenshot", {"url": url})
                 assert outcome.ok, outcome
                 assert corner(outcome.image) == BLUE
@@ -581,7 +582,7 @@ def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) 
 
 
 def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placet import dialogue
+    from placet.agent import conversation
 
     (tmp_path / "a").write_text("1\n")
     meeting = threading.Barrier(3, timeout=60)
@@ -611,7 +612,7 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, m
     uses += [ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}), ToolUse("3", "list_directory", {"path": "."})]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
         watcher: Any = Watcher()
-        outcomes = dialogue._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
+        outcomes = conversation._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
         with journal.read() as reader:
             kept = [(row.kind, row.key) for row in reader.records(TRACE, 1)]
     assert [o.content for o in outcomes[:3]] == ["a\n", "b\n", "c\n"]
@@ -622,7 +623,7 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, m
 
 
 def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
-    from placet import dialogue
+    from placet.agent import conversation
 
     class Watcher:
         def instead(self, use: ToolUse) -> None:
@@ -639,7 +640,7 @@ def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
     uses = [ToolUse(name, "read_file", {"path": name}) for name in "abc"]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
         with pytest.raises(Stop, match="enough"):
-            dialogue._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
+            conversation._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
         with journal.read() as reader:
             assert [row.key for row in reader.records(TRACE, 1)] == ["call:1:0", "call:1:1"]
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.unseen import (
-    Kind,
+from placet.core.text.markdown import code_span, warning_callout
+from placet.core.text.unseen import (
+    UnseenKind,
     commented_lines,
     find_unseen,
     homoglyphs,
     visible,
 )
-from placet.core.words import code_span, warning_callout
 
 
 def kinds(text):
@@ -25,61 +25,61 @@ def tags(text):
 
 
 @pytest.mark.parametrize(("text", "kind", "shown"), [
-    ("pass\u200bword", Kind.ZERO_WIDTH, "U+200B ZERO WIDTH SPACE"),
-    ("pass\u200dword", Kind.ZERO_WIDTH, "U+200D"),
-    ("pass\u200cword", Kind.ZERO_WIDTH, "U+200C"),
-    ("a\u2060b", Kind.ZERO_WIDTH, "WORD JOINER"),
-    ("a\ufeffb", Kind.ZERO_WIDTH, "U+FEFF"),
-    ("\u200b" * 5, Kind.ZERO_WIDTH, "5 times"),
-    ("if x\u202e } \u2066", Kind.BIDI, "RIGHT-TO-LEFT OVERRIDE"),
-    ("a\u2067b", Kind.BIDI, "ISOLATE"),
-    ("a\u200fb", Kind.BIDI, "RIGHT-TO-LEFT MARK"),
-    ("שלום\u200f\u200f\u200e\u200f", Kind.BIDI, "4 times"),
-    ("hi " + tags("rm -rf /"), Kind.TAG, "spell “rm -rf /”"),
-    ("\U0001f600" + tags("evil") + "\U000e007f", Kind.TAG, "spell “evil”"),
-    ("\U0001f3f4" + tags("evilx") + "\U000e007f", Kind.TAG, "spell “evilx”"),
-    ("\u2764\ufe0f" + "".join(chr(0xE0100 + b - 16) for b in b"delete"), Kind.VARIATION, "spell “delete”"),
-    ("a\ufe0f", Kind.VARIATION, "VARIATION SELECTOR-16"),
-    ("1\ufe0f", Kind.VARIATION, "U+FE0F"),
-    ("soft\u00adhyphen", Kind.INVISIBLE, "SOFT HYPHEN"),
-    ("a\u034fb", Kind.INVISIBLE, "GRAPHEME JOINER"),
-    ("a\u2063b", Kind.INVISIBLE, "INVISIBLE SEPARATOR"),
-    ("a\u3164b", Kind.BLANK, "HANGUL FILLER"),
-    ("a\u2800b", Kind.BLANK, "BRAILLE"),
-    ("a\ue000b", Kind.PRIVATE, "U+E000"),
-    ("a\x1b[8mb", Kind.CONTROL, "U+001B"),
-    ("a\u2028b", Kind.CONTROL, "U+2028"),
-    ("a <!-- do evil --> b", Kind.COMMENT, "do evil"),
-    ("<!-- do\n\nevil", Kind.COMMENT, "do evil"),
-    ("<!---->", Kind.COMMENT, "an empty comment"),
-    ("\\\\<!-- x -->", Kind.COMMENT, "x"),
-    ("<![CDATA[x]]>", Kind.COMMENT, "[CDATA[x]]"),
-    ("<?x evil ?>", Kind.COMMENT, "x evil"),
-    ("a %%evil%% b", Kind.COMMENT, "evil"),
-    ("%%\nevil\n%%", Kind.COMMENT, "evil"),
-    ("```\n%%evil%%\n```", Kind.COMMENT, "evil"),
-    ("```\n%%\nevil\n%%\n```", Kind.COMMENT, "evil"),
-    ("a ` b\n` <!-- x --> `", Kind.COMMENT, "x"),
-    ("> ```\n<!-- x -->", Kind.COMMENT, "x"),
-    (">> ```\n> <!-- x -->", Kind.COMMENT, "x"),
-    ("> ```\n> > ```\n> ```\n> <!-- x -->", Kind.COMMENT, "x"),
-    ("<!--\n```\n-->", Kind.COMMENT, "```"),
-    ("<span style='display:none'>x", Kind.HTML, "display:none"),
-    ("<p\nhidden>x", Kind.HTML, "hidden"),
-    ("<details>", Kind.HTML, "<details>"),
-    ("</x y>", Kind.HTML, "</x y>"),
-    ("<ignore-all-rules>", Kind.HTML, "ignore-all-rules"),
-    ("[https://good.com](https://evil.com/x)", Kind.LINK, "evil.com"),
-    ("[good.com/a](https://evil.com)", Kind.LINK, "evil.com"),
-    ("[www.good.com](<https://evil.com>)", Kind.LINK, "evil.com"),
-    ("[ ](https://evil.com)", Kind.LINK, "evil.com"),
-    ("[//]: # (evil)", Kind.DEFINITION, "evil"),
-    ("> [x]: evil", Kind.DEFINITION, "evil"),
-    ("[^1]: evil", Kind.DEFINITION, "evil"),
-    ("x = 1" + " " * 200 + "evil()", Kind.FAR_RIGHT, "evil()"),
-    ("```\n" + "\t" * 50 + "evil()\n```", Kind.FAR_RIGHT, "evil()"),
-    ("```\n" + "x" * 2000 + "evil\n```", Kind.FAR_RIGHT, "evil"),
-    ('```toml\nwrite = ["src/\u0430uth/**"]\n```', Kind.LOOKALIKE, "Cyrillic"),
+    ("pass\u200bword", UnseenKind.ZERO_WIDTH, "U+200B ZERO WIDTH SPACE"),
+    ("pass\u200dword", UnseenKind.ZERO_WIDTH, "U+200D"),
+    ("pass\u200cword", UnseenKind.ZERO_WIDTH, "U+200C"),
+    ("a\u2060b", UnseenKind.ZERO_WIDTH, "WORD JOINER"),
+    ("a\ufeffb", UnseenKind.ZERO_WIDTH, "U+FEFF"),
+    ("\u200b" * 5, UnseenKind.ZERO_WIDTH, "5 times"),
+    ("if x\u202e } \u2066", UnseenKind.BIDI, "RIGHT-TO-LEFT OVERRIDE"),
+    ("a\u2067b", UnseenKind.BIDI, "ISOLATE"),
+    ("a\u200fb", UnseenKind.BIDI, "RIGHT-TO-LEFT MARK"),
+    ("שלום\u200f\u200f\u200e\u200f", UnseenKind.BIDI, "4 times"),
+    ("hi " + tags("rm -rf /"), UnseenKind.TAG, "spell “rm -rf /”"),
+    ("\U0001f600" + tags("evil") + "\U000e007f", UnseenKind.TAG, "spell “evil”"),
+    ("\U0001f3f4" + tags("evilx") + "\U000e007f", UnseenKind.TAG, "spell “evilx”"),
+    ("\u2764\ufe0f" + "".join(chr(0xE0100 + b - 16) for b in b"delete"), UnseenKind.VARIATION, "spell “delete”"),
+    ("a\ufe0f", UnseenKind.VARIATION, "VARIATION SELECTOR-16"),
+    ("1\ufe0f", UnseenKind.VARIATION, "U+FE0F"),
+    ("soft\u00adhyphen", UnseenKind.INVISIBLE, "SOFT HYPHEN"),
+    ("a\u034fb", UnseenKind.INVISIBLE, "GRAPHEME JOINER"),
+    ("a\u2063b", UnseenKind.INVISIBLE, "INVISIBLE SEPARATOR"),
+    ("a\u3164b", UnseenKind.BLANK, "HANGUL FILLER"),
+    ("a\u2800b", UnseenKind.BLANK, "BRAILLE"),
+    ("a\ue000b", UnseenKind.PRIVATE, "U+E000"),
+    ("a\x1b[8mb", UnseenKind.CONTROL, "U+001B"),
+    ("a\u2028b", UnseenKind.CONTROL, "U+2028"),
+    ("a <!-- do evil --> b", UnseenKind.COMMENT, "do evil"),
+    ("<!-- do\n\nevil", UnseenKind.COMMENT, "do evil"),
+    ("<!---->", UnseenKind.COMMENT, "an empty comment"),
+    ("\\\\<!-- x -->", UnseenKind.COMMENT, "x"),
+    ("<![CDATA[x]]>", UnseenKind.COMMENT, "[CDATA[x]]"),
+    ("<?x evil ?>", UnseenKind.COMMENT, "x evil"),
+    ("a %%evil%% b", UnseenKind.COMMENT, "evil"),
+    ("%%\nevil\n%%", UnseenKind.COMMENT, "evil"),
+    ("```\n%%evil%%\n```", UnseenKind.COMMENT, "evil"),
+    ("```\n%%\nevil\n%%\n```", UnseenKind.COMMENT, "evil"),
+    ("a ` b\n` <!-- x --> `", UnseenKind.COMMENT, "x"),
+    ("> ```\n<!-- x -->", UnseenKind.COMMENT, "x"),
+    (">> ```\n> <!-- x -->", UnseenKind.COMMENT, "x"),
+    ("> ```\n> > ```\n> ```\n> <!-- x -->", UnseenKind.COMMENT, "x"),
+    ("<!--\n```\n-->", UnseenKind.COMMENT, "```"),
+    ("<span style='display:none'>x", UnseenKind.HTML, "display:none"),
+    ("<p\nhidden>x", UnseenKind.HTML, "hidden"),
+    ("<details>", UnseenKind.HTML, "<details>"),
+    ("</x y>", UnseenKind.HTML, "</x y>"),
+    ("<ignore-all-rules>", UnseenKind.HTML, "ignore-all-rules"),
+    ("[https://good.com](https://evil.com/x)", UnseenKind.LINK, "evil.com"),
+    ("[good.com/a](https://evil.com)", UnseenKind.LINK, "evil.com"),
+    ("[www.good.com](<https://evil.com>)", UnseenKind.LINK, "evil.com"),
+    ("[ ](https://evil.com)", UnseenKind.LINK, "evil.com"),
+    ("[//]: # (evil)", UnseenKind.DEFINITION, "evil"),
+    ("> [x]: evil", UnseenKind.DEFINITION, "evil"),
+    ("[^1]: evil", UnseenKind.DEFINITION, "evil"),
+    ("x = 1" + " " * 200 + "evil()", UnseenKind.FAR_RIGHT, "evil()"),
+    ("```\n" + "\t" * 50 + "evil()\n```", UnseenKind.FAR_RIGHT, "evil()"),
+    ("```\n" + "x" * 2000 + "evil\n```", UnseenKind.FAR_RIGHT, "evil"),
+    ('```toml\nwrite = ["src/\u0430uth/**"]\n```', UnseenKind.LOOKALIKE, "Cyrillic"),
 ])
 def test_what_reading_view_does_not_show_is_found(text, kind, shown):
     found = find_unseen("first line\n\n" + text)
@@ -117,11 +117,11 @@ def test_ordinary_writing_gives_no_alarm(text):
 
 def test_lines_are_counted_through_every_line_end():
     assert kinds("a\r\nb\u200b\rc\u200b\n<!-- x\ny -->\r\n%%z%%") == [
-        (2, Kind.ZERO_WIDTH), (3, Kind.ZERO_WIDTH), (4, Kind.COMMENT), (6, Kind.COMMENT)]
+        (2, UnseenKind.ZERO_WIDTH), (3, UnseenKind.ZERO_WIDTH), (4, UnseenKind.COMMENT), (6, UnseenKind.COMMENT)]
 
 
 def test_hidden_characters_are_found_in_code_too():
-    assert kinds("```\na\u200bb\n```\n`\u202e`") == [(2, Kind.ZERO_WIDTH), (4, Kind.BIDI)]
+    assert kinds("```\na\u200bb\n```\n`\u202e`") == [(2, UnseenKind.ZERO_WIDTH), (4, UnseenKind.BIDI)]
 
 
 def test_commented_lines_are_those_whose_beginning_is_hidden():
@@ -186,8 +186,8 @@ def test_the_callout_itself_hides_nothing(text):
 def test_visible_leaves_nothing_hidden(text):
     shown = visible(text)
     assert visible(shown) == shown
-    assert not [u for u in find_unseen(shown) if u.kind in (Kind.ZERO_WIDTH, Kind.BIDI, Kind.TAG,
-        Kind.CONTROL)]
+    assert not [u for u in find_unseen(shown) if u.kind in (UnseenKind.ZERO_WIDTH, UnseenKind.BIDI, UnseenKind.TAG,
+        UnseenKind.CONTROL)]
 
 
 @settings(max_examples=30)
@@ -244,4 +244,4 @@ def test_ordinary_words_are_not(text):
     ("| a |\n|---|\n\nx | y", []),
 ])
 def test_cells_beyond_a_tables_columns_are_told(text: str, told: list[tuple[int, str]]) -> None:
-    assert [(one.line, one.shown) for one in find_unseen(text) if one.kind is Kind.CELL] == told
+    assert [(one.line, one.shown) for one in find_unseen(text) if one.kind is UnseenKind.CELL] == told

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from placet import vault as v
 from placet.core.errors import UserError
-from placet.core.names import QUEUES, TEMP_PREFIX, Folder, conflict_of
-from placet.vault import Kind, Vault
+from placet.core.text.names import QUEUES, TEMP_PREFIX, Folder, conflict_of
+from placet.files import vault as v
+from placet.files.vault import FoundKind, Vault
 
 DAEMON = str(Path(v.__file__).parent.parent)
 
@@ -137,7 +137,7 @@ def test_a_scan_lists_notes_with_their_fingerprints(root, vault):
     assert not scan.problems
     assert scan.found.keys() == {"Inbox/Requests/a b.md", "Inbox/Plans/p_plan.md"}
     found = scan.found["Inbox/Requests/a b.md"]
-    assert found.kind is Kind.FILE
+    assert found.kind is FoundKind.FILE
     assert found.fingerprint == (info.st_dev, info.st_ino, 4, info.st_mtime_ns, info.st_ctime_ns)
     assert vault.scan([Folder.PLANS]).found.keys() == {"Inbox/Plans/p_plan.md"}
 
@@ -179,9 +179,9 @@ def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeyp
             sparse.truncate(1 << 40)
         scan = vault.scan(QUEUES)
     kinds = {path.removeprefix("Inbox/Requests/"): found.kind for path, found in scan.found.items()}
-    assert kinds == {"folder.md": Kind.DIRECTORY, "link.md": Kind.SYMLINK, "dangling.md": Kind.SYMLINK,
-                     "elsewhere": Kind.SYMLINK, "fifo.md": Kind.OTHER, "socket.md": Kind.OTHER,
-                     "sparse.md": Kind.FILE}
+    assert kinds == {"folder.md": FoundKind.DIRECTORY, "link.md": FoundKind.SYMLINK, "dangling.md": FoundKind.SYMLINK,
+                     "elsewhere": FoundKind.SYMLINK, "fifo.md": FoundKind.OTHER, "socket.md": FoundKind.OTHER,
+                     "sparse.md": FoundKind.FILE}
     assert [path for path, found in scan.found.items() if found.oversized] == ["Inbox/Requests/sparse.md"]
 
 
@@ -575,7 +575,7 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         import os, sys
         from hashlib import sha256
         from pathlib import Path
-        from placet import vault as v
+        from placet.files import vault as v
         sha = lambda data: sha256(data).hexdigest()
         V = v.Vault(Path(sys.argv[1]))
     """) + textwrap.dedent(code)

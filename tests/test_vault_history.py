@@ -16,7 +16,7 @@ import pytest
 
 from disks import fill_up, small_disk_at
 from gitkit import git, settle_home
-from placet.setup import init
+from placet.cli.init import init
 from vaultkit import PLAN, TestVault, make_vault, meddling, running, until
 
 MB = 1_000_000
@@ -206,8 +206,8 @@ def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, co
 
 
 def test_the_daemon_says_how_far_a_first_commit_is(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placet.repo.making._BATCH_BYTES", 10_000)
-    monkeypatch.setattr("placet.repo.making._SAY_EVERY_S", 0.0)
+    monkeypatch.setattr("placet.repo.init._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("placet.repo.init._SAY_EVERY_S", 0.0)
     notes(vault.root, 40, "x" * 1000)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())
@@ -283,16 +283,16 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(kept: TestVaul
 
 
 def test_a_note_that_goes_while_the_history_begins_fails_no_work(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placet.repo import making
+    from placet.repo import init
 
     notes(vault.root, 3)
-    split = making.without_large
+    split = init.without_large
 
     def looked(repo: Any, found: Any) -> Any:
         (vault.root / "Notes/note 1.md").unlink()
         return split(repo, found)
 
-    monkeypatch.setattr(making, "without_large", looked)
+    monkeypatch.setattr(init, "without_large", looked)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())
     vault.drop("Say hello")

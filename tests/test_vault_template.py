@@ -15,14 +15,14 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from placet.briefing import agents
-from placet.config import Config, load
-from placet.core.case import PLAN_STAMPS, REQUEST_STAMPS
-from placet.core.names import CONFIG_PATH, QUEUES, Folder
-from placet.core.note import read_note
-from placet.core.plan_note import PlanHead
-from placet.core.request import read_request
-from placet.setup import init, template
+from placet.agent.prompts import agents
+from placet.cli.init import init, template
+from placet.core.life.case import PLAN_STAMPS, REQUEST_STAMPS
+from placet.core.life.plan_note import PlanHead
+from placet.core.life.request import read_request
+from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
+from placet.core.text.note import read_note
+from placet.host.config import Config, load
 
 ROOT = template()
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from placet.cli.follow import Voice
 from placet.core.activity import Action
-from placet.core.plan_comments import diff_callout
-from placet.core.story import Loud, Story
-from placet.journal import CommittedActivity
-from placet.voice import Voice
+from placet.core.text.comments import diff_callout
+from placet.core.text.story import Loud, Story
+from placet.journal.writes import CommittedActivity
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])

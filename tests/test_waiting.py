@@ -12,19 +12,19 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
-from placet import desk
-from placet.app import _teller, daemon
-from placet.config import load
-from placet.core.case import CASE_JSON, State
-from placet.core.lease import Owner
-from placet.core.retry import RetryPolicy
-from placet.core.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
-from placet.core.waiting import Hold, Why
-from placet.daybook import day_of
-from placet.journal import AcquireLease, Conflict, PutCase, ReleaseLease
+from placet.agent.day_budget import day_of
+from placet.cli import desk
+from placet.cli.text import status_text
+from placet.core.life.case import CASE_JSON, State
+from placet.core.life.lease import Owner
+from placet.core.life.waiting import Hold, Why
+from placet.core.turn.retry import RetryPolicy
+from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
+from placet.host.config import load
+from placet.host.watch import Mode
+from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
+from placet.loop.app import _teller, daemon
 from placet.models.anthropic import AnthropicModel
-from placet.show import status_text
-from placet.watch import Mode
 from vaultkit import PLAN, TestVault
 
 
@@ -429,7 +429,7 @@ def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:
         raise ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
 
     line.model.answer = answer
-    with patch("placet.app._model_opener", return_value=line.opened), daemon(vault.root, vault.env, lambda _: None) as running:
+    with patch("placet.loop.app._model_opener", return_value=line.opened), daemon(vault.root, vault.env, lambda _: None) as running:
         tick = running.run_once()
     assert "no credit" in tick.waiting[0]
     assert len(vault.rows("request.detected")) == 2

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from placet import vault as v
-from placet import watch
-from placet.core.names import QUEUES, Folder
-from placet.core.settle import Looks, look
-from placet.vault import Vault
-from placet.watch import Bell, Mode
+from placet.core.life.settle import Looks, look
+from placet.core.text.names import QUEUES, Folder
+from placet.files import vault as v
+from placet.files.vault import Vault
+from placet.host import watch
+from placet.host.watch import Bell, Mode
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
 DEEP = (Folder.REQUESTS,)
@@ -66,7 +66,7 @@ class Watcher:
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
         self.gone |= verdict.gone
         for path in verdict.fresh:
-            if scan.found[path].kind is v.Kind.FILE:
+            if scan.found[path].kind is v.FoundKind.FILE:
                 try:
                     self.read[path], _ = self.vault.read(path)
                 except v.Stale:
@@ -95,8 +95,8 @@ PROGRAM = """
     import sys, time
     from pathlib import Path
     from placet.core.errors import UserError
-    from placet.core.names import QUEUES, Folder
-    from placet.watch import Bell, Mode
+    from placet.core.text.names import QUEUES, Folder
+    from placet.host.watch import Bell, Mode
     root = Path(sys.argv[1])
     def bell(mode=Mode.AUTO):
         return Bell(root, QUEUES[1:], QUEUES[:1], mode)
@@ -508,8 +508,8 @@ def test_waiting_costs_next_to_nothing(root):
 @pytest.mark.parametrize("mode", [Mode.EVENTS, Mode.POLLING])
 def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
     code = """
-        from placet.core.settle import Looks, look
-        from placet.vault import Vault
+        from placet.core.life.settle import Looks, look
+        from placet.files.vault import Vault
         mode, count = Mode(sys.argv[2]), int(sys.argv[3])
         with Vault(root) as vault, bell(mode) as one:
             print("ready", flush=True)

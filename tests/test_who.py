@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
-from placet.acts import Word, forget, leave_word, word_of
-from placet.core.case import SOMEONE
-from placet.core.note import read_note
+from placet.core.life.case import SOMEONE
+from placet.core.text.note import read_note
+from placet.host.acts import Word, forget, leave_word, word_of
 from vaultkit import PLAN, TestVault, make_vault, running
 
 TRACE = "11111111-2222-4333-8444-555555555555"
@@ -109,9 +109,9 @@ def test_a_word_counts_also_where_its_command_ends_as_it_is_read(tmp_path: Path,
 def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(tmp_path: Path) -> None:
     vault = planned(tmp_path)
     killed = subprocess.run(
-        [sys.executable, "-c", "import os, signal, placet.vault as v\n"
+        [sys.executable, "-c", "import os, signal, placet.files.vault as v\n"
          "v.Vault.move = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-         "from placet.cli import main\nmain(['approve', 'say-hello', '--yes'])"],
+         "from placet.cli.main import main\nmain(['approve', 'say-hello', '--yes'])"],
         cwd=vault.root, env=vault.env, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(vault.state.glob("*/acts/*.json"))
@@ -128,7 +128,7 @@ def test_a_word_that_was_used_just_before_a_crash_is_not_used_again(tmp_path: Pa
     vault.configure(config + "\n[daemon]\npaused = true\n")
     vault.cli("approve", "say-hello", "--yes")
     with monkeypatch.context() as crash:
-        crash.setattr("placet.loop.forget", lambda *_: None)
+        crash.setattr("placet.loop.tick.forget", lambda *_: None)
         vault.here()
     assert approver(vault) == ("ann", "cli")
     assert list(vault.state.glob("*/acts/*.json"))

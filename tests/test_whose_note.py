@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping
-from placet.core.case import Case, Move, Stamp, State
-from placet.core.note import Frontmatter
-from placet.core.observe import look_at, sort_notes
-from placet.perform import Desk, perform
-from placet.watch import Mode
+from placet.core.life.case import Case, Move, Stamp, State
+from placet.core.life.observe import look_at, sort_notes
+from placet.core.text.note import Frontmatter
+from placet.host.watch import Mode
+from placet.loop.outbox import OutboxPorts, perform
 from vaultkit import TestVault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
@@ -84,7 +84,7 @@ def test_a_command_for_a_note_touches_no_other_that_has_its_name_by_now(tmp_path
     """A stamp that was recorded before a crash is done after a person has put something else in the note's place."""
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        desk = Desk(running.loop.vault, lambda _: b"", Frontmatter.YAML)
+        desk = OutboxPorts(running.loop.vault, lambda _: b"", Frontmatter.YAML)
         mine = vault.drop("Bake a cake\n", "todo.md")
         perform(Stamp("Inbox/Requests/todo.md", {"trace_id": TRACE}, "0" * 64), CASE, desk)
         assert mine.read_text() == "Bake a cake\n"

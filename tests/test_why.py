@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_api import MessagesApi, call, reply
-from placet.core.case import Case, State
 from placet.core.errors import End
-from placet.core.plan import Plan, Step
-from placet.core.postmortem import (
+from placet.core.life.case import Case, State
+from placet.core.life.why import standing
+from placet.core.life.why_failed import (
     MAX_BARS,
     MAX_TRIED,
     PROOF,
@@ -33,8 +33,8 @@ from placet.core.postmortem import (
     tried,
     verdict,
 )
-from placet.core.scope import Scope
-from placet.core.standing import standing
+from placet.core.text.plan import Plan, Step
+from placet.core.text.scope import Scope
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CASE = Case("9b20b19d-bd92-5906-8be0-05a93c00a401", "say-hello", State.REVIEW, request_path="Inbox/Requests/Say hello.md",

@@ -9,18 +9,19 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.briefing import marked
-from placet.core.case import Case, Complexity, State
+from placet.agent.prompts import marked
+from placet.agent.report import Circumstances, outcome_of
 from placet.core.errors import End
-from placet.core.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
-from placet.core.note import Frontmatter, read_note
-from placet.core.plan import Plan, Step, parse_plan
-from placet.core.plan_note import PlanHead, compose, headed, show
-from placet.core.scope import Scope, ScopeProblems
-from placet.core.unseen import QUERY, find_unseen
-from placet.core.words import cell, code, link, literal, paragraphs, sentence
-from placet.explain import side_note
-from placet.report import Circumstances, outcome_of
+from placet.core.life.case import Case, State
+from placet.core.life.plan_note import PlanHead, compose, headed, show
+from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
+from placet.core.text.note import Frontmatter, read_note
+from placet.core.text.plan import Plan, Step, parse_plan
+from placet.core.text.scope import Scope, ScopeProblems
+from placet.core.text.unseen import QUERY, find_unseen
+from placet.core.turn.budget import Complexity
+from placet.core.turn.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
+from placet.loop.notices import side_note
 
 PIECES = (
     "`", "``", "$= app.vault.x()", "= 1+1", "\u00a0", "\ufeff", " ", "\n", "\n\n", "%%", "<!--", "-->", "<img src=x>",

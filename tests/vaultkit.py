@@ -23,13 +23,13 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from gitkit import fingerprint, git
-from placet.accepted import accept
-from placet.app import Daemon, daemon
-from placet.config import load
+from placet.cli.init import init
 from placet.core.errors import UserError
-from placet.sandbox import probe
-from placet.setup import init
-from placet.state import vault_state
+from placet.host.accepted import accept
+from placet.host.config import load
+from placet.host.state import vault_state
+from placet.loop.app import Daemon, daemon
+from placet.sandbox.probe import probe
 
 PATIENCE_S = 180.0
 STEP_S = 0.02
@@ -130,7 +130,7 @@ class TestVault:
 
     def click(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in this process: for what it does, where that it is a process does not matter."""
-        from placet.cli import main
+        from placet.cli.main import main
 
         missing = dict.fromkeys(os.environ.keys() - self.env.keys())
         with chdir(self.root):
@@ -150,7 +150,7 @@ class TestVault:
             if apart:
                 done = self.cli("run", "--once", check=False)
             else:
-                with patch("placet.core.settle.SETTLE_S", STEP_S), patch("placet.app.probe", _probed):
+                with patch("placet.core.life.settle.SETTLE_S", STEP_S), patch("placet.loop.app.probe", _probed):
                     done = self.click("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
@@ -161,7 +161,7 @@ class TestVault:
         Nobody writes notes meanwhile, so none needs time to settle.
         """
         said: list[str] = []
-        with patch("placet.core.settle.SETTLE_S", STEP_S), daemon(self.root, self.env, said.append) as running:
+        with patch("placet.core.life.settle.SETTLE_S", STEP_S), daemon(self.root, self.env, said.append) as running:
             running.run_once()
         return said
 
@@ -264,7 +264,7 @@ def make_vault(folder: Path, **extra: str) -> TestVault:
 @contextmanager
 def started(vault: TestVault) -> Iterator[Daemon]:
     """The daemon in this process, up; `run_once` of it works. Notes settle soon, for nobody writes meanwhile."""
-    with patch("placet.core.settle.SETTLE_S", STEP_S), patch("placet.app.probe", _probed), \
+    with patch("placet.core.life.settle.SETTLE_S", STEP_S), patch("placet.loop.app.probe", _probed), \
             daemon(vault.root, vault.env, lambda _: None) as running:
         yield running
 

@@ -1,5 +1,5 @@
 """`python -m placet`."""
 
-from placet.cli import main
+from placet.cli.main import main
 
 main()

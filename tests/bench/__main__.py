@@ -26,12 +26,17 @@ from bench.streaming import streamed
 from benchkit import planned_mission, reading_us
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.case import CASE_JSON, Case, State
-from placet.core.names import QUEUES
-from placet.journal import AddActivity, Journal, PutCase
-from placet.repo import Repo, add_worktree, checkpoint, free_branch, head, identity, open_repo, remove_worktree
-from placet.sandbox import Box, probe, run
-from placet.vault import Vault
+from placet.core.life.case import CASE_JSON, Case, State
+from placet.core.text.names import QUEUES
+from placet.files.vault import Vault
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, PutCase
+from placet.repo.repository import free_branch, head, identity, open_repo
+from placet.repo.runner import Repo
+from placet.repo.worktree import add_worktree, checkpoint, remove_worktree
+from placet.sandbox.probe import probe
+from placet.sandbox.process import run
+from placet.sandbox.values import Box
 from test_spending import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 
@@ -134,7 +139,7 @@ def start_up() -> None:
         began = time.perf_counter()
         with running(vault):
             took = (time.perf_counter() - began) * 1000
-        bare = process_ms(sys.executable, "-c", "import placet.app")
+        bare = process_ms(sys.executable, "-c", "import placet.loop.app")
         told("start to daemon.started (sandbox probe included)", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
 
 
@@ -302,7 +307,7 @@ def start_full() -> None:
             with running(vault):
                 times.append((time.perf_counter() - began) * 1000)
         took = statistics.median(times)
-        bare = process_ms(sys.executable, "-c", "import placet.app")
+        bare = process_ms(sys.executable, "-c", "import placet.loop.app")
         told("start, 100,000 notes and 10,000 missions, no probe", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from messages_api import MessagesApi, call, reply
-from placet.clock import Clock
-from placet.core.case import CASE_JSON, Case, State
-from placet.daybook import used_today
-from placet.journal import open_reader
+from placet.agent.day_budget import used_today
+from placet.core.life.case import CASE_JSON, Case, State
+from placet.host.clock import Clock
 from placet.journal.chain import chained, link
+from placet.journal.reader import open_reader
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 ROWS, RECORDS = 98, 143

@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from placet.core.cut import lines_of
+from placet.core.shorten import lines_of
 
 MARK = "[redacted: {}]"
 """What stands in the place of a secret; the braces hold its kind."""

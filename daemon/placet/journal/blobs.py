@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from placet.journal.files import sync
-from placet.journal.values import BodyDamaged
+from placet.journal.writes import BodyDamaged
 
 INLINE_BYTES = 16 * 1024
 """Bodies up to this size stand in their row; longer ones are files, and the database stays quick to check."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from placet.core.activity import Activity
-from placet.journal.sums import Paid, Spent, add, sum_of
+from placet.journal.sums import CallUse, Paid, add, sum_of
 
 
 class ReadyRow(NamedTuple):
@@ -23,7 +23,7 @@ class ReadyRow(NamedTuple):
 
     columns: tuple[str, ...]
     chained: bytes
-    adds: Spent | Paid | None
+    adds: CallUse | Paid | None
 
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
@@ -78,7 +78,7 @@ class Chain:
         self._id, self._hash = connection.execute(
             "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain").fetchone()
         self.rows: list[tuple[Any, ...]] = []
-        self._sums: list[tuple[int, Spent | Paid]] = []
+        self._sums: list[tuple[int, CallUse | Paid]] = []
 
     def append(self, row: ReadyRow) -> int:
         """Add an event; return its id."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.core.errors import UserError
-from placet.journal.faults import BUSY_MS, is_damage, primary_code
+from placet.journal.errors import BUSY_MS, is_damage, primary_code
 from placet.journal.schema import schema_of
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placet.core.errors import UserError
-from placet.journal.faults import BUSY_MS, primary_code, rollback
+from placet.journal.errors import BUSY_MS, primary_code, rollback
 
 if TYPE_CHECKING:
     import sqlite_utils

@@ -11,7 +11,7 @@ from placet.core.activity import Action, Activity
 _TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-class Spent(NamedTuple):
+class CallUse(NamedTuple):
     """What one call of the model used; `usd` is None where that is not known."""
 
     quarter: str
@@ -31,19 +31,19 @@ def quarter(timestamp: str) -> str:
     return f"{timestamp[:14]}{int(timestamp[14:16]) // 15 * 15:02}" if timestamp[14:16].isdecimal() else timestamp
 
 
-def sum_of(activity: Activity) -> Spent | Paid | None:
+def sum_of(activity: Activity) -> CallUse | Paid | None:
     """Return what an event adds to the sums, None for most."""
     data = activity.metadata
     if activity.action in (Action.MODEL_CALLED, Action.MODEL_FAILED):
         cost = data.get("cost_usd")
         tokens = sum(int(data.get(name) or 0) for name in _TOKENS)
-        return Spent(quarter(activity.timestamp), tokens, None if cost is None else float(cost))
+        return CallUse(quarter(activity.timestamp), tokens, None if cost is None else float(cost))
     if activity.action is Action.EXECUTION_COMPLETED and (cost := data.get("cost_usd")):
         return Paid(str(data.get("complexity") or ""), float(cost))
     return None
 
 
-def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, Spent | Paid]]) -> None:
+def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid]]) -> None:
     """Add what events, given by their ids, come to; in the transaction that writes them."""
     for row_id, one in sums:
         if isinstance(one, Paid):

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any, assert_never
 
 from placet.core.errors import UserError
-from placet.core.lease import may_take
+from placet.core.life.lease import may_take
 from placet.journal import schema
 from placet.journal.blobs import keep_body, remove_temporaries
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
-from placet.journal.faults import BUSY_MS, CACHE_KB, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
+from placet.journal.errors import BUSY_MS, CACHE_KB, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
 from placet.journal.files import (
     check,
     drop_ballast,
@@ -35,10 +35,10 @@ from placet.journal.files import (
     take_ballast,
     use_wal,
 )
-from placet.journal.keeping import ARCHIVING, archive, backup
-from placet.journal.reading import Reader, connect, lease_of, open_reader, path_key, plain_errors
+from placet.journal.maintenance import ARCHIVING, archive, backup
+from placet.journal.reader import Reader, connect, lease_of, open_reader, path_key, plain_errors
 from placet.journal.schema import migrate_aside, must_be_released, schema_of
-from placet.journal.values import (
+from placet.journal.writes import (
     ATTEMPT,
     REPLY,
     Acquired,
@@ -75,7 +75,7 @@ _WAL_LIMIT_BYTES = 4 * 1024 * 1024  # a WAL that grew (a long reader) is cut bac
 
 
 @dataclass(slots=True)
-class _Job:
+class _Batch:
     """One batch on its way, or one piece of work that needs the writer's connection to itself."""
 
     writes: Sequence[_Prepared]
@@ -112,7 +112,7 @@ class Journal:
         self._on_rows = on_rows
         self._on_wait = on_wait
         self._blobs = self._path.parent / "blobs"
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._claims = threading.Lock()
         self._give_up = threading.Event()
         self._closed = False
@@ -153,7 +153,7 @@ class Journal:
         effect follows. Raises ValueError or TypeError for what cannot be stored (metadata that is no JSON),
         and JournalPaused when the journal is closed.
         """
-        return self._enqueue(_Job([_prepare(write) for write in writes], durable, Future()))
+        return self._enqueue(_Batch([_prepare(write) for write in writes], durable, Future()))
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
         """Commit a batch and return what it came to; see `submit`. Waits for as long as it cannot be written."""
@@ -188,7 +188,7 @@ class Journal:
         copies, never none.
         """
         kept = frozenset(keep)
-        job = _Job((), durable=True, future=Future(),
+        job = _Batch((), durable=True, future=Future(),
                    work=lambda connection: archive(connection, self._path, before, kept, most))
         path: Path | None = self._enqueue(job).result()
         return path
@@ -218,7 +218,7 @@ class Journal:
 
     # what callers' threads do
 
-    def _enqueue(self, job: _Job) -> Future[Any]:
+    def _enqueue(self, job: _Batch) -> Future[Any]:
         with self._claims:
             if self._failure is not None:
                 raise self._failure
@@ -230,7 +230,7 @@ class Journal:
     # what the writer's thread does
 
     def _run(self) -> None:
-        group: list[_Job] = []
+        group: list[_Batch] = []
         try:
             last = False
             while not last:
@@ -248,9 +248,9 @@ class Journal:
         with contextlib.suppress(sqlite3.OperationalError):  # what stays in the WAL is as safe there
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _next_group(self) -> tuple[list[_Job], bool]:
+    def _next_group(self) -> tuple[list[_Batch], bool]:
         """Wait for a job, then take what else has queued up; True with the last ones before closing."""
-        group: list[_Job] = []
+        group: list[_Batch] = []
         job = self._queue.get()
         while job is not None:
             group.append(job)
@@ -262,7 +262,7 @@ class Journal:
                 return group, False
         return group, True
 
-    def _write(self, group: list[_Job]) -> None:
+    def _write(self, group: list[_Batch]) -> None:
         """Bring each job to its end, in order; a job with work of its own gets the connection alone."""
         start = 0
         for i, job in enumerate(group):
@@ -272,7 +272,7 @@ class Journal:
                 start = i + 1
         self._until_done(group[start:])
 
-    def _until_done(self, group: list[_Job]) -> None:
+    def _until_done(self, group: list[_Batch]) -> None:
         """Try until it is committed; trouble that may pass is said once and waited out."""
         group = [job for job in group if _wanted(job.future)]
         if not group:
@@ -323,7 +323,7 @@ class Journal:
         if rows and self._on_rows is not None:
             self._on_rows([CommittedActivity(*row) for row in rows])
 
-    def _transact(self, group: list[_Job]) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    def _transact(self, group: list[_Batch]) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """One transaction; return the new activity rows, and for each job what it came to or its error."""
         execute = self._connection.execute
         if group[0].work is not None:
@@ -451,7 +451,7 @@ class Journal:
     def _stamp(self) -> str:
         return _stamp(self._now())
 
-    def _fail(self, error: BaseException, group: list[_Job]) -> None:
+    def _fail(self, error: BaseException, group: list[_Batch]) -> None:
         """Refuse everything that is queued and everything to come."""
         with self._claims:
             self._failure = error

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from placet.core.errors import UserError
-from placet.core.talk import Model
+from placet.core.turn.talk import Model
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "placet.models.anthropic",

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.core.errors import UserError
-from placet.core.talk import (
+from placet.core.turn.talk import (
     Ask,
     Block,
     Model,

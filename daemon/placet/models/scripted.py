@@ -7,10 +7,11 @@ The file is TOML. A conversation is what the model says, reply by reply, to the 
     request = "*"               # glob on the request_id; the first conversation that fits is taken
     delay_s = 0.5               # optional: the wait before each reply; a reply may set its own
 
-    [[conversation.reply]] text = "I look at the code first."                    # optional usage = {
-    input_tokens = 1200, output_tokens = 80 }   # optional; also cache_read_tokens, cache_write_tokens
-    stop_reason = "tool_use"                              # optional; this, where there are calls, else
-    end_turn
+    [[conversation.reply]]
+    text = "I look at the code first."      # optional
+    # optional; also cache_read_tokens and cache_write_tokens:
+    usage = { input_tokens = 1200, output_tokens = 80 }
+    stop_reason = "tool_use"    # optional; without it `tool_use` where there are calls, else `end_turn`
 
     [[conversation.reply.call]]
     name = "read_file"
@@ -41,7 +42,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from placet.core.errors import UserError
-from placet.core.talk import (
+from placet.core.turn.talk import (
     Ask,
     Block,
     Model,
@@ -64,11 +65,11 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Tokens = Annotated[int, Field(ge=0)]
 
 
-class _Table(BaseModel):
+class _ScriptTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Call(_Table):
+class _ScriptedCall(_ScriptTable):
     name: str = Field(min_length=1)
     input: dict[str, Any] = {}
 
@@ -82,14 +83,14 @@ class _Call(_Table):
         return value
 
 
-class _Usage(_Table):
+class _ScriptedUsage(_ScriptTable):
     input_tokens: _Tokens = 0
     output_tokens: _Tokens = 0
     cache_read_tokens: _Tokens = 0
     cache_write_tokens: _Tokens = 0
 
 
-class _Error(_Table):
+class _Error(_ScriptTable):
     kind: ModelErrorKind
     message: str = Field(min_length=1)
     status: int | None = None
@@ -97,30 +98,30 @@ class _Error(_Table):
     times: Annotated[int, Field(ge=1)] | None = None
 
 
-class _Reply(_Table):
+class _ScriptedReply(_ScriptTable):
     text: str = ""
-    call: tuple[_Call, ...] = ()
+    call: tuple[_ScriptedCall, ...] = ()
     stop_reason: StopReason | None = None
-    usage: _Usage = _Usage()
+    usage: _ScriptedUsage = _ScriptedUsage()
     delay_s: _Seconds | None = None
     error: _Error | None = None
 
     @model_validator(mode="after")
-    def _is_reachable(self) -> _Reply:
+    def _is_reachable(self) -> _ScriptedReply:
         if self.error and self.error.times is None and (self.text or self.call or self.stop_reason):
             raise ValueError("an error without `times` is always raised: the rest is never said")
         return self
 
 
-class _Conversation(_Table):
+class _ScriptedConversation(_ScriptTable):
     purpose: Purpose
     request: str = "*"
     delay_s: _Seconds = 0.0
-    reply: tuple[_Reply, ...] = Field(min_length=1)
+    reply: tuple[_ScriptedReply, ...] = Field(min_length=1)
 
 
-class _Script(_Table):
-    conversation: tuple[_Conversation, ...] = Field(min_length=1)
+class _Script(_ScriptTable):
+    conversation: tuple[_ScriptedConversation, ...] = Field(min_length=1)
 
 
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
@@ -144,7 +145,7 @@ class ScriptedModel:
         self.name = name
         self._path = path
         self._script = script
-        self._raised: dict[_Place, int] = {}
+        self._raised: dict[_ScriptPlace, int] = {}
         self._lock = threading.Lock()
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
@@ -161,12 +162,12 @@ class ScriptedModel:
                              f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.")
         due = conversation.reply[at]
         _wait(conversation.delay_s if due.delay_s is None else due.delay_s, cancelled)
-        if due.error and self._is_raised(due.error, _Place(number, at, ask.request_id, ask.trace_id)):
+        if due.error and self._is_raised(due.error, _ScriptPlace(number, at, ask.request_id, ask.trace_id)):
             raise ModelError(due.error.kind, due.error.message, status=due.error.status,
                              retry_after_s=due.error.retry_after_s)
         return _reply(due, at, self.name)
 
-    def _conversation_for(self, ask: Ask) -> tuple[int, _Conversation]:
+    def _conversation_for(self, ask: Ask) -> tuple[int, _ScriptedConversation]:
         for number, conversation in enumerate(self._script.conversation, start=1):
             if conversation.purpose is ask.purpose and fnmatchcase(ask.request_id, conversation.request):
                 return number, conversation
@@ -174,7 +175,7 @@ class ScriptedModel:
                          f"{self._path}: no conversation has purpose {ask.purpose.value!r} and a request that"
                          f" fits {ask.request_id!r}. Add one to the file.")
 
-    def _is_raised(self, error: _Error, place: _Place) -> bool:
+    def _is_raised(self, error: _Error, place: _ScriptPlace) -> bool:
         if error.times is None:
             return True
         with self._lock:
@@ -184,14 +185,14 @@ class ScriptedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ScriptPlace:
     conversation: int
     reply: int
     request_id: str
     trace_id: str
 
 
-def _reply(due: _Reply, at: int, name: str) -> Reply:
+def _reply(due: _ScriptedReply, at: int, name: str) -> Reply:
     blocks: list[Block] = [text_block(due.text)] if due.text.strip() else []
     blocks += [{"type": "tool_use", "id": f"scripted_{at + 1}_{number}", "name": call.name,
                 "input": call.input} for number, call in enumerate(due.call, start=1)]

@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from placet.core.case import Branch
 from placet.core.errors import PlacetError, UserError
-from placet.core.names import show
+from placet.core.life.case import Branch
+from placet.core.text.names import show
+from placet.repo.commit import update_ref
 from placet.repo.differences import read_status
 from placet.repo.history import changes, commits_traced, content, merge_base, of_others, parents_of, patch_of, patches_of
 from placet.repo.repository import current_branch, filters_named, head, identity, private_dirs, resolve, tree_of
@@ -34,7 +35,6 @@ from placet.repo.runner import (
     text_of,
     with_env,
 )
-from placet.repo.staging import update_ref
 
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 

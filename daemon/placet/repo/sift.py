@@ -1,6 +1,6 @@
 """Many branches at once: which of them somebody may have taken over. Few git processes, however many branches there are.
 
-It says "maybe" too often rather than too rarely; what became of a branch of which it does, `placet.aftermath` finds out for itself.
+It says "maybe" too often rather than too rarely; what became of a branch of which it does, `afterwards` finds out for itself.
 """
 
 from __future__ import annotations

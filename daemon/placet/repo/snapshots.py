@@ -15,13 +15,13 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.core.errors import UserError
-from placet.core.names import show
+from placet.core.text.names import show
 from placet.repo.checkout import one_at_a_time
+from placet.repo.commit import stage, stage_possible, update_ref, write_commit
 from placet.repo.differences import read_status
-from placet.repo.making import without_large
+from placet.repo.init import without_large
 from placet.repo.repository import current_branch, head, identity, is_kept
 from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
-from placet.repo.staging import stage, stage_possible, update_ref, write_commit
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 

@@ -7,8 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from placet.clearing import delete_tree
-from placet.repo.worktrees import Worktree, put_back
+from placet.disk import delete_tree
+from placet.repo.worktree import Worktree, put_back
 
 _LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
 

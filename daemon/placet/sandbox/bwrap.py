@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from placet.sandbox.values import Box, Limits
-from placet.sandbox.view import ETC, SYSTEM, View
+from placet.sandbox.values import Box, BoxLimits
+from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths
 
 HOME = "/tmp"  # noqa: S108  the box's own
 """HOME in the box: the private temporary folder."""
@@ -25,7 +25,7 @@ FIRST_TO_GO = ("/usr/bin/choom", "-n", "1000", "--")
 
 
 def options(
-    box: Box, view: View, folder: Path, *, filter_fd: int, status_fd: int, terminal: bool
+    box: Box, view: VisiblePaths, folder: Path, *, filter_fd: int, status_fd: int, terminal: bool
 ) -> list[str]:
     """Return bwrap's options; the command follows them.
 
@@ -51,7 +51,7 @@ def at_a_word(command: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", 'echo >&0 && read -r _ && exec "$@" </dev/null', "sh", *command]
 
 
-def limited(limits: Limits, command: Sequence[str]) -> list[str]:
+def limited(limits: BoxLimits, command: Sequence[str]) -> list[str]:
     """Return the command behind the program that limits it from within the box."""
     return [
         "/usr/bin/prlimit", f"--data={limits.memory_bytes}", f"--nproc={limits.processes}",
@@ -59,7 +59,7 @@ def limited(limits: Limits, command: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _mounts(box: Box, view: View) -> Iterator[str]:
+def _mounts(box: Box, view: VisiblePaths) -> Iterator[str]:
     for root in SYSTEM:
         if root.is_symlink():
             yield from ("--symlink", str(root.readlink()), str(root))

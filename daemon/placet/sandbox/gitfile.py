@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from placet.clearing import delete_tree
 from placet.core.errors import UserError
+from placet.disk import delete_tree
 
 
 @contextmanager

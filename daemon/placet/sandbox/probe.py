@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import PlacetError
-from placet.sandbox import attacks, view
+from placet.sandbox import attacks, visible_paths
 from placet.sandbox.process import run
-from placet.sandbox.values import GIB, MIB, Box, Level, Limits
+from placet.sandbox.values import GIB, MIB, Box, BoxLimits, Level
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")
 # Small, so that the attacks on the limits are quick; and a disk that is nearly full says nothing about the wall.
-_LIMITS = Limits(timeout_s=20, memory_bytes=GIB, processes=16, file_bytes=2 * MIB, tmp_bytes=2 * MIB, free_bytes=1)
+_LIMITS = BoxLimits(timeout_s=20, memory_bytes=GIB, processes=16, file_bytes=2 * MIB, tmp_bytes=2 * MIB, free_bytes=1)
 _HOLD_S = 3.0  # root's daemon counts processes at least once a second
 
 NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
@@ -162,7 +162,7 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             targets["shm"] = str(shared)
         box = Box(worktree, read_only=(repository,), limits=_LIMITS)
         home = Path.home()
-        shown = (*view.SYSTEM, *view.see(box).tools, worktree, Path("/tmp"), Path("/etc"), Path("/dev"))  # noqa: S108
+        shown = (*visible_paths.SYSTEM, *visible_paths.see(box).tools, worktree, Path("/tmp"), Path("/etc"), Path("/dev"))  # noqa: S108
         inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
         targets |= {"home": str(home), "home_tools": sorted({parts[0] for parts in inside if parts})}
         victim = subprocess.Popen(["sleep", "60"], env={"PATH": os.defpath, "KEY": canary})

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from placet.clearing import delete_tree
 from placet.core.errors import ToolError, UserError
-from placet.sandbox import bwrap, seatbelt, seccomp, view
-from placet.sandbox.drain import Kept
+from placet.disk import delete_tree
+from placet.sandbox import bwrap, seatbelt, seccomp, visible_paths
 from placet.sandbox.gitfile import kept_git_file
-from placet.sandbox.usage import Usage
+from placet.sandbox.pipes import Kept
+from placet.sandbox.usage import CommandUsage
 from placet.sandbox.values import Box, Level, Ran
 
 _POLL_S = 0.1  # how often `cancelled` is asked
@@ -92,7 +92,7 @@ def run(
     began = time.monotonic()
     # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
     temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
-    usage = Usage((box.worktree, *temporary), box.limits, began)
+    usage = CommandUsage((box.worktree, *temporary), box.limits, began)
     with _starting(argv, box, level, cwd, terminal=False) as start:
         pipe = subprocess.PIPE
         options = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
@@ -106,7 +106,7 @@ def run(
             finally:
                 watch.close()
     if sys.platform == "linux":
-        view.drop_odd(box.worktree)
+        visible_paths.drop_odd(box.worktree)
     code = None if watch.verdict else _exit_code(watch.said(), watch.stderr.text(), level)
     limits = box.limits
     used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",
@@ -145,7 +145,7 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level, *, cwd: str = ".") 
 class _Watch:
     """The reading end of a running command."""
 
-    def __init__(self, process: subprocess.Popen[bytes], start: _Start, box: Box, usage: Usage) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], start: _Start, box: Box, usage: CommandUsage) -> None:
         self._process = process
         self._usage = usage
         self._start = start
@@ -312,9 +312,9 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
         raise ToolError("empty_command", "there is no command to run")
     if any("\0" in word for word in (*argv, cwd)):
         raise ToolError("invalid_argument", "an argument contains a NUL byte")
-    seen = view.see(box)
-    folder = view.working_folder(box, cwd)
-    command = [view.program(argv[0], box, seen, folder), *argv[1:]]
+    seen = visible_paths.see(box)
+    folder = visible_paths.working_folder(box, cwd)
+    command = [visible_paths.program(argv[0], box, seen, folder), *argv[1:]]
     environment = {"PATH": os.pathsep.join(seen.path), "HOME": bwrap.HOME, "LANG": "C.UTF-8", "TERM": "dumb"}
     with ExitStack() as stack:
         status, status_end = map(stack.enter_context, _pipe())
@@ -385,10 +385,10 @@ def _limits(box: Box, *, terminal: bool) -> list[str]:
     ]
 
 
-def _landlock(box: Box, seen: view.View, scratch: str) -> list[str]:
-    etc = [Path("/etc", name) for name in view.ETC if box.network or name != "resolv.conf"]
+def _landlock(box: Box, seen: visible_paths.VisiblePaths, scratch: str) -> list[str]:
+    etc = [Path("/etc", name) for name in visible_paths.ETC if box.network or name != "resolv.conf"]
     proc = [Path("/proc", name) for name in _PROC]
-    read = [p for p in (*view.SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()]
+    read = [p for p in (*visible_paths.SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()]
     return [
         "landlock=1",
         *(["network=1"] if box.network else []),

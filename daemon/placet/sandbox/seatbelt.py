@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placet.sandbox.values import Box
-from placet.sandbox.view import ETC, SYSTEM, View
+from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths
 
 _MAC_SYSTEM = (
     "/System", "/Library/Developer", "/Applications/Xcode.app", "/opt/homebrew", "/private/var/db/timezone",
 )  # fmt: skip
 
 
-def command(box: Box, view: View, scratch: Path, argv: Sequence[str]) -> list[str]:
+def command(box: Box, view: VisiblePaths, scratch: Path, argv: Sequence[str]) -> list[str]:
     """Return what runs `argv` under the profile; `scratch` is the private temporary folder."""
     return ["/usr/bin/sandbox-exec", "-p", profile(box, view, scratch), *argv]
 
 
-def profile(box: Box, view: View, scratch: Path) -> str:
+def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
     """Return the profile: everything is denied, then reading, writing and the network as the box says.
 
     The last matching rule wins, so `.git` and the read-only paths come after the worktree.

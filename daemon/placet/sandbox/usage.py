@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placet.core.errors import ToolError
-from placet.sandbox.values import Limits
+from placet.sandbox.values import BoxLimits
 
 _PERIOD_S = 0.05  # a disk takes some 100 MB in that time
 _COUNT_PERIOD_S = 1.0  # that often tasks are counted one by one, whatever the machine's number of them says
 
 
-class Usage:
+class CommandUsage:
     """What is used while one command runs; made before it starts.
 
     Whoever else writes to the same disk counts too: better a command too many is ended than one too few.
     """
 
-    def __init__(self, folders: Sequence[Path], limits: Limits, now_s: float) -> None:
+    def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
         """Take the present for the beginning. Raises ToolError `disk_full` where a folder's disk has no room for a command."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []

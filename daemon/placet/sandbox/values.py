@@ -33,7 +33,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BoxLimits:
     """What a command may use up. Raises ValueError for anything that is not positive.
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address space: node,
@@ -79,7 +79,7 @@ class Box:
     worktree: Path
     read_only: tuple[Path, ...] = ()
     network: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: BoxLimits = field(default_factory=BoxLimits)
     readable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
 

@@ -13,14 +13,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placet.confine import Entry
 from placet.core.errors import ToolError, UserError
-from placet.core.names import show
-from placet.core.scope import Scope
 from placet.core.secrets import redact, redacted
-from placet.core.talk import ToolSpec
-from placet.sandbox import Box, Level, Ran, run
-from placet.tools.present import Results, Shown, present
+from placet.core.text.names import show
+from placet.core.text.scope import Scope
+from placet.core.turn.talk import ToolSpec
+from placet.files.confine import Entry
+from placet.sandbox.process import run
+from placet.sandbox.values import Box, Level, Ran
+from placet.tools.output import Results, Shown, present
 
 
 class Effect(StrEnum):
@@ -62,7 +63,7 @@ class Control(Protocol):
 
 
 class Files(Protocol):
-    """One folder and what tools do below it; `placet.confine.Root` is the real one and says what each does and raises."""
+    """One folder and what tools do below it; `placet.files.confine.Root` is the real one and says what each does and raises."""
 
     def relative(self, path: str) -> str:
         """Return the canonical relative path, or raise ToolError."""
@@ -220,7 +221,7 @@ def _anywhere(_scope: Scope, _level: Level) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
-    """One tool. `about` is what the model reads; `run` returns something that `present` can, or raises ToolError.
+    """One tool. `about` is what the model reads; `run` returns something that `output.present` can, or raises ToolError.
 
     `subject` are the arguments that a journal row names. `unusable` says why the tool is of no use with a scope at a
     level of the sandbox, or "" where it is: one of no use is not offered.

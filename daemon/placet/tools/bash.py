@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.scope import Scope
-from placet.sandbox import Level
+from placet.core.text.scope import Scope
+from placet.sandbox.values import Level
 from placet.tools.base import Args, Effect, Tool, Workplace, refusal
 from placet.tools.run_command import run_in_box
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from placet.confine import Fault, Root
 from placet.core.errors import ToolError
-from placet.core.names import show
 from placet.core.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
-from placet.repo import Repo, Worktree, content, ignored, not_kept_here
-from placet.tools.texts import known_secrets
+from placet.core.text.names import show
+from placet.files.confine import Fault, Root
+from placet.repo.history import content
+from placet.repo.runner import Repo
+from placet.repo.worktree import Worktree, ignored, not_kept_here
+from placet.tools.text import known_secrets
 
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
 """Largest changed file that is looked through; a larger one is not committed."""

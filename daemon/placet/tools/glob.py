@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.scope import MAX_PATTERN, fixed_part
+from placet.core.text.scope import MAX_PATTERN, fixed_part
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.texts import glob_of, paths_below
+from placet.tools.text import glob_of, paths_below
 
 MAX_HITS = 10_000
 

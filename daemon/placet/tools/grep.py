@@ -11,7 +11,7 @@ from pydantic import Field
 
 from placet.core.errors import ToolError
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.texts import glob_of, paths_below, searchable
+from placet.tools.text import glob_of, paths_below, searchable
 
 if TYPE_CHECKING:
     import regex

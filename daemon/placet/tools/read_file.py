@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from placet.core.cut import lines_of
 from placet.core.errors import ToolError
+from placet.core.shorten import lines_of
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.present import RESULTS, Passage
-from placet.tools.texts import text_of
+from placet.tools.output import RESULTS, Passage
+from placet.tools.text import text_of
 
 
 class ReadFile(Args):

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from placet.core.scope import Scope
-from placet.sandbox import Level
+from placet.core.text.scope import Scope
+from placet.sandbox.values import Level
 from placet.tools import (
     bash,
     complete_step,

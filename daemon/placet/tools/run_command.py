@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.sandbox import Level
+from placet.sandbox.values import Level
 from placet.tools.base import Args, Effect, Tool, Workplace, refusal
 
 MAX_WORD_BYTES = 128 * 1024 - 1

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.texts import paths_below, searchable
+from placet.tools.text import paths_below, searchable
 
 MAX_HITS = 1_000
 MAX_LINE = 300

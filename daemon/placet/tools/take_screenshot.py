@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from placet.confine import Root
 from placet.core.errors import ToolError
-from placet.core.scope import Scope
 from placet.core.secrets import is_secret_path, redact
-from placet.sandbox import Box, Level
+from placet.core.text.scope import Scope
+from placet.files.confine import Root
+from placet.sandbox.values import Box, Level
 from placet.tools.base import Args, Effect, Tool, Workplace
-from placet.tools.present import Picture
-from placet.tools.texts import known_secrets
+from placet.tools.output import Picture
+from placet.tools.text import known_secrets
 
 BROWSERS = ("chromium-headless-shell", "chrome-headless-shell")
 """Programs that can take the picture, looked for on the PATH in this order."""

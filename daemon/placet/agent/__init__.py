@@ -1,0 +1,1 @@
+"""The work of an agent: plans and missions, as jobs that return values."""

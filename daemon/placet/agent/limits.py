@@ -1,0 +1,176 @@
+"""Restraint: keeps one conversation to its guards and budgets. The rules are `core.guards` and `core.budget`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from placet.agent.conversation import target
+from placet.agent.day_budget import NAME as TODAY
+from placet.agent.day_budget import next_day_in_s
+from placet.agent.model_call import BLOCKED_RETRY_S
+from placet.agent.record import Postponed, Record
+from placet.agent.workplace import Ports
+from placet.core.activity import Action, Actor
+from placet.core.errors import Interrupted
+from placet.core.life.waiting import Why
+from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
+from placet.core.turn.budget import prompt_at_most as at_most
+from placet.core.turn.guards import (
+    REPEATED,
+    CallRecord,
+    CallSeen,
+    Deed,
+    GuardSettings,
+    Halt,
+    History,
+    Instead,
+    IterationGuard,
+    Nudge,
+    Pattern,
+    PlanFacts,
+    check,
+    check_call,
+)
+from placet.core.turn.mission import Spent
+from placet.core.turn.talk import Ask, StopReason, ToolUse
+from placet.host.config import GuardsTable
+from placet.journal.writes import REPLY
+from placet.tools.base import Effect, Outcome
+from placet.tools.registry import BY_NAME
+
+_BEGAN = "began"
+
+
+def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -> GuardSettings:
+    """Return a configuration's guards for one conversation; `way_out` as in GuardSettings, empty for a mission's."""
+    made = GuardSettings(IterationGuard(max_iterations, table.repeats, table.window), table.identical_rounds, table.stall_turns,
+                         table.same_call_failing, table.alternating_calls, table.talk_turns)
+    return replace(made, way_out=way_out) if way_out else made
+
+
+@dataclass(slots=True)
+class Restraint:
+    """The limits of one conversation and what it has used of them.
+
+    `name` is the budget's in what people read. All that is judged comes from the record, so a conversation that goes on
+    after a crash is judged as if there had been none.
+    """
+
+    name: str
+    ports: Ports
+    record: Record
+    limits: Limits
+    guards: GuardSettings
+    facts: PlanFacts
+    cancelled: Callable[[], bool]
+    earlier: Amount = field(default_factory=Amount)  # what counts besides: plannings of the same request that are over
+    spent: Spent = field(default_factory=Spent)
+    history: History = field(default_factory=History)
+    tool_calls: int = 0
+    secrets: tuple[str, ...] = ()  # what a call is about is told without them
+
+    def ledger(self) -> Ledger:
+        """Return what may be used and has been used."""
+        spent = self.spent
+        wall_s = self.ports.clock.wall().timestamp() - self._began() if self.limits.wall_time_s is not None else 0.0
+        used = Amount(spent.tokens, spent.cost_usd, spent.working_s, self.tool_calls)
+        return Ledger(self.name, self.limits, used + self.earlier, max(wall_s, 0.0))
+
+    def before(self, iteration: int) -> list[str]:
+        """Return what the model is told before its next turn; raise Stop where there is none.
+
+        A turn that an earlier life took is not judged again: time has passed and settings may have changed since.
+        """
+        remarks = []
+        ledger = self.ledger()
+        answered = self.record.outcome(f"{REPLY}{iteration}") is not None
+        match check(self.history, self.guards, self.facts, (ledger,)):
+            case Halt(stop, pattern) if not answered:
+                self.noticed(f"guard:{iteration}", pattern, stop.detail)
+                raise stop
+            case Nudge() as nudge:
+                self.history = self.history.with_nudge(nudge)
+                remarks.append(nudge.text)
+                for pattern in nudge.patterns:
+                    # A repetition was journalled with the call that it was.
+                    if pattern is not Pattern.REPETITION and not answered:
+                        self.noticed(f"guard:{iteration}:{pattern}", pattern.value, nudge.text)
+        # No clock is told: a resumed conversation says the same again.
+        timeless = replace(ledger, limits=replace(ledger.limits, wall_time_s=None))
+        return [*remarks, tell(timeless, self.guards.basic.max_iterations - iteration + 1)]
+
+    def noticed(self, key: str, pattern: str, description: str, **more: Any) -> None:
+        """Journal what the model is told, or its work is ended by, before it is. `key` is the record's, so it is said once."""
+        if self.record.outcome(key) is None:
+            self.record.settle(key, b"", self.record.row(
+                Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern, description=description, **more,
+                iteration=len(self.history.steps) + 1))
+
+    @contextmanager
+    def room(self, ask: Ask) -> Iterator[Room]:
+        """Hold what a call may come to, here and in the day's budget.
+
+        Raises Stop where this budget has no room for it, Postponed where the day's has none.
+        """
+        ports = self.ports
+        model, limits = ports.config.model, ports.config.limits
+        call = worst_case(at_most(ask, self.spent.last_usage), ask.max_tokens, model.name, ports.prices,
+                          free=model.provider == "scripted")
+        day = Limits(limits.day_tokens or None, limits.day_usd or None)
+        key = f"{self.record.case.trace_id}:{self.record.attempt}"
+        with ports.daybook.room(ports.journal, ports.clock, self.ledger(), day, key, call, self.cancelled) as found:
+            if isinstance(found, Exceeded) and found.ledger != TODAY:
+                raise found.stop()
+            if isinstance(found, Exceeded) and self.cancelled():
+                raise Interrupted("stopped while waiting for room in the day's budget")
+            if isinstance(found, Exceeded) and found.limit is Limit.USD and call.prompt_usd is None:
+                raise Postponed(f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, or remove day_usd",
+                                BLOCKED_RETRY_S, Why.BLOCKED)
+            if isinstance(found, Exceeded):
+                raise Postponed(found.detail, next_day_in_s(ports.clock.wall()), Why.DAY)
+            yield found
+
+    def instead(self, use: ToolUse) -> Outcome | None:
+        """Return what a call is answered with instead of being carried out, None where it may be; may raise Stop."""
+        match check_call(self.history, self.guards, self._call(use), (self.ledger(),)):
+            case Halt(stop, pattern):
+                self.noticed(self._at_call(), pattern, stop.detail)
+                raise stop
+            case Instead(error):
+                self.noticed(self._at_call(), Pattern.REPETITION.value, error.message)
+                return Outcome(json.dumps(error.as_result()), ok=False, error_type=error.error_type, refused=True)
+        return None
+
+    def _at_call(self) -> str:
+        return f"guard:{len(self.history.steps) + 1}:{len(self.history.under_way)}"
+
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        """Count a call and what it came to."""
+        tool = BY_NAME.get(use.name)
+        self.tool_calls += tool is None or tool.effect is not Effect.CONTROL
+        self.spent.working_s += outcome.took_s
+        self.history = self.history.with_call(CallSeen(
+            self._call(use), outcome.ok, outcome.refused, outcome.error_type == REPEATED,
+            sha256(outcome.content.encode()).hexdigest() if outcome.content else ""))
+
+    def turn_over(self, stop_reason: StopReason) -> None:
+        """Count a turn."""
+        self.history = self.history.with_step(stop_reason)
+
+    def _began(self) -> float:
+        known = self.record.outcome(_BEGAN)
+        if known is None:
+            known = str(self.ports.clock.wall().timestamp()).encode()
+            self.record.settle(_BEGAN, known)
+        return float(known)
+
+    def _call(self, use: ToolUse) -> CallRecord:
+        tool = BY_NAME.get(use.name)
+        path = use.input.get("path")
+        deed = Deed(tool.effect.value) if tool is not None else Deed.READ
+        return CallRecord(use.name, use.input, deed, path if isinstance(path, str) else "", target(use, self.secrets))

@@ -1,0 +1,224 @@
+"""What the workers share: their ports to the outside, and a place to work in for one planning or mission."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from placet.agent.day_budget import Daybook
+from placet.agent.model_call import Line
+from placet.agent.record import Postponed, Record
+from placet.core.activity import Action, Actor, Entity
+from placet.core.errors import UserError
+from placet.core.life.waiting import Why
+from placet.core.secrets import git_config_secrets, redact
+from placet.core.text.names import show
+from placet.core.text.portal import unfit
+from placet.core.text.scope import Scope
+from placet.core.turn.price import Price
+from placet.core.turn.retry import RetryPolicy
+from placet.core.turn.talk import Model
+from placet.files.confine import ALWAYS, VAULT, Denied, Root
+from placet.host.clock import Clock
+from placet.host.config import Config, VaultTable, portal_path
+from placet.journal.writer import Journal
+from placet.repo.init import Allowance, Size, TooMuch, attachment_patterns, init_repo
+from placet.repo.repository import common_dir_at, is_repository, open_repo
+from placet.repo.runner import GitCall, OnCall, Repo, RepositoryChanged
+from placet.repo.snapshots import keep_notes, not_added
+from placet.repo.undoing import undo_since
+from placet.repo.worktree import Worktree
+from placet.sandbox.values import Box, BoxLimits, Level
+from placet.tools.base import Control, Files, Workplace
+from placet.tools.commits import refuse_lost
+from placet.tools.text import known_secrets
+
+VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
+"""What a vault's initial commit leaves out, and `.git/info/exclude` keeps out: its own folders, and attachments."""
+FEW_FILES = 50
+"""A vault with so many notes at most is a new one: where nobody was asked it may have a history all the same."""
+HISTORY_RETRY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything outside that a worker reaches, handed to it by `app`.
+
+    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
+    which worktrees are made. `daybook` keeps the day's budget. `secrets` are the daemon's own, which no model is ever
+    shown. `say` is for the daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
+    `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
+    """
+
+    vault: Path
+    worktrees: Path
+    config: Config
+    journal: Journal
+    clock: Clock
+    open_model: Callable[[], Model]
+    prices: Sequence[Price]
+    retry: RetryPolicy
+    sandbox: Level
+    secrets: tuple[str, ...] = ()
+    say: Callable[[str], None] = lambda _: None
+    making: threading.Lock = field(default_factory=threading.Lock)
+    left_out: set[str] = field(default_factory=set)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    daybook: Daybook = field(default_factory=Daybook)
+
+    @property
+    def line(self) -> Line:
+        """How the model is reached now."""
+        return Line(self.open_model, self.prices, self.retry)
+
+
+class Bounds(Protocol):
+    """What of the ports a place to work in takes its bounds from."""
+
+    @property
+    def vault(self) -> Path: ...  # noqa: D102 - as in Ports
+    @property
+    def config(self) -> Config: ...  # noqa: D102 - as in Ports
+    @property
+    def sandbox(self) -> Level: ...  # noqa: D102 - as in Ports
+    @property
+    def secrets(self) -> tuple[str, ...]: ...  # noqa: D102 - as in Ports
+
+
+def repository(ports: Ports, portal: str, record: Record) -> Repo:
+    """Return the repository that a portal names; one that is none yet is made one, with an initial commit.
+
+    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed for a vault that may have no
+    history.
+    """
+    if portal and portal not in ports.config.portals:
+        raise UserError(f"There is no portal `{portal}` in System/placet.toml.",
+                        f"Add [portals.{portal}] with its path, or change `portal:`.")
+    path = portal_path(ports.vault, ports.config, portal)
+    if not path.is_dir():
+        raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
+    if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
+        raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
+    ran = journalled(record)
+    with ports.making:  # two workers must not make the same repository at once
+        if is_repository(path):
+            return open_repo(path, on_call=ran)
+        allowed = _allowance(ports) if path.samefile(ports.vault) else None
+        try:
+            repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if allowed else (), when=ports.clock.wall(), on_call=ran,
+                                     allowance=allowed, message="Initial commit\n\nWhat was there when placet made this folder a "
+                                                            "repository.\n")
+        except TooMuch as found:
+            raise Postponed(_too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY) from found
+    record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
+    return repo
+
+
+def _allowance(ports: Ports) -> Allowance:
+    """Return what the vault's history may hold when it begins. Raises Postponed where a person has to allow it first."""
+    table = ports.config.vault
+    if table.history is False:
+        raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
+    return Allowance(int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say)
+
+
+NO_HISTORY = """This request names no portal, so it is about the vault itself, and the vault may have no history (git) yet. placet \
+changes notes only where each change can be looked at and taken back.
+To allow a history: `placet config set vault.history true`, or `placet init --history`.
+To work in a repository instead: write `portal: NAME` into this request's properties (`placet portal list` names them, \
+`placet portal add NAME PATH` adds one).
+This request goes on by itself when either is done."""
+
+
+def _too_much(size: Size, table: VaultTable) -> str:
+    """Return what people are told of a vault whose history would hold too much, or that nobody was asked about."""
+    if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
+        return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB; {size.left_out:,} are left out."
+    kinds = ", ".join(f"{show(kind)} {some / 1e6:.1f} MB" for kind, some in list(size.kinds.items())[:3])
+    return (f"The history (git) of the vault would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB: more than the "
+            f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
+            "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
+            "file named `.gitignore` in the vault.\n"
+            "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
+            "This request goes on by itself when that is done.")
+
+
+def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
+    """Commit what people changed in the vault, where placet keeps its history: what is planned and done next sees it."""
+    if ports.config.vault.history is False or repo.path != ports.vault.resolve():
+        return
+    try:
+        commit, files, left_out = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+    except RepositoryChanged:  # somebody committed there in this moment
+        return
+    if not ports.left_out.issuperset(left_out):
+        ports.left_out.update(left_out)
+        ports.say(not_added(left_out))
+    if commit:
+        record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files,
+                               **({"left_out": left_out} if left_out else {})))
+
+
+def kept_index(state: Path) -> Path:
+    """Return where placet's own index of the vault is, below the vault's state folder."""
+    return state / "vault.index"
+
+
+def journalled(record: Record) -> OnCall:
+    """Return what has git's processes journalled: together, an operation at a time, one that failed in a row of its own."""
+    def on_call(call: GitCall) -> None:
+        if call.stderr:
+            record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call)))
+        else:
+            record.ran.append(call.duration_ms)
+
+    return on_call
+
+
+def failure_of(call: GitCall) -> dict[str, Any]:
+    """Return what the journal says of a git process that failed: all of it, and its words."""
+    return {"operation": call.argv[0], "exit": call.returncode, "processes": 1,
+            "duration_ms": round(call.duration_ms, 1), "command": ["git", *map(show, call.argv)],
+            "stderr": redact(show(call.stderr))[0]}
+
+
+def denied_in(repo: Repo, vault: Path) -> Denied:
+    """Return what no mission may write in a repository: where the vault lies in it, or in a worktree of it, its own folders too."""
+    vault = vault.resolve()
+    # Every one above it: a vault may be a repository of its own in another one, and what is merged there lands in it.
+    above = (folder for folder in (vault, *vault.parents) if is_repository(folder) and common_dir_at(folder) == repo.common_dir)
+    top = next(above, None)
+    return ALWAYS if top is None else replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
+
+
+def checkpoint_ref(name: str) -> str:
+    """Return the reference of the checkpoints of the mission whose worktree has this name."""
+    return f"refs/placet/ckpt/{name}"
+
+
+@contextmanager
+def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: Control, cancelled: Callable[[], bool],
+              *, writable: bool) -> Iterator[Workplace]:
+    """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
+
+    Commands may read but not change what belongs to git in and around the worktree.
+    """
+    limits = ports.config.limits
+    box = Box(tree.path, read_only=(tree.git_dir, repo.common_dir), network=scope.network, hidden=(ports.vault,),
+              limits=BoxLimits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
+                            disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
+    with ExitStack() as stack:
+        root: Files = stack.enter_context(Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault)))
+        notes = ports.vault / "Knowledge"
+        knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
+        config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
+        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(root),
+                   *(known_secrets(knowledge) if knowledge is not None else ()))
+        yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
+                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_lost, tree),
+                        undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)))

@@ -1,0 +1,306 @@
+"""`placet demo`: the main job once, on real parts, in a temporary vault. Only the model is scripted, unless asked otherwise.
+
+On a terminal it is shown at the speed of somebody who reads along, and as wide as that is; elsewhere whole and at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from placet.cli.desk import journal_rows, journal_sql, show
+from placet.cli.init import init
+from placet.cli.text import colour, fitted, harmless, model_line, shown_time, table_text
+from placet.core.errors import UserError
+from placet.core.text.names import Folder
+from placet.core.text.note import read_note
+from placet.core.text.story import facts
+from placet.host.clock import wall
+from placet.host.state import vault_state
+from placet.repo.history import diff_text
+from placet.repo.init import init_repo
+from placet.repo.repository import open_repo
+from placet.repo.runner import BOT
+from placet.sandbox.probe import probe
+from placet.sandbox.values import Level
+
+PATIENCE_S = 60.0
+LIVE_PATIENCE_S = 900.0
+STEP_S = 0.05
+LINE_S = 0.15
+"""How long a line stands alone on a terminal, and PAUSE_S how much longer the last one of a part does, and more for a long part."""
+PAUSE_S = 1.5
+MAX_PAUSE_S = 4.0
+
+
+def run(keep: Path | None, *, live: bool, fast: bool) -> None:
+    """Show request, plan, approval, mission and report, without pauses if `fast`. Raises UserError where that cannot be done."""
+    if live and not os.environ.get("ANTHROPIC_API_KEY"):
+        raise UserError("--live needs a key.", "export ANTHROPIC_API_KEY=…, or leave --live away for the scripted model.",
+                        exit_code=2)
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise UserError(f"{keep} is not empty.", "Name a new folder for --keep.", exit_code=2)
+    if shutil.which("git") is None:
+        raise UserError("git is not installed.", "Install git, then try again.", exit_code=2)
+    folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="placet-demo-"))
+    try:
+        with _paced(fast=fast or not sys.stdout.isatty()) as stage:
+            _show(folder, stage, live=live)
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if keep is not None:
+        click.echo(f"Kept: {keep}. Look around with PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))} "
+             f"placet status --vault {shlex.quote(str(keep / 'vault'))}")
+    else:
+        click.echo("Next: placet init ~/vault   (--keep DIR keeps this demo's vault)")
+
+
+def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
+    vault, repository = folder / "vault", folder / "stats"
+    level = probe().level
+    _prepare(vault, repository, level, live=live)
+    env = {**os.environ, "PLACET_STATE_HOME": str(folder / "state")}
+    stage.head("placet demo")
+    stage.line(f"model    {model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}")
+    stage.line(f"vault    {vault}")
+    stage.line(f"sandbox  {level.title} (level {int(level)} of 3)")
+    if not stage.fast:
+        stage.line("pace     any key goes on at once; placet demo --fast does not stop")
+    patience_s = LIVE_PATIENCE_S if live else PATIENCE_S
+    with _daemon(vault, env):
+        stage.head("1  A request is dropped into the vault")
+        request = resources.files("placet.cli").joinpath("demo_files", "request.md").read_text()
+        draft = folder / "Fix the median.md"  # moved in whole: one that is written there is given time, as somebody may type on
+        draft.write_text(request)
+        draft.rename(vault / Folder.REQUESTS / draft.name)
+        stage.body(request)
+        rows = _follow(vault, env, patience_s)
+        row = _until(stage, rows, "plan.created", "plan.failed")
+        if row["action_type"] == "plan.failed":
+            raise UserError(f"There is no plan: {row['metadata']['reason']}")
+        ident = row["entity_id"]
+        plan = vault / Folder.PLANS / f"{ident}_plan.md"
+        stage.head("2  The plan, as it waits for review")
+        _wait_for(plan)
+        stage.body(read_note(plan.read_bytes()).body)
+        stage.head("3  A person approves it by moving the file")
+        stage.line(f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} {shlex.quote(f'{Folder.ACTIVE}/{ident}.md')}")
+        plan.rename(vault / Folder.ACTIVE / f"{ident}.md")
+        stage.head("4  The mission")
+        done = _until(stage, rows, "execution.completed", "execution.failed")["metadata"]
+        found = show(vault, env, ident)
+        _wait_for(vault / found["report"])
+        found = show(vault, env, ident)
+    stage.head(f"5  The report  ({found['report']})")
+    stage.body(read_note((found["report_text"] or "").encode()).body)
+    if found["state"] != "completed":
+        raise UserError("The mission failed; its report is above.")
+    stage.head("6  The branch; your checkout was not touched")
+    stage.line(f"$ placet diff {ident}")
+    stage.body(diff_text(open_repo(repository), done["base"], done["commit"]))
+    stage.head("7  The test that failed, on that branch")
+    _test(stage, folder, repository, done["branch"])
+    stage.head("8  The journal has each of these steps, and who decided")
+    stage.line(f'$ placet journal --sql "{WHO}"')
+    stage.body(table_text(*journal_sql(vault, env, WHO)).expandtabs(22))
+    stage.end()
+    click.echo()
+
+
+WHO = ("SELECT actor, action_type, count(*) AS rows, coalesce(metadata->>'reviewed_by', '') AS who FROM activity "
+       "WHERE trace_id <> '' AND action_type <> 'git.ran' GROUP BY 1, 2, 4 ORDER BY min(id)")
+
+
+def _prepare(vault: Path, repository: Path, level: Level, *, live: bool) -> None:
+    init(vault)
+    files = resources.files("placet.cli").joinpath("demo_files")
+    repository.mkdir(parents=True)
+    for name in ("stats.py", "test_stats.py"):
+        (repository / name).write_text(files.joinpath(f"{name}.txt").read_text())
+    init_repo(repository, excludes=("__pycache__/",), author=BOT, message="A little statistics\n", when=wall())
+    model = [] if live else ["[model]", 'provider = "scripted"', 'name = "demo"', 'script = "System/demo-replies.toml"', ""]
+    if not live:
+        (vault / "System" / "demo-replies.toml").write_text(files.joinpath("replies.toml").read_text())
+    # Without any sandbox commands are refused; here they are the demo's own, and the screen says so.
+    box = ["[commands]", 'sandbox = "none"', ""] if level is Level.NONE else []
+    (vault / "System" / "placet.toml").write_text("\n".join([*model, *box, "[portals.stats]", f'path = "{repository}"', ""]))
+
+
+@contextmanager
+def _daemon(vault: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """Run the daemon as it really runs: a process of its own."""
+    log = vault.parent / "daemon.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault)], stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=out, env=dict(env))
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while process.poll() is None and not _is_up(vault, env) and time.monotonic() < until:
+            time.sleep(STEP_S)
+        if process.poll() is not None:
+            raise UserError(f"The daemon did not start:\n{log.read_text(errors='replace')}")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _is_up(vault: Path, env: Mapping[str, str]) -> bool:
+    if not vault_state(vault, env).journal.exists():
+        return False
+    try:
+        rows = journal_rows(vault, env, None, limit=10, follow=False, routine=False)
+        return any(row["action_type"] == "daemon.started" for row in rows)
+    except UserError:
+        return False  # the database is there and still empty
+
+
+def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[dict[str, Any]]:
+    """Give the journal's rows as they are written. Raises UserError where none comes for as long as `patience_s`."""
+    last, until = 0, time.monotonic() + patience_s
+    while time.monotonic() < until:
+        for row in journal_rows(vault, env, None, limit=1000, follow=False, routine=False):
+            if row["id"] > last:
+                last = row["id"]
+                yield row
+                until = time.monotonic() + patience_s  # whoever took the row may have taken time to show it
+        time.sleep(STEP_S)
+    raise UserError(f"Nothing more happened for {patience_s:.0f} s.", f"Look at {vault.parent / 'daemon.log'}.")
+
+
+def _until(stage: _Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[str, Any]:
+    """Show what happens, a line a call or a decision, until a row of one of these actions; return that row."""
+    step = of = turns = 0
+    cost = 0.0
+    for row in rows:
+        data, action = row["metadata"], row["action_type"]
+        if action == "execution.started":
+            of = data["steps"]
+        elif action == "model.called" and data["purpose"] == "execute":
+            turns += 1
+            cost += data["cost_usd"] or 0
+        elif action == "step.completed":
+            step = data["step"]
+        at = f"step {step}/{of}  iteration {turns}  ${cost:.4f}  " if of else ""
+        if action in _SHOWN:
+            stage.line(f"{shown_time(row['timestamp'])}  {colour(at, 'white', bold=True)}{_SHOWN[action]}"
+                       f"{harmless(facts(action, data))}")
+        if action in ends:
+            return row
+    raise AssertionError("following ends with an error")
+
+
+_SHOWN = {
+    "request.detected": "request seen: ", "plan.created": "the plan is there: ", "plan.failed": "no plan: ",
+    "plan.approved": "approved ", "execution.started": "the mission begins: ", "tool.called": "", "tool.refused": "refused: ",
+    "failure.detected": "noticed: ", "git.committed": "committed ", "execution.completed": "completed: ",
+    "execution.failed": "failed: ",
+}
+
+
+def _wait_for(path: Path) -> None:
+    """A journal row comes before the effect that it announces: wait for the effect."""
+    until = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        if time.monotonic() > until:
+            raise UserError(f"{path} did not appear.")
+        time.sleep(STEP_S)
+
+
+def _test(stage: _Stage, folder: Path, repository: Path, branch: str) -> None:
+    place = folder / "look"
+    subprocess.run(["git", "-C", str(repository), "worktree", "add", "--quiet", "--detach", str(place), branch], check=True)
+    result = subprocess.run([sys.executable, "-m", "unittest", "-v"], cwd=place, check=False, capture_output=True, text=True)
+    stage.line("$ python3 -m unittest -v")
+    stage.body(result.stderr)
+    subprocess.run(["git", "-C", str(repository), "worktree", "remove", "--force", str(place)], check=True)
+    if result.returncode != 0:
+        raise UserError("The test still fails.")
+
+
+# --- showing it -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Where the demo is shown. `fast` does not stop at all; a key that is pressed skips what is left of a part's pauses."""
+
+    fast: bool
+    keys: bool
+    hurry: bool = False
+    lines: int = 0
+
+    def head(self, text: str) -> None:
+        """Begin a part, once there was time to read the one before."""
+        self.end()
+        width = self.width()
+        click.echo()
+        click.echo(colour(f"━━ {text} ".ljust(min(width, 78), "━"), "cyan", bold=True))
+
+    def end(self) -> None:
+        """End a part: give time to read it."""
+        if self.lines:
+            self._wait(min(PAUSE_S + self.lines * 0.05, MAX_PAUSE_S))
+        self.hurry, self.lines = False, 0
+
+    def body(self, text: str) -> None:
+        """Show a note or what a command printed, marked as that."""
+        bar = colour("  │ ", "cyan")
+        for line in text.strip("\n").splitlines():
+            for piece in fitted(line, self.width() - 4, hang=0).split("\n") if sys.stdout.isatty() else [line]:
+                self.line(bar + piece, whole=True)
+
+    def line(self, text: str, *, whole: bool = False) -> None:
+        """Show a line, `whole` if it fits already, and give time to read it."""
+        click.echo(text if whole or not sys.stdout.isatty() else fitted(text, self.width()))
+        self.lines += 1
+        self._wait(LINE_S)
+
+    def width(self) -> int:
+        """Return how many columns there are."""
+        return shutil.get_terminal_size().columns
+
+    def _wait(self, seconds: float) -> None:
+        if self.fast or self.hurry:
+            return
+        if not self.keys:
+            time.sleep(seconds)
+        elif select.select([sys.stdin], [], [], seconds)[0]:
+            os.read(sys.stdin.fileno(), 64)
+            self.hurry = True
+
+
+@contextmanager
+def _paced(*, fast: bool) -> Iterator[_Stage]:
+    """Give a stage; on a terminal keys are read as they are pressed, until it ends."""
+    if fast or not sys.stdin.isatty():
+        yield _Stage(fast, keys=False)
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield _Stage(fast, keys=True)
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

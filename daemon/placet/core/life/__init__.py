@@ -1,0 +1,1 @@
+"""The life of a request: what people did, what follows, and why."""

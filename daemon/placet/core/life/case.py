@@ -1,0 +1,485 @@
+"""The life cycle of a request: states, the transition table, and what passes between `observe` and `decide` as values.
+
+A case is one request with everything that became of it. What people want is where their notes lie; what the daemon
+last acknowledged is the case. `observe` compares the two and names the difference, `TABLE` says which differences
+mean something in which state, and `decide` turns one into a new case, journal rows and commands. All of it is pure:
+start-up, a missed event and an ordinary save are the same path.
+
+A decision's commands are recorded with it and performed afterwards, each as often as it takes; a case is not
+observed while it has commands to perform, so a half-done move is never mistaken for a person's gesture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Literal
+
+from placet.core.activity import Activity
+from placet.core.errors import End
+from placet.core.stored import Stored
+from placet.core.text.names import Folder
+from placet.core.turn.budget import Complexity
+from placet.core.turn.mission import Drifted
+
+REQUEST_STAMPS = frozenset({"status", "trace_id"})
+"""Keys of a request that the daemon writes: they are not part of what the person asked."""
+
+PLAN_STAMPS = frozenset({
+    "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
+    "reviewed_by", "reviewed_at",
+})
+"""Keys of a plan that change during its life: they are not part of the text that is approved."""
+
+
+class State(StrEnum):
+    """Where a case stands. What happens next is in `TABLE`."""
+
+    PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
+    REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
+    REVISING = "revising"  # the agent answers comments, or an edit of the request, with a new revision
+    APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
+    RUNNING = "running"  # the plan is leased and carried out
+    COMPLETED = "completed"
+    FAILED = "failed"  # planning or the mission failed; inert until a person acts
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"  # a person took the request or the plan away
+
+
+class EventKind(StrEnum):
+    """What can happen to a case: people's gestures first, then what the daemon's own work came to."""
+
+    REQUEST_ARRIVED = "request arrived"
+    REQUEST_EDITED = "request edited"
+    REQUEST_PENDING = "request set to pending"
+    REQUEST_GONE = "request taken away"
+    REQUEST_RETURNED = "request put back"
+    PLAN_APPROVED = "plan moved to Active"
+    PLAN_REJECTED = "plan moved to Rejected"
+    REJECTION_EXPLAINED = "reason for the rejection given"
+    REVISION_ASKED = "changes asked for"
+    PLAN_TAKEN_BACK = "plan moved back to Plans"
+    PLAN_MISPLACED = "plan moved among the requests"
+    PLAN_EDITED = "plan edited while it is revised"
+    PLAN_GONE = "plan taken away"
+    ACTIVE_EDITED = "approved text changed"
+    APPROVAL_REFUSED = "approval that contradicts itself"
+    CALLOUT_STALE = "callout that says something else"
+    STOP_ASKED = "active plan taken away during the mission"
+    PLAN_DRAFTED = "plan drafted"
+    PLANNING_FAILED = "planning failed"
+    WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
+    FILES_CHANGED = "files changed under the plan"
+    TEXT_LOST = "approved text or record damaged in the journal"
+    MISSION_STARTED = "mission started"
+    MISSION_COMPLETED = "mission completed"
+    MISSION_FAILED = "mission failed"
+
+
+S, K = State, EventKind
+
+TABLE: Mapping[tuple[State | None, EventKind], State] = {
+    (None, K.REQUEST_ARRIVED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_EDITED): S.PLANNING,
+    (S.PLANNING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.PLANNING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.PLANNING, K.PLANNING_FAILED): S.FAILED,
+    (S.REVIEW, K.REQUEST_EDITED): S.REVISING,
+    (S.REVIEW, K.REQUEST_PENDING): S.REVISING,
+    (S.REVIEW, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVIEW, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVIEW, K.APPROVAL_REFUSED): S.REVIEW,
+    (S.REVIEW, K.CALLOUT_STALE): S.REVIEW,
+    (S.REVIEW, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVIEW, K.REVISION_ASKED): S.REVISING,
+    (S.REVIEW, K.PLAN_MISPLACED): S.REVIEW,
+    (S.REVIEW, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.REQUEST_EDITED): S.REVISING,
+    (S.REVISING, K.REQUEST_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_EDITED): S.REVISING,
+    (S.REVISING, K.PLAN_APPROVED): S.APPROVED,
+    (S.REVISING, K.APPROVAL_REFUSED): S.REVISING,
+    (S.REVISING, K.PLAN_REJECTED): S.REJECTED,
+    (S.REVISING, K.PLAN_MISPLACED): S.REVISING,
+    (S.REVISING, K.PLAN_GONE): S.WITHDRAWN,
+    (S.REVISING, K.PLAN_DRAFTED): S.REVIEW,
+    (S.REVISING, K.PLANNING_FAILED): S.FAILED,
+    (S.APPROVED, K.ACTIVE_EDITED): S.REVIEW,
+    (S.APPROVED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.APPROVED, K.REVISION_ASKED): S.REVISING,
+    (S.APPROVED, K.PLAN_REJECTED): S.REJECTED,
+    (S.APPROVED, K.PLAN_MISPLACED): S.REVIEW,
+    (S.APPROVED, K.PLAN_GONE): S.WITHDRAWN,
+    (S.APPROVED, K.WALL_WEAKENED): S.REVIEW,
+    (S.APPROVED, K.TEXT_LOST): S.REVIEW,
+    (S.APPROVED, K.MISSION_STARTED): S.RUNNING,
+    (S.RUNNING, K.ACTIVE_EDITED): S.RUNNING,
+    (S.RUNNING, K.STOP_ASKED): S.RUNNING,
+    (S.RUNNING, K.FILES_CHANGED): S.REVIEW,
+    (S.RUNNING, K.TEXT_LOST): S.REVIEW,
+    (S.RUNNING, K.MISSION_COMPLETED): S.COMPLETED,
+    (S.RUNNING, K.MISSION_FAILED): S.FAILED,
+    (S.FAILED, K.REQUEST_PENDING): S.PLANNING,
+    (S.FAILED, K.PLAN_APPROVED): S.APPROVED,
+    (S.FAILED, K.APPROVAL_REFUSED): S.FAILED,
+    (S.FAILED, K.CALLOUT_STALE): S.FAILED,
+    (S.FAILED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.FAILED, K.PLAN_REJECTED): S.REJECTED,
+    (S.REJECTED, K.REQUEST_PENDING): S.PLANNING,
+    (S.REJECTED, K.PLAN_APPROVED): S.APPROVED,
+    (S.REJECTED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.REJECTED, K.REJECTION_EXPLAINED): S.REJECTED,
+    (S.REJECTED, K.APPROVAL_REFUSED): S.REJECTED,
+    (S.REJECTED, K.CALLOUT_STALE): S.REJECTED,
+    (S.WITHDRAWN, K.REQUEST_RETURNED): S.PLANNING,
+    (S.WITHDRAWN, K.REQUEST_PENDING): S.PLANNING,
+    (S.WITHDRAWN, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.WITHDRAWN, K.PLAN_APPROVED): S.APPROVED,
+    (S.WITHDRAWN, K.APPROVAL_REFUSED): S.WITHDRAWN,
+    (S.COMPLETED, K.REQUEST_PENDING): S.PLANNING,
+    (S.COMPLETED, K.REQUEST_EDITED): S.PLANNING,
+    (S.COMPLETED, K.PLAN_TAKEN_BACK): S.REVIEW,
+    (S.COMPLETED, K.APPROVAL_REFUSED): S.COMPLETED,
+}
+"""The whole life cycle. A pair that is not here changes nothing."""
+
+WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
+"""States in which it is the daemon's turn."""
+OPEN = WORKING | {S.REVIEW}
+"""States in which it is somebody's turn: what was begun is not over, and its notes should be there."""
+
+
+def diagram() -> str:
+    """Return `TABLE` as a Mermaid state diagram: one arrow for each pair of states, with all that leads along it."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (source, kind), target in TABLE.items():
+        if source is not target:
+            arrows.setdefault((source.value if source is not None else "[*]", target.value), []).append(kind.value)
+    lines = [f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()]
+    return "\n".join(["stateDiagram-v2", *lines]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a request says. `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself."""
+
+    title: str
+    text: str
+    agent: str
+    portal: str
+    priority: int
+    complexity: Complexity | None
+    budget_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The branch of a completed mission; `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
+
+    `base_branch` is what was checked out when it was planned, `digest` that of the plan that was carried out; empty if not known.
+    """
+
+    trace_id: str
+    name: str
+    base: str
+    tip: str
+    base_branch: str = ""
+    digest: str = ""
+    portal: str = ""
+    report_path: str = ""
+    became: str = ""
+
+    @property
+    def ref(self) -> str:
+        """Its full name."""
+        return f"refs/heads/{self.name}"
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """What its commits name in their trailers: the trace id, and the digest of the plan."""
+        return self.trace_id, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request and what became of it, as the daemon last acknowledged it.
+
+    `version` is the ledger row's. `generation` goes up whenever work under way becomes void: a worker's outcome counts
+    only if it carries the case's generation. Digests are SHA-256 in hex; `request_digest` and `plan_digest` leave out
+    the keys that the daemon stamps. `plan_digest` is the plan as the daemon wrote it, `approved_digest` the text
+    that a person approved and the only one that runs; it is empty while nothing is approved.
+    """
+
+    trace_id: str
+    request_id: str
+    state: State
+    version: int = 0
+    generation: int = 1
+    request_path: str = ""
+    request_digest: str = ""
+    title: str = ""
+    agent: str = ""
+    portal: str = ""
+    priority: int = 5
+    complexity: Complexity | None = None
+    budget_usd: Decimal | None = None
+    planned: tuple[tuple[str, str], ...] = ()  # `keys` as the last plan was written for them
+    requested_by: str = ""
+    detected_at: str = ""
+    revision: int = 0
+    plan_path: str = ""
+    plan_digest: str = ""
+    base_branch: str = ""  # whose tip the plan's base commit was; empty for a detached HEAD
+    based_on: tuple[tuple[str, str], ...] = ()  # digests of the files that its planning read, by path
+    basis_digest: str = ""  # while revising: the plan's text that the revision starts from
+    approved_digest: str = ""
+    approved_by: str = ""
+    approved_at: str = ""
+    approved_level: int = 0  # how strong the box for commands was then; a weaker one asks again
+    reviewed_by: str = ""  # who asked for changes last, and when: the revision says so
+    reviewed_at: str = ""
+    spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
+    reported_edit: str = ""  # digest of an edit during the run that was already reported
+    stop: str = ""  # why the mission is to stop; empty while it is not
+    rejection_reason: str = ""  # why a person rejected the last plan, for the next one; it may come after the move
+    rejected_digest: str = ""  # the rejected plan's text when that was read
+    failure: str = ""  # what the last planning or mission ended in, for the next plan
+    report_path: str = ""
+    branch: str = ""
+    base: str = ""  # the commits between which the branch's work lies; empty where nothing was committed
+    tip: str = ""
+    carried_out: str = ""  # digest of the plan that was carried out on it
+    became: str = ""  # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
+    earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
+    since: str = ""  # when the state was entered
+    notice: str = ""  # what the callout on top of the plan tells besides: why it was put back, first line a heading
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """What the request says in its keys."""
+        return (("agent", self.agent), ("portal", self.portal), ("priority", str(self.priority)),
+                ("complexity", self.complexity.value if self.complexity is not None else ""),
+                ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the request names another repository than its last plan was written for: then that plan is no beginning."""
+        return bool(self.planned) and dict(self.planned)["portal"] != self.portal
+
+    @property
+    def newest(self) -> Branch:
+        """The branch of the last mission."""
+        return Branch(self.trace_id, self.branch, self.base, self.tip, self.base_branch, self.carried_out, self.portal,
+                      self.report_path, self.became)
+
+    @property
+    def watched(self) -> tuple[Branch, ...]:
+        """The branches with which people may still do something that counts: merge them, drop them, bring them back."""
+        ended = self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
+        return (*self.earlier, self.newest) if ended else self.earlier
+
+    @property
+    def trace8(self) -> str:
+        """The first eight characters of the trace id, as names carry it."""
+        return self.trace_id[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSeen:
+    """A settled note in one of the watched folders.
+
+    `digest` leaves out the stamped keys of its sort, `sha256` is of every byte. `is_plan` says that the note has a
+    plan's keys, `problem` why it cannot be read or used (one sentence for a person), empty if it can.
+    `owner` is the user who owns the file.
+    """
+
+    path: str
+    folder: Folder
+    raw: bytes
+    sha256: str
+    digest: str
+    owner: str
+    trace_id: str = ""
+    status: str = ""
+    is_plan: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+# --- what is observed -----------------------------------------------------------------------------------------
+
+
+SOMEONE = "someone who can write the vault"
+"""Who did what shows in the vault alone: nobody can say who moved or wrote a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Who did something, where it is known, and how: `cli`; `move` and `property` are what a note shows of itself."""
+
+    who: str = SOMEONE
+    via: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gesture:
+    """Something a person did. `note` is the note it shows in, None where one was taken away."""
+
+    kind: EventKind
+    note: NoteSeen | None = None
+    why: str = ""
+    request: NoteSeen | None = None  # the request's note as it is now, for stamping; None where there is none
+    plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
+    approved_text: str = ""  # for an edit in System/Active: the body that was approved
+    level: int = 0  # for an approval: how strong the box for commands is
+    written: bytes = b""  # for an approval of another text than the daemon wrote: that text, without the keys that are stamped
+    drift: Drifted | None = None  # for files that changed under the plan
+    hand: Hand = field(default_factory=Hand)
+    asked: Request | None = None  # for what leads to a plan: the request as it is read now; None where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A planner's outcome: the whole plan note, ready to be written. `facts` go into the journal.
+
+    `base_branch` and `based_on` say what it was based on, as in `Case`.
+    """
+
+    generation: int
+    text: bytes
+    digest: str
+    revision: int
+    kind: Literal[EventKind.PLAN_DRAFTED] = EventKind.PLAN_DRAFTED
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    base_branch: str = ""
+    based_on: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFailed:
+    """A planner's failure: `reason` is a sentence for a person, `end` its name, `iterations` the model's turns until then."""
+
+    generation: int
+    reason: str
+    error_type: str
+    kind: Literal[EventKind.PLANNING_FAILED] = EventKind.PLANNING_FAILED
+    end: End = End.INTERNAL_ERROR
+    iterations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The loop takes an approved plan up. `facts` go into the journal."""
+
+    generation: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal[EventKind.MISSION_STARTED] = EventKind.MISSION_STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class MissionEnded:
+    """A mission's outcome. `report` is the whole report note, `facts` what queries rely on.
+
+    With `drift` the plan goes back to review instead, where its note still lies in System/Active.
+    """
+
+    generation: int
+    kind: Literal[EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED]
+    report: bytes
+    report_path: str
+    facts: Mapping[str, Any]
+    reason: str = ""
+    branch: str = ""
+    drift: Drifted | None = None
+
+
+Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
+
+
+# --- what is to be done ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Set single frontmatter keys of the note at `path` (None removes one); nothing else of it changes.
+
+    A note of another case is left alone, and with `digest` (of the request without its stamped keys) one that does not say whose it
+    is and has another.
+    """
+
+    path: str
+    changes: Mapping[str, str | int | None]
+    digest: str = ""
+    do: Literal["stamp"] = "stamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write a new note with the stored text `text`; an existing file is never overwritten."""
+
+    path: str
+    text: str
+    do: Literal["publish"] = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Replace the plan at `path`, if it still has the plan digest `expected`, by the stored text `text`.
+
+    With `keep` another text that is found there instead is moved to `keep` first, so that neither is lost;
+    without it, the other text stays and nothing is written.
+    """
+
+    path: str
+    expected: str
+    text: str
+    keep: str = ""
+    do: Literal["rewrite"] = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move the note at `src` to `dst`, unless it is another case's; done already where `src` is gone. A taken `dst` gets a number.
+
+    With `digest` (of the request without its stamped keys) the note moves only while it still has it.
+    """
+
+    src: str
+    dst: str
+    digest: str = ""
+    do: Literal["move"] = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Write the daemon's callout on top of the plan at `path` anew; every byte below it stays.
+
+    The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between `above` and `below`, as it is read
+    from the text in that moment; `branch` is where. What a person wrote into the callout is kept below it; `before` is the notice
+    that stood in it until now, which nobody has to keep.
+    """
+
+    path: str
+    sort: str
+    title: str
+    branch: str
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    do: Literal["show"] = "show"
+
+
+CASE_JSON: Stored[Case] = Stored(Case)
+COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move | Show] = Stored(Stamp | Publish | Rewrite | Move | Show)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from an event: the new case, rows for the journal, texts to store, commands in order."""
+
+    case: Case
+    rows: tuple[Activity, ...]
+    commands: tuple[Stamp | Publish | Rewrite | Move | Show, ...] = ()
+    texts: tuple[bytes, ...] = ()

@@ -1,0 +1,64 @@
+"""Drift: whether the repository is still what a plan was based on. Pure; the facts come from git."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+KEY = "if_changed"
+"""The frontmatter key of a plan by which a person says what is to happen when files change under it."""
+
+
+class IfChanged(StrEnum):
+    """What a plan says of files that change under it; `ASK` where it says nothing."""
+
+    ASK = "ask"  # the plan goes back to review, with what changed
+    PROCEED = "proceed"  # the mission goes on from the plan's base commit; the merge will show it
+
+
+class DriftVerdict(StrEnum):
+    """How the repository lies beside what a plan was based on."""
+
+    UNCHANGED = "unchanged"
+    ELSEWHERE = "changed elsewhere"
+    UNDER = "changed under the plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What git says: the plan's base commit and the branch's commit now.
+
+    `changed` are the paths that differ between the two, None where git no longer has the base; `now` are the digests at `tip` of
+    the files that the plan was based on, without those that are gone.
+    """
+
+    base: str
+    tip: str
+    changed: Sequence[str] | None
+    now: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A verdict, and the files that it is about: those under the plan, else those elsewhere."""
+
+    verdict: DriftVerdict
+    paths: tuple[str, ...] = ()
+
+
+def judge(facts: Facts, based_on: Mapping[str, str], may_write: Callable[[str], bool]) -> Drift:
+    """Say whether files changed under a plan: one that its planning read, or one that it may write.
+
+    `based_on` are digests by path, from when the plan was written. Where the base commit is gone they alone decide; without any
+    nothing is known, and that counts as changed.
+    """
+    if facts.tip == facts.base:
+        return Drift(DriftVerdict.UNCHANGED)
+    under = {path for path, digest in based_on.items() if facts.now.get(path, "") != digest}
+    if facts.changed is None:
+        return Drift(DriftVerdict.UNDER if under or not based_on else DriftVerdict.ELSEWHERE, tuple(sorted(under)))
+    under |= {path for path in facts.changed if may_write(path)}
+    if under:
+        return Drift(DriftVerdict.UNDER, tuple(sorted(under)))
+    return Drift(DriftVerdict.ELSEWHERE, tuple(sorted(facts.changed)))

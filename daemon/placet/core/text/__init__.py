@@ -1,0 +1,1 @@
+"""Texts: notes, plans, scopes, and what they hide."""

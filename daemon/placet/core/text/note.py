@@ -1,0 +1,742 @@
+"""A markdown note as a value, and edits of single frontmatter keys that leave every other byte alone.
+
+Loading and dumping frontmatter rewrites most real notes even when nothing changes. So python-frontmatter gets the
+notes that are only read (`parse_note`) and those that are new (`new_note`), and a note that is there already is
+edited in place (`stamp`). An edit replaces the characters of one value, reads the result again, and is refused
+(`UnsafeEdit`) unless the only difference is the change that was asked for.
+
+Frontmatter is YAML between `---` lines or TOML between `+++` lines, on the very first line, after a byte
+order mark if there is one. A `---` on top that opens no mapping (a horizontal rule) is text: such a note
+has no frontmatter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, assert_never
+
+import frontmatter
+import yaml
+from frontmatter.default_handlers import YAMLHandler
+
+# libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
+# surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import fails, which
+# is better than notes that mean one thing here and another there.
+from yaml import CSafeLoader
+from yaml.constructor import ConstructorError
+from yaml.reader import ReaderError
+
+from placet.core.errors import PlacetError
+
+Value = str | int | float | bool
+"""What a key can be stamped with."""
+
+MAX_BLOCK = 32 * 1024
+"""Longest frontmatter that is read, in characters: far above real ones; hostile ones take under a second."""
+
+MAX_DEPTH = 50
+"""Deepest nesting that is read; libyaml takes 17 s for 65,000 open brackets, so the walk stops before."""
+
+MAX_NODES = 50_000
+"""Most YAML nodes with all aliases written out: ends "billion laughs" before anything is built."""
+
+MAX_INT_BITS = 4_096
+"""Largest number that is read; Python refuses to print integers of more than 4,300 digits."""
+
+_BOM = "\ufeff"
+_NEWLINE = re.compile(r"\r\n|\n|\r")
+_NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_COLON = re.compile(r"[ \t]*:(?=[ \t\r\n]|$)")
+_REST_OF_VALUE_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\n|\r|$)")
+# More dots in one TOML key than levels are read: tomllib takes 2.5 s for a key of 10,000 parts.
+_DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+# RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
+_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
+_PLAIN = re.compile(r"\w[\w ,./@+()-]*")
+_BARE_BOOLEANS = frozenset({"y", "n"})  # YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
+
+
+class Frontmatter(StrEnum):
+    """How a note's frontmatter is written."""
+
+    NONE = "none"
+    YAML = "yaml"
+    TOML = "toml"
+
+
+_FENCE = {Frontmatter.YAML: "---", Frontmatter.TOML: "+++"}
+_LOOKS_LIKE_A_KEY = {
+    Frontmatter.YAML: re.compile(r"""[ \t]*(?:["'][^"']{1,80}["']|[\w$][^:]{0,80}):(?=[ \t]|$)"""),
+    Frontmatter.TOML: re.compile(r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""),
+}
+_CLOSING = {  # looks behind last: a pattern that begins with text is searched for five times faster
+    Frontmatter.YAML: re.compile(r"---(?<=[\r\n]---)[ \t]*+(?:\r\n|\n|\r|\Z)"),
+    Frontmatter.TOML: re.compile(r"\+\+\+(?<=[\r\n]\+\+\+)[ \t]*+(?:\r\n|\n|\r|\Z)"),
+}
+_OPENING = {
+    Frontmatter.YAML: re.compile(r"---[ \t]*+(?:\r\n|\n|\r|\Z)"),
+    Frontmatter.TOML: re.compile(r"\+\+\+[ \t]*+(?:\r\n|\n|\r|\Z)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note.
+
+    `meta` holds the parsed keys, always as text: a key `on` or `2024` is `"on"`, `"2024"`; values are as
+    the format reads them (in YAML `12:30` is 750, `on` is True, a timestamp is a datetime). `body` is the
+    text below the frontmatter, newlines as they are; undecodable bytes show as U+FFFD. `problem` is empty,
+    or one sentence for a person that says why the frontmatter cannot be read or edited; `stamp` refuses
+    every such note. `meta` holds keys even then, where they can be read but not edited safely.
+    """
+
+    raw: bytes
+    kind: Frontmatter
+    meta: Mapping[str, Any]
+    body: str
+    problem: str
+
+
+class UnsafeEdit(PlacetError):  # noqa: N818  # named for what it says, as `Stop` is
+    """The edit cannot be proved to change only what was asked for; the message is a sentence for a person."""
+
+
+class _BlockError(Exception):
+    """Why a block is no editable frontmatter; `broken` where the format's own grammar says no."""
+
+    def __init__(self, why: str, *, broken: bool = False) -> None:
+        super().__init__(why)
+        self.broken = broken
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyLines:
+    """One top-level key: whole lines `start:end` of the block, its value `value_start:value_end`."""
+
+    key: str
+    start: int
+    colon: int  # just behind the `:` or `=`
+    value_start: int
+    value_end: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where things are in a block; `insert` is where the line of a new key goes."""
+
+    entries: tuple[_KeyLines, ...] = ()
+    insert: int = 0
+    indent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A note taken apart: `head + block + foot + body` is the decoded note, head with its byte order mark."""
+
+    kind: Frontmatter
+    body: str
+    head: str = ""
+    block: str = ""
+    foot: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    layout: _Layout = field(default_factory=_Layout)
+    problem: str = ""
+
+
+def read_note(raw: bytes) -> Note:
+    """Return the note that these bytes are. Never raises: what is wrong is in `problem`."""
+    parts = _take_apart(raw)
+    return Note(raw, parts.kind, parts.meta, parts.body, parts.problem)
+
+
+def stamp(raw: bytes, changes: Mapping[str, Value | None], *,
+          kind_if_none: Frontmatter = Frontmatter.YAML) -> bytes:
+    """Return the note with these top-level keys set, or removed where the value is None.
+
+    Every byte outside the lines of those keys stays. A key that already has the value is not touched, so
+    stamping twice is stamping once; new keys go to the end of the block (in TOML: before the first table).
+    A note without frontmatter gets a block of `kind_if_none` on top, in the note's own newline style;
+    removing the last key removes the block again. Text that is an RFC 3339 time in UTC
+    (`2026-11-25T12:00:00Z`) is written as a time, without quotes unless it had them, and is then read back
+    as an equal datetime.
+
+    Raises UnsafeEdit where the note has a `problem`, or where the result would not differ in exactly these
+    keys, and ValueError where `kind_if_none` is NONE and a block is needed.
+    """
+    before = _take_apart(raw)
+    if before.problem:
+        raise UnsafeEdit(before.problem)
+    wanted = {key: value for key, value in changes.items() if not _has(before.meta, key, value)}
+    if not wanted:
+        return raw
+    after_raw = _edited(before, wanted, kind_if_none)
+    _prove(raw, before, after_raw, wanted)
+    return after_raw
+
+
+def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
+    """Return keys and text of a note that is only read, the text without white space around it.
+
+    For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never raises.
+    """
+    return frontmatter.parse("", handler=_Handler(_take_apart(raw)))
+
+
+def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
+    """Return a new note: these keys in their order above the text, in its newline style. Half characters in the text are escaped.
+
+    It is what `stamp` makes of the bare text. Raises UnsafeEdit for keys and values that cannot be written, and for a text that
+    has frontmatter itself, and ValueError where `kind` is NONE.
+    """
+    raw = body.encode(errors="backslashreplace")
+    if not meta:
+        return raw
+    bare = _take_apart(raw)
+    if bare.problem or bare.kind is not Frontmatter.NONE:
+        raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
+    post = frontmatter.Post(bare.body, _Handler(_with_empty_block(bare, kind)))
+    post.metadata.update(meta)
+    note = frontmatter.dumps(post).encode()
+    _prove(raw, bare, note, meta)
+    return note
+
+
+def digest(raw: bytes, without: Collection[str]) -> str:
+    """Return the SHA-256, in hex, of `without_keys(raw, without)`."""
+    return hashlib.sha256(without_keys(raw, without)).hexdigest()
+
+
+def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
+    """Return the note's bytes without the whole lines of these top-level keys (block scalars and lists too).
+
+    Stamping these keys never changes the result: a block that is left empty goes as well, so that a note with
+    only such keys gives the same bytes as the bare note. A note with a `problem` is returned whole.
+    """
+    return _without(raw, _take_apart(raw), keys)
+
+
+class _Handler(YAMLHandler):
+    """What python-frontmatter is told of one note: both fences, our loader with its limits, and every character as it is.
+
+    The library strips a text and makes its line ends LF before it asks a handler to split it: a rule below an empty line
+    would become a fence. So each note has a handler of its own, which splits the note as it was.
+    """
+
+    def __init__(self, parts: _Parts) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def split(self, text: str) -> tuple[str, str]:  # noqa: ARG002 - see above
+        """Return the note's block and body."""
+        return self._parts.block, self._parts.body
+
+    def load(self, fm: str, **kwargs: object) -> dict[str, Any]:  # noqa: ARG002 - the library's
+        """Return what the block says, {} where it cannot be read."""
+        read = _read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
+        return dict(read.meta) if read is not None else {}
+
+    def export(self, metadata: dict[str, Any], **kwargs: object) -> str:  # noqa: ARG002 - the library's
+        """Return a block of these keys, a line each."""
+        return "".join(_new_line(self._parts, key, value) for key, value in metadata.items())
+
+    def format(self, post: frontmatter.Post, **kwargs: object) -> str:  # noqa: ARG002 - the library's
+        """Return the whole note."""
+        return f"{self._parts.head}{self.export(post.metadata)}{self._parts.foot}{post.content}"
+
+
+# -- taking a note apart
+
+
+def _take_apart(raw: bytes) -> _Parts:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return _Parts(Frontmatter.NONE, raw.decode("utf-8", "replace"),
+                      problem=f"The note is not UTF-8 text (line {line}).")
+    if "\0" in text:
+        return _Parts(Frontmatter.NONE, text, problem="The note holds NUL bytes: it is no text.")
+    bom, rest = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+    for kind, opening in _OPENING.items():
+        if opened := opening.match(rest):
+            return _split(kind, bom, rest, opened.end())
+    return _Parts(Frontmatter.NONE, rest, head=bom)
+
+
+def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> _Parts:
+    """Part frontmatter from body; a fence that opens none leaves the note bare."""
+    bare = _Parts(Frontmatter.NONE, rest, head=bom)
+    closed = _CLOSING[kind].search(rest, block_start)
+    if closed is None or closed.start() - block_start > MAX_BLOCK:
+        if not _first_line_is_a_key(kind, rest[block_start : block_start + MAX_BLOCK]):
+            return bare
+        why = (f"The frontmatter opens with `{_FENCE[kind]}`, but no `{_FENCE[kind]}` line ends it."
+               if closed is None else f"The frontmatter is longer than {MAX_BLOCK} characters.")
+        return replace(bare, problem=why)
+    block = rest[block_start : closed.start()]
+    read = _read_block(kind, block)
+    if read is None:
+        return bare
+    return _Parts(kind, rest[closed.end() :], bom + rest[:block_start], block, closed.group(), read.meta, read.layout,
+                  read.problem)
+
+
+class _FrontmatterBlock(NamedTuple):
+    """What a block says; `layout` is empty where `problem` is not."""
+
+    meta: Mapping[str, Any]
+    layout: _Layout
+    problem: str
+
+
+@lru_cache(maxsize=32)
+def _read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
+    """Read a block; None where it is no frontmatter at all. Kept, because one look at a note reads it several times."""
+    try:
+        meta = _yaml_meta(block) if kind is Frontmatter.YAML else _toml_meta(block)
+    except _BlockError as error:
+        if error.broken and not any(_LOOKS_LIKE_A_KEY[kind].match(line) for line in _lines(block)):
+            return None
+        return _FrontmatterBlock({}, _Layout(), str(error))
+    if meta is None:
+        return None
+    kept = MappingProxyType(meta)  # it is shared
+    try:
+        layout = _yaml_layout(block) if kind is Frontmatter.YAML else _toml_layout(block)
+    except _BlockError as error:
+        return _FrontmatterBlock(kept, _Layout(), str(error))
+    return _FrontmatterBlock(kept, layout, "")
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines, without ends, as people count them (str.splitlines splits at U+2028 too)."""
+    start = 0
+    for newline in _NEWLINE.finditer(text):
+        yield text[start : newline.start()]
+        start = newline.end()
+    if start < len(text):
+        yield text[start:]
+
+
+def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
+    """Return whether keys begin right under the fence, or below comments; a rule has an empty line there."""
+    for line in _lines(text):
+        if not line.lstrip().startswith("#"):
+            return _LOOKS_LIKE_A_KEY[kind].match(line) is not None
+    return False
+
+
+def _line_number(block: str, index: int) -> int:
+    """Return the line of the note, from 1, of a place in the block; the fence above is line 1."""
+    return len(_NEWLINE.findall(block, 0, index)) + 2
+
+
+def _check_value(value: Any, depth: int = 0) -> None:
+    """Refuse what later code could not print, compare or walk."""
+    if depth > MAX_DEPTH:
+        raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+    match value:
+        case int() if value.bit_length() > MAX_INT_BITS:
+            raise _BlockError("The frontmatter holds a number that is too large.")
+        case dict():
+            for key, child in value.items():
+                _check_value(key, depth + 1)
+                _check_value(child, depth + 1)
+        case list() | tuple() | set():
+            for child in value:
+                _check_value(child, depth + 1)
+
+
+# -- YAML
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A key or value of the top mapping, the characters `start:end`; `text` where it is a scalar."""
+
+    start: int
+    end: int
+    text: str | None = None
+
+
+def _yaml_meta(block: str) -> dict[str, Any] | None:
+    """Return the top mapping, {} for an empty block, None for what is no mapping. Raises _BlockError."""
+    try:
+        _bound_yaml(block)
+        loader = CSafeLoader(block)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return {}
+            if not isinstance(root, yaml.MappingNode):
+                return None
+            _refuse_duplicates(block, root)
+            loader.flatten_mapping(root)
+            meta: dict[str, Any] = {}
+            for key, value in root.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    line = _line_number(block, key.start_mark.index)
+                    raise _BlockError(f"The frontmatter has a key that is no text (line {line}).")
+                meta[key.value] = loader.construct_document(value)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"at line {_line_number(block, mark.index)}" if mark else "somewhere"
+        if isinstance(error, ConstructorError):  # good grammar, but an unknown tag, or {{a template}}
+            why = f"The frontmatter holds a value {where} that cannot be read: {error.problem}."
+            raise _BlockError(why) from error
+        raise _BlockError(f"The frontmatter is broken YAML {where}: {error.problem}.", broken=True) from error
+    except ReaderError as error:
+        line = block.encode()[: error.position].count(b"\n") + 2
+        raise _BlockError(f"The frontmatter is broken YAML at line {line}: {error.reason}.",
+                          broken=True) from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        # PyYAML's constructors let these out: ValueError for 2026-13-45, KeyError for `!!bool x`, IndexError
+        # for `!!int ""`, AttributeError for `!!timestamp x`.
+        raise _BlockError(f"The frontmatter holds a value that YAML cannot read: {error}.") from error
+    _check_value(meta)
+    return meta
+
+
+def _bound_yaml(block: str) -> None:
+    """Refuse what would take for ever to build: deep nesting, aliases that multiply or hold themselves."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []  # anchor and node count at its start
+    count = 0
+    for event in yaml.parse(block, Loader=CSafeLoader):
+        match event:
+            case yaml.CollectionStartEvent():
+                open_nodes.append((event.anchor, count))
+                count += 1
+            case yaml.CollectionEndEvent():
+                anchor, before = open_nodes.pop()
+                if anchor is not None:
+                    sizes[anchor] = count - before
+            case yaml.AliasEvent(anchor=str(name)):
+                if any(anchor == name for anchor, _ in open_nodes):
+                    raise _BlockError(f"The frontmatter's anchor '{name}' holds itself.")
+                count += sizes.get(name, 1)
+            case yaml.ScalarEvent():
+                count += 1
+        if len(open_nodes) > MAX_DEPTH:
+            raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+        if count > MAX_NODES:
+            raise _BlockError("The frontmatter's aliases stand for too much.")
+
+
+def _refuse_duplicates(block: str, root: yaml.Node) -> None:
+    """Refuse a key that stands twice in one mapping, at any level: programs differ on which one counts."""
+    todo, seen = [root], set[int]()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            keys = set[str]()
+            for key, value in node.value:
+                todo.append(value)
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in keys:
+                        line = _line_number(block, key.start_mark.index)
+                        raise _BlockError(f"The frontmatter has the key '{key.value}' twice (line {line}).")
+                    keys.add(key.value)
+
+
+def _yaml_layout(block: str) -> _Layout:
+    """Return where the keys of a readable mapping are. Raises _BlockError unless they are one a line."""
+    nodes, insert = _yaml_nodes(block)
+    entries: list[_KeyLines] = []
+    for key, value in zip(nodes[::2], nodes[1::2], strict=True):
+        start = max(block.rfind("\n", 0, key.start), block.rfind("\r", 0, key.start)) + 1
+        colon = _COLON.match(block, key.end)
+        value_end = max(value.end, colon.end()) if colon else value.end
+        # A block scalar ends behind the empty lines that follow it; those stay with what comes after.
+        value_end = max(len(block[:value_end].rstrip(" \t\r\n")), colon.end() if colon else 0)
+        tail = _REST_OF_VALUE_LINE.match(block, value_end)
+        if colon is None or tail is None or key.text is None or block[start : key.start].strip(" "):
+            line = _line_number(block, key.start)
+            raise _BlockError(f"The frontmatter is not written as one `key: value` a line (line {line}).")
+        entries.append(_KeyLines(key.text, start, colon.end(),
+                              min(value.start, value_end), value_end, tail.end()))
+    first = entries[0].start if entries else 0
+    indent = block[first : nodes[0].start] if entries else ""
+    return _Layout(tuple(entries), insert, indent)
+
+
+def _start(event: yaml.Event) -> int:
+    assert event.start_mark is not None  # optional in the type only
+    return event.start_mark.index
+
+
+def _end(event: yaml.Event) -> int:
+    assert event.end_mark is not None  # optional in the type only
+    return event.end_mark.index
+
+
+def _yaml_nodes(block: str) -> tuple[list[_Node], int]:
+    """Return keys and values of the top mapping in turn, and where a new line goes (before a `...` line)."""
+    nodes: list[_Node] = []
+    depth, start, end, insert = 0, 0, 0, len(block)
+    for event in yaml.parse(block, Loader=CSafeLoader):
+        here = _start(event)
+        match event:
+            case yaml.MappingStartEvent(flow_style=True) if depth == 0:
+                raise _BlockError("The frontmatter is in braces; write one `key: value` a line.")
+            case yaml.CollectionStartEvent():
+                if depth == 1:
+                    start, end = here, _end(event)
+                depth += 1
+            case yaml.CollectionEndEvent():
+                depth -= 1
+                if _end(event) > here:  # `]` or `}`; a block's end is marked at whatever comes next
+                    end = _end(event)
+                if depth == 1:
+                    nodes.append(_Node(start, end))
+            case yaml.ScalarEvent() | yaml.AliasEvent():
+                end = _end(event)
+                if depth == 1:
+                    text = event.value if isinstance(event, yaml.ScalarEvent) else None
+                    nodes.append(_Node(here, end, text))
+            case yaml.DocumentEndEvent(explicit=True):
+                insert = here
+    return nodes, insert
+
+
+# -- TOML
+
+
+def _toml_meta(block: str) -> dict[str, Any]:
+    if _DEEP_KEY.search(block):
+        raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
+    try:
+        meta = tomllib.loads("\n" + block)  # one line more, so that messages count lines as the note does
+    except RecursionError as error:
+        raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise _BlockError(f"The frontmatter is broken TOML: {error}.", broken=True) from error
+    except ValueError as error:  # a number of more than 4,300 digits, a date that does not exist
+        raise _BlockError(f"The frontmatter holds a value that TOML cannot read: {error}.") from error
+    _check_value(meta)
+    return meta
+
+
+def _toml_layout(block: str) -> _Layout:
+    # Only a note in TOML needs it; it costs 3 MB and 50 ms.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+    from tomlkit.items import AoT, Table
+
+    try:
+        body = tomlkit.parse(block).body
+    except (TOMLKitError, ValueError, RecursionError) as error:
+        raise _BlockError(f"The frontmatter is TOML that cannot be edited: {error}.") from error
+    entries: list[_KeyLines] = []
+    at, insert = 0, len(block)
+    for key, item in body:
+        if key is None:
+            at += len(item.as_string())
+            continue
+        if key.is_dotted():
+            raise _BlockError("The frontmatter has dotted keys outside tables; write them as a `[table]`.")
+        if isinstance(item, Table | AoT):
+            insert = entries[-1].end if entries else 0
+            break
+        name = f"{item.trivia.indent}{key.as_string()}{key.sep}"
+        value = item.as_string()
+        tail = f"{item.trivia.comment_ws}{item.trivia.comment}{item.trivia.trail}"
+        value_start = at + len(name)
+        value_end = value_start + len(value)
+        end = value_end + len(tail)
+        if block[at:end] != name + value + tail:
+            line = _line_number(block, at)
+            raise _BlockError(f"The frontmatter is TOML that cannot be edited (line {line}).")
+        entries.append(_KeyLines(key.key, at, value_start, value_start, value_end, end))
+        at = end
+    return _Layout(tuple(entries), insert)
+
+
+# -- editing
+
+
+def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Frontmatter) -> bytes:
+    parts = before if before.kind is not Frontmatter.NONE else _with_empty_block(before, kind_if_none)
+    entries = {entry.key: entry for entry in parts.layout.entries}
+    edits: list[tuple[int, int, str]] = []
+    new_lines = ""
+    for key, value in wanted.items():
+        entry = entries.get(key)
+        if entry is None:
+            if value is None or (parts.kind is Frontmatter.TOML and key in parts.meta):
+                raise UnsafeEdit(f"The frontmatter's key '{key}' is not written as one line of its own.")
+            new_lines += _new_line(parts, key, value)
+        elif value is None:
+            edits.append((entry.start, entry.end, ""))
+        else:
+            edits.append(_replacement(parts, entry, value))
+    block = parts.block
+    edits.append((parts.layout.insert, parts.layout.insert, new_lines))
+    for start, end, new in sorted(edits, reverse=True):  # from the end on, so that places stay right
+        block = block[:start] + new + block[end:]
+    return _put_together(parts, block)
+
+
+def _with_empty_block(bare: _Parts, kind: Frontmatter) -> _Parts:
+    if kind is Frontmatter.NONE:
+        raise ValueError("kind_if_none must be a format that can be written")
+    newline = _newline_of(bare.body)
+    fence = _FENCE[kind] + newline
+    return replace(bare, kind=kind, head=bare.head + fence, foot=fence)
+
+
+def _newline_of(text: str) -> str:
+    """Return the first newline's style; a lone CR counts only where there is no LF at all."""
+    first = text.find("\n")
+    if first < 0:
+        return "\r" if "\r" in text else "\n"
+    return "\r\n" if text[first - 1 : first] == "\r" else "\n"
+
+
+def _new_line(parts: _Parts, key: str, value: Value) -> str:
+    if not _NEW_KEY.fullmatch(key):
+        raise UnsafeEdit(f"'{key}' cannot be a new frontmatter key: use letters, digits, `_` and `-`.")
+    newline = _newline_of(parts.block or parts.head)
+    separator = " = " if parts.kind is Frontmatter.TOML else ": "
+    return f"{parts.layout.indent}{key}{separator}{_written(parts.kind, value)}{newline}"
+
+
+def _replacement(parts: _Parts, entry: _KeyLines, value: Value) -> tuple[int, int, str]:
+    old = parts.block[entry.value_start : entry.value_end]
+    new = _written(parts.kind, value, old[:1])
+    gap = parts.block[entry.colon : entry.value_start]
+    if parts.kind is Frontmatter.YAML and (not gap or gap.strip(" \t")):
+        return entry.colon, entry.value_end, f" {new}"  # there was no value, or it began on a line below
+    return entry.value_start, entry.value_end, new
+
+
+def _without(raw: bytes, parts: _Parts, keys: Collection[str]) -> bytes:
+    if parts.problem or parts.kind is Frontmatter.NONE:
+        return raw
+    block = parts.block
+    for entry in reversed(parts.layout.entries):
+        if entry.key in keys:
+            block = block[: entry.start] + block[entry.end :]
+    return raw if block and block == parts.block else _put_together(parts, block)
+
+
+def _put_together(parts: _Parts, block: str) -> bytes:
+    """Return the note with this block, or bare where the block is empty and the body does not open one."""
+    if not block:
+        bom = _BOM if parts.head.startswith(_BOM) else ""
+        bare = (bom + parts.body).encode()
+        rest = _take_apart(bare)
+        if rest.kind is Frontmatter.NONE and not rest.problem:
+            return bare
+    return f"{parts.head}{block}{parts.foot}{parts.body}".encode()
+
+
+def _prove(raw: bytes, before: _Parts, after_raw: bytes, wanted: Mapping[str, Value | None]) -> None:
+    """Raise UnsafeEdit unless exactly the wanted keys differ, in meaning and in bytes."""
+    after = _take_apart(after_raw)
+    same_rest = _printed(after.meta, wanted) == _printed(before.meta, wanted)
+    as_wanted = all(_has(after.meta, key, value) for key, value in wanted.items())
+    same_bytes = _without(after_raw, after, wanted) == _without(raw, before, wanted)
+    if after.problem or after.body != before.body or not (same_rest and as_wanted and same_bytes):
+        names = ", ".join(f"'{key}'" for key in wanted)
+        raise UnsafeEdit(f"The frontmatter's {names} cannot be changed without changing something else.")
+
+
+def _printed(meta: Mapping[str, Any], without: Collection[str]) -> dict[str, str]:
+    """Return the values in a form that compares by type too, and in which NaN equals itself."""
+    return {key: repr(value) for key, value in meta.items() if key not in without}
+
+
+def _has(meta: Mapping[str, Any], key: str, value: Value | None) -> bool:
+    """Return whether `meta` already says so; None means absent, a written UTC time equals its datetime."""
+    if value is None:
+        return key not in meta
+    if key not in meta:
+        return False
+    found = meta[key]
+    if isinstance(value, str) and isinstance(found, datetime):
+        return found == _utc_time(value)
+    return type(found) is type(value) and found == value
+
+
+def _utc_time(text: str) -> datetime | None:
+    if not _UTC_TIME.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # the 30th of February
+        return None
+
+
+# -- writing a value
+
+
+def _written(kind: Frontmatter, value: Value, quote: str = "") -> str:
+    """Return the value as the format writes it; `quote` is the old value's first character: quotes stay."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            if value.bit_length() > 63:
+                raise UnsafeEdit("A number of more than 64 bits cannot be written to frontmatter.")
+            return str(value)
+        case float():
+            if not math.isfinite(value):
+                raise UnsafeEdit(f"{value} cannot be written to frontmatter.")
+            mantissa, e, exponent = repr(value).partition("e")
+            # YAML 1.1 takes 1e-07 for text; with a point it is a number in both formats.
+            return f"{mantissa}{e and '.0' if '.' not in mantissa else ''}{e}{exponent}"
+        case str():
+            return _written_text(kind, value, quote)
+    assert_never(value)
+
+
+def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise UnsafeEdit("Text with half a character (a lone surrogate) cannot be written to frontmatter.")
+    visible = text.isprintable()
+    if quote == "'" and visible and "'" not in text:
+        return f"'{text}'"
+    if quote != '"':
+        if _utc_time(text):
+            return text
+        if kind is Frontmatter.YAML and visible and _is_plain(text):
+            return text
+    # JSON's escapes are YAML's and TOML's too; what cannot be seen, or would be folded, is escaped as well.
+    return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(char: str) -> str:
+    return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether YAML (1.1 and 1.2) reads the bare text as this very text."""
+    if not _PLAIN.fullmatch(text) or text.endswith(" ") or text.lower() in _BARE_BOOLEANS:
+        return False
+    for number in (float, lambda s: int(s, 0)):
+        try:
+            number(text)
+        except ValueError:
+            continue
+        return False
+    node = yaml.compose(text, Loader=CSafeLoader)
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str" and node.value == text

@@ -1,0 +1,331 @@
+"""Budgets: what a mission, a planning or a day may use. Held before it is used, settled after.
+
+A call is made only if its worst case still fits, so that no limit on tokens or money is ever passed: the prompt is
+counted by an upper bound and the answer by its `max_tokens`, which is lowered where that makes the call fit.
+Time cannot be held; a time limit ends the work at the next check, and what is left of it may serve as a time-out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import assert_never
+
+from placet.core.errors import End, Stop
+from placet.core.turn.price import Price, cost_usd
+from placet.core.turn.talk import Ask, Block, Usage
+
+LEAST_OUTPUT_TOKENS = 256
+"""An answer that may be no longer than this is not worth its prompt; also the least `max_tokens` of the configuration."""
+
+IMAGE_TOKENS = 5_000
+"""What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement, rounded up."""
+
+PREAMBLE_TOKENS = 1_000
+"""What a vendor may put around a prompt with tools, at most: some hundred tokens by its own documentation, doubled."""
+
+_MILLION = 1_000_000
+
+
+class Complexity(StrEnum):
+    """How large a request is; the iteration limit follows from it."""
+
+    TRIVIAL = "trivial"
+    STANDARD = "standard"
+    COMPLEX = "complex"
+
+
+class Limit(StrEnum):
+    """What can be limited."""
+
+    TOKENS = "tokens"
+    USD = "usd"
+    WORKING_TIME = "working_time"
+    WALL_TIME = "wall_time"
+    TOOL_CALLS = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may be used, or is left; None is no limit.
+
+    `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time is spent in model
+    and tool calls, wall time also in rests and while the daemon was down. `tool_calls` leaves out the calls that only
+    steer the mission (`finish`, `complete_step`). Raises ValueError for a limit that is negative or no number.
+    """
+
+    tokens: int | None = None
+    usd: Decimal | None = None
+    working_time_s: float | None = None
+    wall_time_s: float | None = None
+    tool_calls: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("tokens", self.tokens), ("working_time_s", self.working_time_s),
+                            ("wall_time_s", self.wall_time_s), ("tool_calls", self.tool_calls)):
+            if value is not None and not value >= 0:  # nan is not
+                raise ValueError(f"{what}: {value} is no limit")
+        if self.usd is not None and not (self.usd.is_finite() and self.usd >= 0):
+            raise ValueError(f"usd: {self.usd} is no limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Something used. `usd` is None where the price is unknown, and stays so in every sum."""
+
+    tokens: int = 0
+    usd: Decimal | None = Decimal(0)
+    working_time_s: float = 0.0
+    tool_calls: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.tokens + other.tokens,
+                      None if self.usd is None or other.usd is None else self.usd + other.usd,
+                      self.working_time_s + other.working_time_s, self.tool_calls + other.tool_calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit that is reached, or that the next call could pass. `ledger` is the name of the ledger that says so."""
+
+    ledger: str
+    limit: Limit
+    detail: str
+
+    def stop(self) -> Stop:
+        """Return the end of a mission that this is the reason for."""
+        match self.limit:
+            case Limit.TOKENS | Limit.USD:
+                return Stop(End.BUDGET, self.detail)
+            case Limit.WORKING_TIME | Limit.WALL_TIME:
+                return Stop(End.TIMEOUT, self.detail)
+            case Limit.TOOL_CALLS:
+                return Stop(End.TOOL_CALL_CAP, self.detail)
+            case _:
+                assert_never(self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What one budget allows, what of it is used, and what is held for calls that are under way.
+
+    `name` stands in what people read: "the mission", "planning", "today's budget of the vault". One that several
+    workers use is a value behind a lock; each call has a key of its own in it.
+    """
+
+    name: str
+    limits: Limits
+    used: Amount = Amount()
+    wall_time_s: float = 0.0
+    held: Mapping[str, Amount] = field(default_factory=dict)
+
+    def hold(self, key: str, worst: Amount) -> Ledger:
+        """Set aside what the call `key` may come to. Raises ValueError if it is held already."""
+        if key in self.held:
+            raise ValueError(f"{key} is held already")
+        return replace(self, held={**self.held, key: worst})
+
+    def remaining(self) -> Limits:
+        """Return what is neither used nor held, never below zero; money is 0 where the cost so far is unknown."""
+        gone = sum(self.held.values(), self.used)
+        limits = self.limits
+        usd = None
+        if limits.usd is not None:
+            usd = Decimal(0) if gone.usd is None else max(limits.usd - gone.usd, Decimal(0))
+        return Limits(
+            None if limits.tokens is None else max(limits.tokens - gone.tokens, 0), usd,
+            None if limits.working_time_s is None else max(limits.working_time_s - gone.working_time_s, 0.0),
+            None if limits.wall_time_s is None else max(limits.wall_time_s - self.wall_time_s, 0.0),
+            None if limits.tool_calls is None else max(limits.tool_calls - gone.tool_calls, 0))
+
+    def left(self) -> str:
+        """Return what is left of each limit, for people and models; empty where there is none."""
+        left, limits = self.remaining(), self.limits
+        parts = []
+        if left.usd is not None:
+            parts.append(f"${left.usd:.4f} of ${limits.usd}")
+        if left.tokens is not None:
+            parts.append(f"{left.tokens:,} of {limits.tokens:,} tokens")
+        if left.tool_calls is not None:
+            parts.append(f"{left.tool_calls:,} of {limits.tool_calls:,} tool calls")
+        if left.working_time_s is not None:
+            parts.append(f"{_time(left.working_time_s)} of working time")
+        if left.wall_time_s is not None:
+            parts.append(f"{_time(left.wall_time_s)} until it has to end")
+        return ", ".join(parts)
+
+
+def tell(ledger: Ledger, turns_left: int) -> str:
+    """Return what the model is told of its budget. `turns_left` counts the answer it is about to give."""
+    return "You have left: " + ", ".join(part for part in (f"{turns_left} turns", ledger.left()) if part) + "."
+
+
+def exceeded(ledger: Ledger) -> Exceeded | None:
+    """Return the limit that leaves no room for any model call, None where there is room.
+
+    Tool calls are not asked here: with none left a mission can still be finished.
+    """
+    left, limits = ledger.remaining(), ledger.limits
+    if left.wall_time_s == 0:
+        return Exceeded(ledger.name, Limit.WALL_TIME,
+                        f"{ledger.name}: {_time(limits.wall_time_s or 0)} have passed since the work began")
+    if left.working_time_s == 0:
+        return Exceeded(ledger.name, Limit.WORKING_TIME,
+                        f"{ledger.name}: {_time(limits.working_time_s or 0)} of working time are used up")
+    if left.tokens == 0:
+        return Exceeded(ledger.name, Limit.TOKENS, f"{ledger.name}: all {limits.tokens:,} tokens are used up")
+    if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
+        cost = "an unknown sum" if ledger.used.usd is None else f"${ledger.used.usd:.4f}"
+        return Exceeded(ledger.name, Limit.USD, f"{ledger.name}: {cost} of ${limits.usd} is used up")
+    return None
+
+
+def no_tool_call_left(ledger: Ledger) -> Exceeded | None:
+    """Return the limit that the next tool call would pass, None where it may be made."""
+    if ledger.remaining().tool_calls != 0:
+        return None
+    return Exceeded(ledger.name, Limit.TOOL_CALLS, f"{ledger.name}: all {ledger.limits.tool_calls:,} tool calls are made")
+
+
+# --- model calls ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A model call at its worst. The prices are None where they are unknown."""
+
+    prompt_tokens: int
+    max_tokens: int
+    prompt_usd: Decimal | None
+    output_token_usd: Decimal | None
+
+    def worst(self, max_tokens: int) -> Amount:
+        """Return what it comes to with an answer of `max_tokens`."""
+        usd = None
+        if self.prompt_usd is not None and self.output_token_usd is not None:
+            usd = self.prompt_usd + max_tokens * self.output_token_usd
+        return Amount(self.prompt_tokens + max_tokens, usd)
+
+
+def prompt_at_most(ask: Ask, last: Usage | None) -> int:
+    """Return how many tokens the prompt of `ask` can have at most.
+
+    No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the conversation's last
+    reply used: then what came before is known to the token, and only the newest turn is bounded by its bytes. (The
+    usual four characters a token is a mean, not a bound: digits, hex and CJK text have more.) A server that counts
+    nothing says nothing.
+    """
+    if last is not None and _prompt(last):
+        return _prompt(last) + last.output_tokens + _bytes(ask.turns[-1].blocks)
+    tools: list[Block] = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in ask.tools]
+    return (PREAMBLE_TOKENS + sum(len(part.encode()) for part in ask.system) + _bytes(tools)
+            + sum(_bytes(turn.blocks) for turn in ask.turns))
+
+
+def prompt_likely(ask: Ask, last: Usage | None) -> int:
+    """Return how many tokens the prompt of `ask` has, two bytes a token where it is not known: high for prose, right for digits."""
+    known = _prompt(last) + last.output_tokens if last is not None and _prompt(last) else 0
+    return known + (prompt_at_most(ask, last) - known) // 2
+
+
+def worst_case(prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False) -> ModelCall:
+    """Return a model call at its worst: all of the prompt is written to the cache, or not cached, whichever costs more.
+
+    Relies on a larger prompt never being the cheaper one. `free` as in `cost_usd`.
+    """
+    rows = tuple(prices)
+
+    def cost(usage: Usage) -> Decimal | None:
+        return cost_usd(usage, model, rows, free=free)
+
+    plain, written = cost(Usage(input_tokens=prompt_tokens)), cost(Usage(cache_write_tokens=prompt_tokens))
+    answered = cost(Usage(input_tokens=prompt_tokens, output_tokens=_MILLION))
+    if plain is None or written is None or answered is None:
+        return ModelCall(prompt_tokens, max_tokens, None, None)
+    return ModelCall(prompt_tokens, max_tokens, max(plain, written), (answered - plain) / _MILLION)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is held for one call: how long its answer may be, and what the call may come to."""
+
+    max_tokens: int
+    worst: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Room for a call: the ledgers that hold it, in the order given, and how long its answer may be."""
+
+    ledgers: tuple[Ledger, ...]
+    max_tokens: int
+
+
+def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | Exceeded:
+    """Hold a call in every ledger that has to pay for it, or in none, and say why not.
+
+    `max_tokens` is lowered until the worst case fits, though not below LEAST_OUTPUT_TOKENS. Each attempt of a retried
+    call is reserved and settled for itself.
+    """
+    allowed = call.max_tokens
+    for ledger in ledgers:
+        if (gone := exceeded(ledger)) is not None:
+            return gone
+        left = ledger.remaining()
+        if left.tokens is not None:
+            allowed = min(allowed, left.tokens - call.prompt_tokens)
+            if _too_short(allowed, call):
+                return Exceeded(ledger.name, Limit.TOKENS,
+                                f"{ledger.name}: the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
+                                f" and {left.tokens:,} of {ledger.limits.tokens:,} are left")
+        if left.usd is not None:
+            if call.prompt_usd is None or call.output_token_usd is None:
+                return Exceeded(ledger.name, Limit.USD,
+                                f"{ledger.name}: ${ledger.limits.usd} cannot be kept to, the model's price is unknown")
+            over = left.usd - call.prompt_usd
+            if over < 0:
+                allowed = -1
+            elif call.output_token_usd > 0:
+                allowed = min(allowed, int(over // call.output_token_usd))
+            if _too_short(allowed, call):
+                return Exceeded(ledger.name, Limit.USD,
+                                f"{ledger.name}: the next call may cost ${call.prompt_usd:.4f} for its prompt alone, and"
+                                f" ${left.usd:.4f} of ${ledger.limits.usd} is left")
+    worst = call.worst(allowed)
+    return Reserved(tuple(ledger.hold(key, worst) for ledger in ledgers), allowed)
+
+
+def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | None:
+    """Say why a plan cannot be approved with this money limit; None where it can."""
+    if limits.usd is None or price_known:
+        return None
+    return (f"the budget is ${limits.usd}, but what {model} costs is unknown, so nothing could keep to it. Add its price"
+            " as [[model.price]] to System/placet.toml, or remove budget_usd")
+
+
+def _too_short(allowed: int, call: ModelCall) -> bool:
+    return allowed < min(LEAST_OUTPUT_TOKENS, call.max_tokens)
+
+
+def _prompt(usage: Usage) -> int:
+    return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+
+
+def _bytes(blocks: Sequence[Block]) -> int:
+    return sum(_of_block(block) for block in blocks)
+
+
+def _of_block(block: Block) -> int:
+    content = block.get("content")
+    if block.get("type") == "image":
+        return IMAGE_TOKENS
+    if isinstance(content, list):
+        return _bytes(content) + _bytes([{**block, "content": ""}])
+    return len(json.dumps(block, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

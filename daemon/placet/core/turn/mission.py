@@ -1,0 +1,176 @@
+"""What a mission came to, as values: steps, files, commands, cost, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from placet.core.errors import End
+from placet.core.turn.budget import Amount
+from placet.core.turn.talk import Usage
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a conversation has used so far. `cost_usd` is None as soon as one reply's price is unknown.
+
+    `input_tokens` counts what was written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are
+    what calls without an answer may have used, at most; the cost counts them too. `working_s` is the time in model and tool calls.
+    """
+
+    replies: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: Decimal | None = Decimal(0)
+    last_usage: Usage | None = None
+    lost_tokens: int = 0
+    lost_usd: Decimal | None = Decimal(0)
+    working_s: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: of prompts, cached or not, of answers, and of calls that brought none."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.lost_tokens
+
+    def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:
+        """Count one reply in."""
+        self.replies += 1
+        self.working_s += took_s
+        self.last_usage = usage
+        self.input_tokens += usage.input_tokens + usage.cache_write_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+
+    def lose(self, amount: Amount) -> None:
+        """Count a call in that brought no answer."""
+        self.lost_tokens += amount.tokens
+        self.lost_usd = None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
+        self.cost_usd = None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
+        self.working_s += amount.working_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A completed step: its number, what the agent says of it, its commit (empty where nothing had changed)."""
+
+    number: int
+    summary: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A command that ran, and its exit code (None where it did not end by itself)."""
+
+    command: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that a mission changed: `status` is A, M, D or T; lines are None for a binary file; a symbolic link has a target."""
+
+    path: str
+    status: str
+    added: int | None
+    deleted: int | None
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What git says of a success' branch when it is done, beside the branch `into` that work ends up in (empty: there is none).
+
+    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what is peculiar about the
+    repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see. `remote` is where the
+    branch would be pushed to, and `remote_default` the branch there of the same name as `into`, else its default one; empty where
+    there is none, or it is not known. `bare`: there is no checkout to merge in.
+    """
+
+    into: str
+    ahead: int
+    behind: int
+    conflicts: tuple[str, ...]
+    notes: tuple[str, ...]
+    unseen: tuple[str, ...]
+    remote: str = ""
+    remote_default: str = ""
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """What changed under a plan while it waited or ran: sentences on it, and what the plan is to be based on from now on.
+
+    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the planning read.
+    """
+
+    why: str
+    paths: tuple[str, ...]
+    tip: str
+    based_on: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a mission came to. Files and lines are git's word, never the model's.
+
+    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the scope), empty where
+    there is nothing; `left_out` are changed files outside the scope, which no commit has; `error` is the structured
+    error, if there was one; `pictures` are the names of image files beside the report.
+    """
+
+    ok: bool
+    end: End
+    detail: str
+    error_type: str
+    error: Mapping[str, Any] | None
+    summary: str
+    branch: str
+    base: str
+    commit: str
+    kept: str
+    steps: tuple[StepDone, ...]
+    files: tuple[ChangedFile, ...]
+    left_out: tuple[str, ...]
+    commands: tuple[CommandRun, ...]
+    calls: Mapping[str, int]
+    failed_tool: str
+    last_success: str
+    iterations: int
+    spent: Spent
+    duration_s: float
+    repository: str
+    pictures: tuple[str, ...] = ()
+    after: After | None = None  # where there is a branch to look after
+    kept_commit: str = ""  # what `kept` names
+    drift: Drifted | None = None  # where files changed under the plan
+    left_at: str = ""  # the worktree, where it could not be tidied away
+    ignored: tuple[str, ...] = ()  # what the scope allows, commands made and git ignores: it is in no commit
+    last_words: str = ""  # what the model said last, of a failure: shortened, without secrets
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOutcome:
+    """What is left of a mission outside the journal: its report, the commits with its trace, or both.
+
+    `report_path` is empty where there is none: the mission did not end, or its report was deleted. `base` and `tip` are the
+    commits between which its work lies, empty where no branch has any.
+    """
+
+    trace_id: str
+    request_id: str = ""
+    report_path: str = ""
+    ended_at: str = ""
+    completed: bool = False
+    agent: str = ""
+    branch: str = ""
+    portal: str = ""
+    base: str = ""
+    tip: str = ""
+    became: str = ""
+    title: str = ""

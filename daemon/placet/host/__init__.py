@@ -1,0 +1,1 @@
+"""The machine: clock, state, settings, locks, notices, events; one outside thing each."""

@@ -1,0 +1,289 @@
+"""`System/placet.toml` as a checked value. Unknown keys are errors: a misspelt setting must not pass for one."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import stat
+import tomllib
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from placet.core.errors import UserError
+from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would read as something else: `true` as 1, "5" as 5, and numbers that are none."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if kind is bool and not isinstance(value, bool):
+            raise ValueError("must be true or false, without quotes")
+        if kind in (int, float, Decimal) and isinstance(value, (bool, str)):
+            raise ValueError("must be a number, without quotes")
+        if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        return value
+
+
+Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
+"""Dollars: no more than a plan's budget may be, and no finer than a price of a million tokens makes sense."""
+
+
+class VaultTable(_Table):
+    """How notes are written, and whether the vault may have a history (git); "ask": nobody was asked yet, only a new one may."""
+
+    history: bool | Literal["ask"] = "ask"
+    history_max_mb: float = Field(default=50, gt=0, le=100_000)
+    host: str = ""
+    frontmatter: Literal["yaml", "toml"] = "yaml"
+    default_agent: str = "default"
+    quiet_s: float = Field(default=30.0, ge=0, le=3600, allow_inf_nan=False)
+    own_keys: tuple[str, ...] = ()
+
+
+class DaemonTable(_Table):
+    """How the daemon works."""
+
+    paused: bool = False
+    watch: Literal["auto", "events", "polling"] = "auto"
+    scan_interval_s: float = Field(default=2.0, ge=0.1, le=3600)
+    plans_at_once: int = Field(default=2, ge=1, le=32)
+    missions_at_once: int = Field(default=2, ge=1, le=32)
+    stop_grace_s: float = Field(default=5.0, ge=0, le=120)
+    tidy_after_days: int = Field(default=30, ge=0, le=3650)
+
+
+class JournalTable(_Table):
+    """How long events stay in journal.db. Older ones are moved, once a day, into a database of their own beside it; 0: never."""
+
+    archive_after_days: int = Field(default=0, ge=0, le=36_500)
+
+
+class PriceRow(_Table):
+    """What a model costs, in dollars a million tokens, from a day on."""
+
+    model: str
+    since: date
+    input: Money
+    output: Money
+    cache_read: Money
+    cache_write: Money
+
+
+class ModelTable(_Table):
+    """Which model plans and works, and where it is reached."""
+
+    provider: str = "anthropic"
+    name: str = "claude-opus-5-5"
+    base_url: str = ""
+    script: str = ""
+    max_tokens: int = Field(default=16_000, ge=256, le=128_000)
+    context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
+    timeout_s: float = Field(default=120, gt=0, le=3600)
+    price: tuple[PriceRow, ...] = ()
+
+
+class LimitsTable(_Table):
+    """How far a planning, a mission, a day may go. Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit."""
+
+    day_usd: Money = Decimal(0)
+    day_tokens: int = Field(default=0, ge=0)
+    planning_iterations: int = Field(default=30, ge=1, le=500)
+    planning_tokens: int = Field(default=2_000_000, ge=1)
+    planning_usd: Money = Decimal(0)
+    planning_time_s: float = Field(default=1800, gt=0, allow_inf_nan=False)
+    iterations_ceiling: int = Field(default=100, ge=1, le=1000)
+    mission_tokens: int = Field(default=5_000_000, ge=1)
+    mission_time_s: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    mission_wall_time_s: float = Field(default=0, ge=0, allow_inf_nan=False)
+    tool_calls: int = Field(default=200, ge=1, le=10_000)
+    command_timeout_s: float = Field(default=120, gt=0, le=3600)
+    output_bytes: int = Field(default=65_536, ge=1024, le=10_000_000)
+    command_disk_bytes: int = Field(default=4_294_967_296, ge=1_048_576)
+    free_disk_bytes: int = Field(default=268_435_456, ge=1_048_576)
+
+
+class GuardsTable(_Table):
+    """When a planning or mission that goes in circles is told so, and ended."""
+
+    repeats: int = Field(default=3, ge=2, le=100)
+    window: int = Field(default=10, ge=2, le=1000)
+    identical_rounds: int = Field(default=3, ge=3, le=100)
+    stall_turns: int = Field(default=5, ge=1, le=1000)
+    same_call_failing: int = Field(default=3, ge=1, le=100)
+    alternating_calls: int = Field(default=6, ge=4, le=100)
+    talk_turns: int = Field(default=3, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> GuardsTable:
+        if self.repeats > self.window:
+            raise ValueError(f"repeats ({self.repeats}) must fit into window ({self.window})")
+        return self
+
+
+class SandboxTable(_Table):
+    """The box in which commands run. `none` runs them outside one, and has to be written in so many words."""
+
+    sandbox: Literal["auto", "none"] = "auto"
+
+
+class NotifyTable(_Table):
+    """Where notices go: a plan waits, a mission ended, something needs a person."""
+
+    desktop: bool = False
+    command: tuple[str, ...] = ()
+    webhook: str = Field(default="", pattern=r"^$|^https?://\S+$")
+
+
+class PortalTable(_Table):
+    """A repository that requests may name."""
+
+    path: str
+
+
+class Config(_Table):
+    """The whole configuration of a vault."""
+
+    vault: VaultTable = VaultTable()
+    daemon: DaemonTable = DaemonTable()
+    journal: JournalTable = JournalTable()
+    model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
+    guards: GuardsTable = GuardsTable()
+    commands: SandboxTable = SandboxTable()
+    notify: NotifyTable = NotifyTable()
+    portals: dict[str, PortalTable] = Field(default_factory=dict)
+
+
+def load(vault: Path) -> Config:
+    """Read a vault's configuration.
+
+    Raises UserError (exit code 2) that names the file and every wrong setting at once.
+    """
+    path = vault / CONFIG_PATH
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError as error:
+        raise UserError(f"{vault} is no vault: it has no {CONFIG_PATH}.", f"Make it one: placet init {vault}",
+                        exit_code=2) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}", "Mend the file; `placet init` writes a new one where there is none.",
+                        exit_code=2) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, where: str) -> Config:
+    """Return the configuration that a text states; `where` names it. Raises UserError (exit code 2) as `load` does."""
+    try:
+        tables = tomllib.loads(text.removeprefix("\ufeff"))  # some editors begin every file with a mark
+    except RecursionError as error:
+        raise UserError(f"{where} is nested too deeply.", "Mend it; no setting is a list in a list.", exit_code=2) from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
+                        exit_code=2) from error
+    return made_of(tables, where)
+
+
+def made_of(tables: Mapping[str, Any], where: str) -> Config:
+    """Return the configuration of tables that were read from `where`. Raises UserError (exit code 2) with every wrong setting."""
+    try:
+        return Config.model_validate(tables)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}" for e in error.errors()]
+        raise UserError(f"{where} has settings that cannot be used:\n" + "\n".join(lines),
+                        "Mend or remove these lines. Every setting is explained in the System/placet.toml of a new vault: "
+                        "placet init DIR", exit_code=2) from error
+
+
+def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
+    """Set one setting in a vault's configuration that needs nobody's acceptance. Raises UserError as `with_setting` does."""
+    text = with_setting(vault, key, value)
+    try:
+        put_in_place(vault / CONFIG_PATH, text)
+    except OSError as error:
+        raise UserError(f"{vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable.") from error
+
+
+def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
+    """Return the text of a vault's configuration with one setting changed, `key` table by table; every other byte as it is.
+
+    Raises UserError where the file cannot be read, or could not be used then.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = vault / CONFIG_PATH
+    try:
+        raw = path.read_bytes()
+        document = tomlkit.parse(raw.decode("utf-8-sig"))
+        table: Any = document
+        for name in key[:-1]:
+            if name not in table:
+                table[name] = tomlkit.table()
+            table = table[name]
+        table[key[-1]] = value
+        text = ("\ufeff" if raw.startswith(BOM_UTF8) else "") + tomlkit.dumps(document)
+    except (OSError, UnicodeDecodeError, TOMLKitError, TypeError) as error:
+        raise UserError(f"{path} cannot be changed: {error}", f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.") from error
+    parse(text, f"{path}, changed so,")
+    return text
+
+
+def put_in_place(path: Path, text: str) -> None:
+    """Write a configuration so that whoever reads it meanwhile finds the old one or this one, whole.
+
+    A link stays one: the file that it names is written. The mode is kept. Raises OSError.
+    """
+    real = path.resolve()
+    aside = real.with_name(f"{TEMP_PREFIX}{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            with suppress(OSError):  # as long as it is locked no daemon takes it for left over
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(text.encode())
+            file.flush()
+            aside.chmod(stat.S_IMODE(real.stat().st_mode))
+            aside.replace(real)
+    except OSError as error:  # of a file that nobody knows, or of none
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _said(kind: str, message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return "there is no such setting" if kind == "extra_forbidden" else message[:1].lower() + message[1:]
+
+
+def portal_path(vault: Path, config: Config, portal: str) -> Path:
+    """Return the repository that a portal names; the vault itself for the empty name.
+
+    Relative paths are from the vault, `~` is as in `from_home`. Raises KeyError for an unknown portal.
+    """
+    if not portal:
+        return vault
+    path = from_home(config.portals[portal].path)
+    return path if path.is_absolute() else (vault / path)
+
+
+def repositories(vault: Path, config: Config) -> list[Path]:
+    """Return where the vault and its portals are, each place once; a repository need not be there."""
+    return list(dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]))
+
+
+def from_home(given: str) -> Path:
+    """Return a path with `~` as the person's home; of a person who is not known, it is a name like others."""
+    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

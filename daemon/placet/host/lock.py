@@ -1,0 +1,258 @@
+"""Processes as lease owners, the clock that leases run on, and the lock that keeps one daemon to a vault."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from placet.core.errors import UserError
+from placet.core.life.lease import Lease, Owner, may_take
+
+__all__ = ["Lease", "MarkerLock", "Owner", "VaultLock", "boot_id", "boottime_s", "is_alive", "lock_holder", "may_take",
+           "this_process"]
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
+_LOCK_PATIENCE_S = 0.5  # a daemon that is stopping, or a status command that looks, is waited for this long
+_LOCK_STEP_S = 0.05
+_LOCK_TEXT_BYTES = 4096
+
+
+def boottime_s() -> float:
+    """Seconds since boot, time asleep included; no step of the wall clock changes it.
+
+    macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps (clock_gettime(3)).
+    """
+    if sys.platform == "darwin":
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """An id that is the same for the whole machine and new with each boot."""
+    if sys.platform == "darwin":
+        return _output("sysctl", "-n", "kern.bootsessionuuid")
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def this_process() -> Owner:
+    """The calling process as an owner."""
+    pid = os.getpid()
+    start = _pid_start(pid)
+    if start is None:
+        raise OSError(f"cannot read the start time of process {pid}")
+    return Owner(_host(), boot_id(), pid, start)
+
+
+def is_alive(owner: Owner) -> bool | None:
+    """Whether the owner's process still runs; None where it cannot be known from here (another machine).
+
+    A pid that now belongs to another process, a zombie, and any process of an earlier boot are not alive.
+    """
+    if owner.host != _host():
+        return None
+    if owner.boot_id != boot_id():
+        return False
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it exists and is another user's
+    start = _pid_start(owner.pid)
+    if start is None:
+        return None  # it exists, but /proc hides it (hidepid)
+    return start == owner.pid_start
+
+
+class _Flock:
+    """An exclusive flock on a file.
+
+    The kernel frees it when the process ends, however it ends, so there is no stale state. The file is never
+    unlinked: a second process could lock the new one while the first still holds the old. Neither exec'd nor
+    forked children keep it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+        this = weakref.ref(self)
+
+        def forget() -> None:
+            lock = this()
+            if lock is not None:
+                lock._close()  # closing a copy leaves the parent's flock alone
+
+        os.register_at_fork(after_in_child=forget)
+
+    def _lock(self) -> bool:
+        """Lock the file that the path names; False if another holds it and goes on holding it."""
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not self._try():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_STEP_S)
+        return True
+
+    def _try(self) -> bool:
+        """Lock the file that the path names now; False if another holds it or it was replaced meanwhile."""
+        try:
+            fd = self._open()
+        except OSError as error:
+            raise UserError(f"cannot use the lock file {self._path}: {error.strerror}",
+                            "it must be a plain file that you may write to") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = os.path.samestat(os.fstat(fd), os.lstat(self._path))
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        except OSError:
+            os.close(fd)
+            raise
+        if mine:
+            self._fd = fd
+        else:
+            os.close(fd)
+        return mine
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def _unlock(self) -> None:
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # now, even if a child was forked and has not run yet
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class VaultLock(_Flock):
+    """One daemon to a state folder: a lock on a file of its own that says who holds it.
+
+    Entering raises UserError (exit code 2) that names the holder.
+    """
+
+    def __init__(self, path: Path, owner: Owner, since: str) -> None:
+        super().__init__(path)
+        self._text = json.dumps({"pid": owner.pid, "host": owner.host, "since": since})
+
+    def __enter__(self) -> VaultLock:
+        if not self._lock():
+            raise UserError(f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
+                            "stop it first, or use `placet status` to see what it does", exit_code=2)
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, self._text.encode(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
+            os.ftruncate(self._fd, 0)
+        self._unlock()
+
+
+class MarkerLock(_Flock):
+    """One daemon to a vault, by whatever path, user or state folder: a lock on the vault's marker, which stays as it is.
+
+    `say` is told where the vault's file system has no locks; the state folder's lock is then the only one. Entering raises
+    UserError (exit code 2) where another daemon works on the vault.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        super().__init__(path)
+        self._say = say
+
+    def __enter__(self) -> MarkerLock:
+        try:
+            free = self._lock()
+        except OSError as error:  # no server for locks, or none on this file system
+            self._say(f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another user or machine "
+                      "works on this vault.")
+            return self
+        if not free:
+            raise UserError(f"another placet daemon works on this vault: it holds {self._path}",
+                            "It may have been started by another user, or with another state folder. Stop it first.", exit_code=2)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._unlock()
+
+    def _open(self) -> int:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self._path, os.O_RDWR | flags)  # NFS locks exclusively only what may be written
+        except PermissionError:
+            return os.open(self._path, os.O_RDONLY | flags)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return os.open(self._path, os.O_RDONLY | flags)
+
+
+def lock_holder(path: Path) -> str | None:
+    """Who holds the vault's lock, as part of a sentence ("pid 7 on host since …"); None if no daemon runs.
+
+    The look takes a shared lock for some microseconds; a daemon that starts at that moment waits for it.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_text(path)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _read_text(path: Path) -> str:
+    """The holder that the lock file names, as part of a sentence."""
+    try:
+        with path.open("rb") as file:
+            holder = json.loads(file.read(_LOCK_TEXT_BYTES))
+        return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return "a process that is just starting or stopping"
+
+
+def _host() -> str:
+    """The machine's name, and the pid namespace where it is not the first: pids mean nothing across them."""
+    name = socket.gethostname() or "localhost"
+    if sys.platform == "darwin":
+        return name
+    namespace = str(Path("/proc/self/ns/pid").readlink())
+    return name if namespace == _FIRST_PID_NAMESPACE else f"{name}#{namespace}"
+
+
+def _pid_start(pid: int) -> str | None:
+    """The process's start time as the system writes it; "" for a zombie; None where it cannot be read."""
+    if sys.platform == "darwin":
+        return _output("ps", "-o", "lstart=", "-p", str(pid)) or None
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # proc(5): the name, in parentheses, may hold anything; state is field 3, starttime field 22
+    fields = text[text.rindex(b")") + 2 :].split()
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+
+
+def _output(*argv: str) -> str:
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False,
+                         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"})
+    return run.stdout.strip()

@@ -1,0 +1,327 @@
+"""Where state lives: one folder for each vault, outside the vault, because vaults are synced."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from placet.core.errors import UserError, cannot_write
+from placet.core.text.names import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
+
+# f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
+# network.
+_NETWORK = {
+    0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9P", 0x65735546: "FUSE",
+    0x00C36400: "Ceph", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda",
+}
+_SLUG_LENGTH = 48
+
+
+def state_home(env: Mapping[str, str]) -> Path:
+    """The folder of every vault's state: $PLACET_STATE_HOME, else $XDG_STATE_HOME/placet, else ~/.local/….
+
+    A relative $XDG_STATE_HOME is ignored, as the XDG Base Directory Specification asks; a relative
+    $PLACET_STATE_HOME is a UserError, and so is an environment without $HOME where it is needed.
+    """
+    own = env.get("PLACET_STATE_HOME", "")
+    if own:
+        if not Path(own).is_absolute():
+            raise UserError(f"PLACET_STATE_HOME is not an absolute path: {own}", "set it to one, or unset it",
+                            exit_code=2)
+        return Path(own)
+    xdg = env.get("XDG_STATE_HOME", "")
+    if xdg and Path(xdg).is_absolute():
+        return Path(xdg) / "placet"
+    home = env.get("HOME", "")
+    if not home or not Path(home).is_absolute():
+        raise UserError("there is no place for state: HOME is not set", "set HOME or PLACET_STATE_HOME",
+                        exit_code=2)
+    return Path(home) / ".local" / "state" / "placet"
+
+
+def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
+    """Return the vault: the one given, else `$PLACET_VAULT`, else the first folder upwards that has System/placet.toml.
+
+    Raises UserError (exit code 2) where there is none.
+    """
+    named = given or env.get("PLACET_VAULT")
+    if named:
+        path = Path(named).expanduser().absolute()
+        if not path.is_dir():
+            raise UserError(f"The vault {path} is not a folder.", f"Make one there: placet init {path}", exit_code=2)
+        return path
+    for folder in (here, *here.parents):
+        if (folder / CONFIG_PATH).is_file():
+            return folder
+    raise UserError(f"There is no vault in {here} or above it.",
+                    "Name one with --vault DIR or PLACET_VAULT, or make one: placet init DIR", exit_code=2)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """Where one vault's state is. `vault` and `folder` are absolute."""
+
+    vault: Path
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if not self.vault.is_absolute() or not self.folder.is_absolute():
+            raise ValueError(f"not absolute: {self}")
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite database."""
+        return self.folder / "journal.db"
+
+    @property
+    def mark(self) -> Path:
+        """The last event of the journal as the daemon left it: a journal that does not know it was lost or put back."""
+        return self.folder / "journal.mark"
+
+    @property
+    def accepted(self) -> Path:
+        """The settings that are code or reach out, as last accepted on this machine."""
+        return self.folder / "accepted.json"
+
+    @property
+    def whose(self) -> Path:
+        """Which vault this is the state of: its id, and where it lay when it was last taken up."""
+        return self.folder / "vault.json"
+
+    @property
+    def blobs(self) -> Path:
+        """The journal's content-addressed files."""
+        return self.folder / "blobs"
+
+    @property
+    def worktrees(self) -> Path:
+        """The missions' git worktrees."""
+        return self.folder / "worktrees"
+
+    @property
+    def acts(self) -> Path:
+        """The words that people's own commands leave of what they decide (`acts`)."""
+        return self.folder / "acts"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose flock makes the daemon the only one."""
+        return self.folder / "lock"
+
+    def ensure(self) -> tuple[str, ...]:
+        """Make the folders, readable by their owner alone; return warnings for a person (none is the rule).
+
+        Raises UserError for a state folder that lies in the vault, is another user's, or cannot be made.
+        """
+        if _within(self.folder, self.vault):
+            raise UserError(
+                f"the state folder {self.folder} lies in the vault {self.vault}, which may be synced",
+                "set PLACET_STATE_HOME to a folder outside the vault", exit_code=2,
+            )
+        try:
+            _make_private(self.folder)
+            _make_private(self.worktrees)
+        except OSError as error:
+            raise UserError(f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",
+                            "set PLACET_STATE_HOME to a folder that you may write to", exit_code=2) from error
+        kind = network_file_system(self.folder)
+        warning = (f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
+                   "set PLACET_STATE_HOME to a local folder")
+        return (warning,) if kind else ()
+
+
+def vault_state(vault: Path, env: Mapping[str, str]) -> StateFolder:
+    """Where this vault's state is; the same vault by any path has the same folder, also after it was moved. Makes nothing.
+
+    The vault's id decides (`MARKER`), and where it has none, or a placet kept no ids yet, its path. A copy of a vault that is
+    still where it was has a folder of its own.
+    """
+    return _find(vault, env)[0]
+
+
+def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the vault that this one is a copy of: same id, and still at its place; None for one that is no copy."""
+    return _find(vault, env)[1]
+
+
+def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
+    """Return the id that the vault at this path had when it was last taken up, None where none was."""
+    whose = _Whose.read(vault_state(vault, env).whose)
+    return whose.id if whose is not None and whose.path == str(vault.resolve()) else None
+
+
+def known_vaults(env: Mapping[str, str]) -> list[Path]:
+    """Return where the vaults lay that were taken up with this environment's state folders."""
+    found = (_Whose.read(path) for path in sorted(state_home(env).glob("*/vault.json")))
+    return [Path(whose.path) for whose in found if whose is not None]
+
+
+def remember(state: StateFolder) -> None:
+    """Write down which vault the state belongs to, and where that is now. Raises UserError where it cannot be written."""
+    vault_id = _id_at(state.vault)
+    if vault_id is None:
+        return
+    text = json.dumps(_Whose(vault_id, str(state.vault), *_identity(state.vault))._asdict())
+    try:
+        write_private(state.whose, text.encode())
+    except OSError as error:
+        raise cannot_write(state.whose, error) from error
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file of the state folder, whole or not at all, readable by its owner alone. Raises OSError."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def sweep_private(folder: Path) -> None:
+    """Delete what a process that was killed left of files that it wrote as `write_private` does. Raises OSError."""
+    for path in folder.glob("*.*.tmp"):
+        pid = path.name.split(".")[-2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+class _Whose(NamedTuple):
+    """What a state folder remembers of its vault. `path` is as the system names it; bytes that are no UTF-8 are surrogates."""
+
+    id: str
+    path: str
+    dev: int
+    ino: int
+
+    @classmethod
+    def read(cls, path: Path) -> _Whose | None:
+        try:
+            found = json.loads(path.read_bytes())
+            return cls(str(found["id"]), str(found["path"]), int(found["dev"]), int(found["ino"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+
+def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None]:
+    """Return the vault's state, and the vault that it is a copy of."""
+    real = vault.resolve()
+    home = state_home(env)
+    slug = _slug(real.name)
+    by_path = home / f"{slug}-{hashlib.sha256(os.fsencode(real)).hexdigest()[:8]}"
+    vault_id = _id_at(real)
+    first = _Whose.read(by_path / "vault.json")
+    if first is not None and first.path == str(real) and vault_id in (None, first.id):
+        return StateFolder(real, by_path), None
+    # Named by its path: free, or of a placet that kept no ids.
+    both = hashlib.sha256(os.fsencode(real) + (vault_id or "").encode()).hexdigest()[:8]
+    own = by_path if first is None else home / f"{slug}-{both}"
+    for path in sorted(home.glob("*/vault.json")):
+        whose = _Whose.read(path)
+        if whose is None or (whose.id != vault_id if vault_id is not None else whose.path != str(real)):
+            continue
+        there = Path(whose.path)
+        if there == real or _identity(real) == (whose.dev, whose.ino) or _id_at(there) != whose.id:
+            return StateFolder(real, path.parent), None
+        return StateFolder(real, own), there
+    return StateFolder(real, own), None
+
+
+def _id_at(vault: Path) -> str | None:
+    """The id of the vault in this folder; None where there is none that can be read: a link, a pipe and a long text are none."""
+    try:
+        with os.fdopen(os.open(vault / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MARKER_BYTES:
+                return None
+            return file.read(MAX_MARKER_BYTES).decode("ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        info = folder.stat()
+    except OSError:
+        return 0, 0
+    return info.st_dev, info.st_ino
+
+
+def network_file_system(path: Path) -> str:
+    """The name of the network file system that `path` is on; "" for a local one, and always on macOS."""
+    if sys.platform != "linux":
+        return ""
+    return _NETWORK.get(file_system_magic(path), "")
+
+
+def file_system_magic(path: Path) -> int:
+    """f_type of statfs(2) for `path` (Linux). Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(512)  # struct statfs is 120 bytes on x86-64, f_type its first word
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(path))
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def _slug(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii").lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name)[:_SLUG_LENGTH].strip("-") or "vault"
+
+
+def _within(folder: Path, vault: Path) -> bool:
+    """Whether `folder`, which need not exist, would lie in `vault` by any of its names (inodes decide)."""
+    real = Path(os.path.realpath(folder))
+    try:
+        top = vault.stat()
+    except FileNotFoundError:
+        return real.is_relative_to(vault)
+    for place in (real, *real.parents):
+        try:
+            if os.path.samestat(place.stat(), top):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return False
+
+
+def _make_private(folder: Path) -> None:
+    """Make `folder` and what is missing above it, mode 0700; UserError if it or its link is another's."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+    uid = os.geteuid()
+    for found in (folder.lstat(), folder.stat()):
+        if found.st_uid != uid:
+            raise UserError(f"the state folder {folder} belongs to another user (uid {found.st_uid})",
+                            "set PLACET_STATE_HOME to a folder of your own", exit_code=2)
+    if not stat.S_ISDIR(folder.stat().st_mode):
+        raise UserError(f"the state folder {folder} is not a folder", "move that file away", exit_code=2)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+        folder.chmod(0o700)

@@ -1,0 +1,1 @@
+"""The daemon: it looks, decides, records and performs."""

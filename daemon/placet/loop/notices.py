@@ -1,0 +1,129 @@
+"""The notes beside people's notes, which say why placet cannot use them, or what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.life.case import NoteSeen
+from placet.core.text.comments import parted
+from placet.core.text.markdown import code, sentence
+from placet.core.text.names import Folder, request_id, show, side_note_name
+from placet.files.vault import AlreadyThere, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.host.clock import Clock
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, DropSeen, PutSeen
+
+
+def side_of(path: str) -> str:
+    """Return where the explanation of the note at `path` lies."""
+    place = PurePosixPath(path)
+    return f"{place.parent}/{side_note_name(place.name)}"
+
+
+MODEL = f"{Folder.REQUESTS}/Model.md"
+"""Beside this note, which there need not be, stands why all work waits for the model."""
+
+
+def side_note(path: str, why: str, *, known: bool) -> bytes:
+    """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own.
+
+    `known` says that the note belongs to a case: then it is used, and something of it has to be told.
+    """
+    name = code(show(PurePosixPath(path).name))
+    title = "All work waits for the model" if path == MODEL else f"About {name}" if known else f"placet cannot use {name}"
+    words, difference = parted(why)
+    parts = ["\n".join([f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]),
+             difference.rstrip(), "This note disappears by itself when that is mended.\n"]
+    return "\n\n".join(part for part in parts if part).encode()
+
+
+@dataclass(slots=True)
+class Notices:
+    """The explanations in the vault.
+
+    `said` is what the journal has of them: by the note's path, the digest of the text that is to stand beside it and, where another
+    one stood there when that was decided, of that one. Only a text with such a digest is replaced or taken away: any other is a
+    person's, also one of placet's that a person has added a remark to.
+    """
+
+    vault: Vault
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+    said: dict[str, str] = field(default_factory=dict)
+
+    def show(self, wanted: Mapping[str, str], there: Collection[str], unsure: Set[str], notes: Mapping[str, NoteSeen],
+             known: Collection[str], slice_s: float) -> bool:
+        """Make the notes beside people's notes say what is `wanted`, by path, and take away those that are answered.
+
+        `there` are the explanations that the vault has. What was said of the notes `unsure`, which cannot be judged yet, stays
+        as it is. `known` are the paths of notes that belong to cases. Changes as many as `slice_s` lets; return whether there
+        is more to do.
+        """
+        until = self.clock.monotonic() + slice_s
+        sides = {side_of(path): (path, why) for path, why in wanted.items()}
+        more = forgets = False
+        own = {mark for marks in self.said.values() for mark in marks.split()}
+        for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
+            try:
+                raw, _ = self.vault.read(side)
+                if (mark := sha256(raw).hexdigest()) in own:
+                    self.vault.remove(side, mark)
+            except Stale:
+                more = True  # somebody is at it: the next look decides again
+            except (NotAFile, TooLarge):
+                continue  # none of placet's
+            except VaultTrouble as error:
+                forgets = True
+                self.say(f"cannot take {side} away: {error}")
+            if self.clock.monotonic() > until:
+                return True
+        for side, (path, why) in sides.items():
+            text = side_note(path, why, known=path in known)
+            try:
+                changed = self._put(side, text, path, why, notes.get(path), known=path in known)
+            except (Stale, AlreadyThere):
+                more = True
+                continue
+            except (NotAFile, TooLarge, VaultTrouble) as error:
+                self.say(f"cannot write {side}: {error}")
+                continue
+            if changed and self.clock.monotonic() > until:
+                return True
+        answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
+        if answered and not (more or forgets):  # else what is still there would not be known for placet's own any more
+            self.journal.commit([DropSeen(path) for path in sorted(answered)])
+            self.said = {path: marks for path, marks in self.said.items() if path not in answered}
+        return more
+
+    def _put(self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool) -> bool:
+        """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
+        try:
+            there, _ = self.vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
+        except Gone:
+            there = None
+        mark = sha256(text).hexdigest()
+        found = "" if there is None else sha256(there).hexdigest()
+        marks = self.said.get(show(path), "").split()
+        is_own = found in ("", mark, *marks)
+        if marks[:1] != [mark]:
+            # Before it is written: a crash in between must leave no text that placet does not know for its own.
+            self._journal(path, why, f"{mark} {found}".strip() if is_own and found != mark else mark, note, known=known)
+        if not is_own or there == text:
+            return False
+        if there is None:
+            return self.vault.publish(side, text)
+        self.vault.replace(side, found, text)
+        return True
+
+    def _journal(self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool) -> None:
+        action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
+        row = Activity(self.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
+                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
+        seen = PutSeen(show(path), marks, action.value, why[:2000]) if path != MODEL else PutSeen(show(path), marks, "", "")
+        self.journal.commit([seen] if path == MODEL else [AddActivity(row), seen])
+        self.said[show(path)] = marks

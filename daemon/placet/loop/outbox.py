@@ -1,0 +1,219 @@
+"""Performing the commands of decisions on the vault. Doing one again changes nothing, so a crash may come at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import assert_never
+
+from placet.core.life.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Show, Stamp, State
+from placet.core.life.observe import is_draft, trace_of
+from placet.core.life.plan_note import headed, show
+from placet.core.text.names import Folder, numbered
+from placet.core.text.note import Frontmatter, UnsafeEdit, digest, stamp
+from placet.files.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.host.clock import Clock
+from placet.journal.writer import Journal
+from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
+
+MAX_BACKOFF_S = 60.0
+DONE_AT_ONCE_S = 0.05
+"""How long commands that were performed wait for others, to be marked as done in one commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxPorts:
+    """Where commands are performed: the vault, the stored texts by name, and the frontmatter of notes that have none."""
+
+    vault: Vault
+    text: Callable[[str], bytes]
+    frontmatter: Frontmatter
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The commands that the journal has and that were not performed yet, in order. `say` is for the daemon's own log.
+
+    `reported` gives what is written down of a report that was published: of its case, where it was to go, where it lies, and its
+    size in bytes.
+    """
+
+    journal: Journal
+    clock: Clock
+    say: Callable[[str], None]
+    reported: Callable[[Case, str, str, int], Sequence[Write]]
+    pending: list[PendingCommand] = field(default_factory=list)
+    _retry_at: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> set[str]:
+        """The trace ids of cases with commands to perform: what their notes show is not what was decided yet."""
+        return {command.trace_id for command in self.pending}
+
+    def perform(self, cases: Mapping[str, Case], desk: OutboxPorts, slice_s: float) -> bool:
+        """Perform the commands that are due, in order, for as long as `slice_s`; return whether any was performed.
+
+        One that fails holds back the later ones of its case.
+        """
+        now = self.clock.monotonic()
+        held: set[str] = set()
+        left: list[PendingCommand] = []
+        done: list[Write] = []
+        marked_at = now
+        # What follows from people's decisions goes before the stamps of a thousand new requests.
+        in_order = sorted(self.pending, key=lambda pending: cases[pending.trace_id].state is State.PLANNING)
+        for number, pending in enumerate(in_order):
+            if self.clock.monotonic() > now + slice_s:
+                left += in_order[number:]
+                break
+            if pending.trace_id in held or self._retry_at.get(pending.id, now) > now:
+                held.add(pending.trace_id)
+                left.append(pending)
+                continue
+            command, case = COMMAND_JSON.validate_json(pending.command), cases[pending.trace_id]
+            try:
+                place = perform(command, case, desk)
+            except (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged) as error:
+                held.add(pending.trace_id)
+                left.append(self._put_off(pending, str(error)))
+                continue
+            done.append(MarkDone(pending.id))
+            self._retry_at.pop(pending.id, None)
+            if isinstance(command, Publish) and command.path.startswith(f"{Folder.REPORTS}/"):
+                self.journal.commit([*done, *self.reported(case, command.path, place, len(desk.text(command.text)))])
+                done, marked_at = [], self.clock.monotonic()
+            elif self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
+                self.journal.commit(done)
+                done, marked_at = [], self.clock.monotonic()
+        if done:
+            self.journal.commit(done)
+        performed = len(left) < len(self.pending)
+        self.pending = left
+        return performed
+
+    def waits_s(self) -> list[float]:
+        """Return the seconds until commands are due, one for each case: the others of a case wait for its first."""
+        now = self.clock.monotonic()
+        firsts = {command.trace_id: command.id for command in reversed(self.pending)}
+        return [self._retry_at.get(first, now) - now for first in firsts.values()]
+
+    def _put_off(self, pending: PendingCommand, error: str) -> PendingCommand:
+        wait_s = min(MAX_BACKOFF_S, 0.5 * 2 ** min(pending.attempts, 10))
+        self._retry_at[pending.id] = self.clock.monotonic() + wait_s
+        if error != pending.error:
+            self.say(error)
+        self.journal.commit([MarkFailed(pending.id, error)])
+        return replace(pending, attempts=pending.attempts + 1, error=error)
+
+
+def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: OutboxPorts) -> str:
+    """Perform one command of a case; return where a note was published that is new, empty for all else.
+
+    Raises what the vault raises where it cannot be done now: it is to be tried again.
+    """
+    match command:
+        case Stamp():
+            _stamp(command, case, desk)
+        case Publish():
+            return _publish(command.path, desk.text(command.text), case, desk.vault)
+        case Rewrite():
+            _rewrite(command, case, desk)
+        case Move():
+            _move(command, case, desk.vault)
+        case Show():
+            with suppress(Gone):  # taken away meanwhile: the next look sees it
+                desk.vault.edit(command.path, lambda raw: headed(raw, command))
+        case _:
+            assert_never(command)
+    return ""
+
+
+def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
+    def stamped(raw: bytes) -> bytes:
+        whose = trace_of(raw)
+        if whose not in ("", case.trace_id) or (not whose and command.digest and digest(raw, REQUEST_STAMPS) != command.digest):
+            return raw
+        changes = dict(command.changes)
+        if command.path.startswith(f"{Folder.REQUESTS}/") and is_draft(raw):
+            changes.pop("status", None)  # it is being written, and stays so until its writer says that it is ready
+        return stamp(raw, changes, kind_if_none=desk.frontmatter)
+
+    # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the note.
+    with suppress(Gone, UnsafeEdit):
+        desk.vault.edit(command.path, stamped)
+
+
+def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
+    folder, _, name = path.rpartition("/")
+    if folder == Folder.PLANS and any(_has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)):
+        return ""  # it was published before a crash, and a person has decided on it meanwhile
+    for place in _places(path, case):
+        try:
+            vault.publish(place, text)
+        except AlreadyThere:
+            continue
+        return place
+    raise Changed(path)
+
+
+def _has(vault: Vault, path: str, plan: bytes) -> bool:
+    """Say whether this plan lies at `path`, whatever was stamped on it."""
+    try:
+        return digest(vault.read(path)[0], PLAN_STAMPS) == digest(plan, PLAN_STAMPS)
+    except (Stale, NotAFile, TooLarge):
+        return False
+
+
+def _rewrite(command: Rewrite, case: Case, desk: OutboxPorts) -> None:
+    text = desk.text(command.text)
+    try:
+        raw, _ = desk.vault.read(command.path)
+    except Gone:
+        if command.keep:
+            desk.vault.publish(command.path, text)
+        return
+    if raw == text:
+        return
+    if digest(raw, PLAN_STAMPS) == command.expected:
+        desk.vault.replace(command.path, sha256(raw).hexdigest(), text)
+    elif command.keep:
+        # It awaits nobody in the archive: its callout says so, all else of it stays as its writer left it.
+        past = replace(show(replace(case, state=State.PLANNING, notice=""), command.path), before=show(case).above)
+        with suppress(Gone):
+            desk.vault.edit(command.path, lambda now: headed(now, past) if trace_of(now) == case.trace_id else now)
+        _move(Move(command.path, command.keep), case, desk.vault)
+        desk.vault.publish(command.path, text)
+
+
+def _move(command: Move, case: Case, vault: Vault) -> None:
+    try:
+        raw, _ = vault.read(command.src)
+    except Gone:
+        return
+    if command.digest and digest(raw, REQUEST_STAMPS) != command.digest:
+        return  # edited meanwhile: it stays, and the next look takes the edit up
+    if trace_of(raw) not in ("", case.trace_id):
+        return  # the case's own was renamed meanwhile, and another one's has its name
+    for place in _places(command.dst, case):
+        try:
+            vault.move(command.src, place, sha256(raw).hexdigest())
+        except AlreadyThere:
+            continue
+        except Gone:
+            return
+        return
+    raise Changed(command.dst)
+
+
+def _places(path: str, case: Case) -> Iterable[str]:
+    """Give the place for a note, and others where that one is taken by something else."""
+    if path.startswith(f"{Folder.REPORTS}/"):
+        yield from (numbered(path, number) for number in range(1, 1000))
+        return
+    stem, suffix = path.removesuffix(".md"), ".md"
+    yield path
+    yield f"{stem}-{case.trace8}{suffix}"
+    for number in range(2, 1000):
+        yield f"{stem}-{case.trace8}-{number}{suffix}"

@@ -1,0 +1,103 @@
+"""The workers under way: each in a thread of its own, for one case, until it comes back with a value."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from placet.agent.record import Postponed
+from placet.core.errors import End, Interrupted, mistake
+from placet.core.life.case import Drafted, MissionEnded, PlanningFailed
+from placet.core.life.waiting import Why
+from placet.host.clock import Clock
+from placet.journal.writes import BodyDamaged
+
+CANCEL_S = 2.0
+"""How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
+NO_THREAD_RETRY_S = 5.0
+MISTAKE_RETRY_S = 60.0
+
+
+@dataclass(slots=True)
+class Job:
+    """A worker under way for one case. Set `cancel` and it leaves everything, for the reason in `stop` if there is one."""
+
+    trace_id: str
+    generation: int
+    planning: bool
+    token: int | None
+    cancel: threading.Event = field(default_factory=threading.Event)
+    stop: str = ""
+    thread: threading.Thread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """What a worker came back with; no event where it was interrupted, or has to wait, and its work stays to be done."""
+
+    job: Job
+    event: Drafted | PlanningFailed | MissionEnded | None
+    postponed: Postponed | None = None
+
+
+@dataclass(slots=True)
+class Crew:
+    """Those at work, by trace_id. `ring` ends the loop's wait when one comes back, `start` sets a thread going."""
+
+    clock: Clock
+    ring: Callable[[], None]
+    start: Callable[[threading.Thread], None]
+    jobs: dict[str, Job] = field(default_factory=dict)
+    back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
+
+    def set_to(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
+        """Let a worker do `work` for a job. It comes back in any case, with a mistake of placet's own too."""
+        def run() -> None:
+            try:
+                back = Back(job, work())
+            except Interrupted:
+                back = Back(job, None)
+            except Postponed as postponed:
+                back = Back(job, None, postponed)
+            except BodyDamaged as damaged:
+                back = Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged")) if job.planning \
+                    else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
+            except Exception as error:
+                back = Back(job, PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value)) if job.planning \
+                    else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+            self.back.put(back)
+            self.ring()
+
+        thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}", daemon=True)
+        self.jobs[job.trace_id] = job
+        try:
+            self.start(thread)
+        except RuntimeError as error:  # so Python says that the system has no thread left to give
+            self.back.put(Back(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE)))
+            self.ring()
+        else:
+            job.thread = thread
+
+    def take_back(self) -> Back | None:
+        """Return one that came back, whose job is over; None where none did."""
+        try:
+            back = self.back.get_nowait()
+        except queue.Empty:
+            return None
+        del self.jobs[back.job.trace_id]
+        return back
+
+    def leave(self, grace_s: float) -> None:
+        """Let the rounds in flight end for `grace_s` seconds, then tell all who are still there to leave everything."""
+        self._join(grace_s)
+        for job in self.jobs.values():
+            job.cancel.set()
+        self._join(CANCEL_S)
+
+    def _join(self, patience_s: float) -> None:
+        until = self.clock.monotonic() + patience_s
+        for job in list(self.jobs.values()):
+            if job.thread is not None:
+                job.thread.join(max(0.0, until - self.clock.monotonic()))

@@ -1,0 +1,371 @@
+"""What git says of a mission's branch afterwards: for the report, and later what people did with it. Reads only."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from placet.core.errors import PlacetError, UserError
+from placet.core.life.case import Branch
+from placet.core.turn.mission import After
+from placet.disk import delete_tree
+from placet.repo.history import (
+    ahead_behind,
+    changes,
+    commits_traced,
+    contained_in,
+    has_hooks,
+    is_ancestor,
+    merge_base,
+    merge_preview,
+    merged_by,
+    messages_since,
+    reverts_in,
+    same_patches,
+    signs_commits,
+    touched_by,
+)
+from placet.repo.repository import Refs, all_refs, current_branch, dirty_paths, is_repository, notes, open_repo, remote_of, resolve
+from placet.repo.runner import GitCall, GitError, Repo, RepositoryChanged
+from placet.repo.sift import Open, Sieve
+from placet.repo.worktree import forget_lost, is_worktree_of, kept_refs, let_go, remove_leftover
+
+MAX_UNSEEN = 10
+"""How many of the person's uncommitted files a report names."""
+
+
+def look_after(repo: Repo, branch: str, base_branch: str) -> After:
+    """Return what a report says of a success' branch, which was begun on `base_branch` (empty for none).
+
+    What git cannot answer is said among the notes.
+    """
+    try:
+        refs = all_refs(repo)
+        into = refs.ends_in(base_branch)
+        ahead = behind = 0
+        conflicts: Sequence[str] = ()
+        if into:
+            ahead, behind = ahead_behind(repo, branch, into)
+            conflicts = merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
+        said = list(notes(repo))
+        if signs_commits(repo):
+            said.append("Your commits are signed; placet's are not.")
+        if has_hooks(repo):
+            said.append("Your git hooks did not run on placet's commits.")
+        remote, theirs = remote_of(repo)
+        if f"refs/remotes/{remote}/{into}" in refs.at:
+            theirs = into
+        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), remote, theirs,
+                     bare=repo.is_bare)
+    except (GitError, UserError) as error:
+        return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
+
+
+# --- tidying up ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What became of a worktree that a crash left.
+
+    `kept` is the ref with the work that was in it, `problem` says why it is still there.
+    """
+
+    path: Path
+    removed: bool = False
+    kept: str = ""
+    problem: str = ""
+
+
+def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime,
+                     when: datetime) -> list[Leftover]:
+    """Remove worktrees of missions that are not at work (`live` are the `trace8` of those that are), after keeping their work.
+
+    Only those in which nothing changed since `before`, and only of these repositories.
+    """
+    found = []
+    for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
+        owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
+        try:
+            if any(trace8 in path.name for trace8 in live) or path.stat().st_mtime > before.timestamp():
+                continue
+        except FileNotFoundError:  # a mission that ended just now removed it
+            continue
+        if path.name.endswith(".removed"):  # its work was kept before it got that name
+            delete_tree(path)
+            found.append(Leftover(path, removed=True))
+            continue
+        if owner is None:
+            found.append(Leftover(path, problem="it belongs to no repository that is configured; name that one as a portal"))
+            continue
+        ref = f"refs/placet/left/{path.name}"
+        try:
+            found.append(Leftover(path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""))
+        except (PlacetError, OSError) as error:
+            found.append(Leftover(path, problem=str(error)))
+    found += [Leftover(path, removed=True) for repo in repos for path in forget_lost(repo, worktrees, live)]
+    return found
+
+
+def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime) -> list[str]:
+    """Take away what ended missions left in a repository before `before`; return names of references and worktrees.
+
+    A reference goes only where a branch, of the person or of a remote, has everything that it keeps; a worktree only after what
+    was in it is at a reference.
+    """
+    gone = [str(one.path) for one in remove_leftovers([repo], worktrees, live, before, when) if one.removed]
+    try:
+        for ref, sha, made in kept_refs(repo):
+            if made < before and not any(trace8 in ref for trace8 in live) and let_go(repo, ref, sha):
+                gone.append(ref)
+    except (GitError, RepositoryChanged):
+        pass  # the next mission tries again; what git said is in the journal
+    return gone
+
+
+# --- what became of it ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a branch: `merged`, as `commit_sha` and seen by `how`; `dropped`; empty where it is there again."""
+
+    of: Branch
+    became: str
+    commit_sha: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`; or that brings it in `again`."""
+
+    trace_id: str
+    of: str
+    commit_sha: str
+    again: bool = False
+
+
+Stamp = tuple[int, int, int] | None
+"""What changes when git writes a file anew: its inode, its size, when it was written; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next look at a repository need not find out again.
+
+    `asked` are the tips of the missions that were asked for, `refs` all references as they were, None if not all could be looked
+    at. By tip, of branches that were open: `ends`, the commits of the branches that work ends up in, and `files`, those that
+    the mission changed. `stamps` are of the files in which git keeps the references that count. `seen` are the commits up to which
+    reverts were looked for, None before the first look.
+    """
+
+    asked: frozenset[str] = frozenset()
+    refs: Refs | None = None
+    ends: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stamps: Mapping[Path, Stamp] = field(default_factory=dict)
+    seen: frozenset[str] | None = None
+
+    @classmethod
+    def without_answer(cls, branches: Sequence[Branch]) -> Memory:
+        """Return what is known after a look that failed: that it was asked for."""
+        return cls(frozenset(one.tip for one in branches), seen=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look at one repository found.
+
+    `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be looked at, `calls` the git
+    processes that it took where a reference had moved. `reverts` are the commits that came and take others back, `asked`
+    how many branches were looked at.
+    """
+
+    path: Path
+    memory: Memory = field(default_factory=Memory)
+    fates: tuple[Fate, ...] = ()
+    reverts: tuple[Revert, ...] = ()
+    owner: str = ""
+    problem: str = ""
+    calls: tuple[GitCall, ...] = ()
+    asked: int = 0
+
+
+def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
+    """Say whether a look at these branches might find something new, as far as files tell: without git, some stat calls each.
+
+    What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
+    """
+    return known.seen is None or not {one.tip for one in branches} <= known.asked or _stamps(known.stamps) != known.stamps
+
+
+def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
+    found: dict[Path, Stamp] = dict.fromkeys(files)
+    for file in files:
+        with suppress(OSError):
+            at = file.stat()
+            found[file] = (at.st_ino, at.st_size, at.st_mtime_ns)
+    return found
+
+
+def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
+    """Return the files in which git keeps what decides the fate of these branches."""
+    names = {one.ref for one in branches}.union(_lines(refs), *(_ends_up_in(refs, one) for one in branches))
+    return {repo.common_dir / name for name in (*names, "packed-refs")}
+
+
+def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> Looked:
+    """Return what became of these branches since the look that `known` is from, and what was reverted there.
+
+    Two git processes where no reference has moved; else a few more for all branches together, and some for each of which
+    somebody may have taken the work over.
+    """
+    if not is_repository(path):
+        return Looked(path, Memory.without_answer(branches), problem=f"{path} is not there, or no repository any more")
+    calls: list[GitCall] = []
+    asked = frozenset(one.tip for one in branches)
+    try:
+        repo = open_repo(path, on_call=calls.append)
+        stamps = _stamps(known.stamps)  # first: what moves from now on has another
+        refs = all_refs(repo)
+        if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
+            stamps = _stamps(kept_in)
+            refs = all_refs(repo)
+        if known.refs == refs and asked <= known.asked and known.seen is not None:
+            return Looked(path, replace(known, stamps=stamps))
+        look = _Look(repo, refs, known, branches)
+        fates, problem = [], ""
+        for one in branches:
+            try:
+                fates.append(look.at(one))
+            except GitError as error:  # of a broken branch: the others are seen all the same
+                problem = str(error)
+        reverts = look.reverts()
+        memory = Memory(asked, None if problem else refs, look.ends, look.sieve.files, stamps, look.lines)
+        return Looked(path, memory, tuple(filter(None, fates)), reverts, _owner(repo.common_dir), problem, tuple(calls),
+                      len(branches))
+    except (GitError, UserError) as error:
+        return Looked(path, Memory.without_answer(branches), problem=str(error), calls=tuple(calls), asked=len(branches))
+
+
+class _Look:
+    """One look at a repository whose references have moved."""
+
+    def __init__(self, repo: Repo, refs: Refs, known: Memory, branches: Sequence[Branch]) -> None:
+        self._repo, self._refs, self._known = repo, refs, known
+        self.lines = frozenset(refs.at[ref] for ref in _lines(refs))
+        self.ends: dict[str, frozenset[str]] = {}
+        there = [one for one in branches if refs.at.get(one.ref) == one.tip and one.became != "dropped"]
+        where = {one.tip: frozenset(refs.at[ref] for ref in _ends_up_in(refs, one)) for one in there}
+        then = {one.tip: known.ends.get(one.tip, frozenset({one.base})) for one in there}
+        self._where = where
+        self.sieve = Sieve(repo, [Open(one.trace_id, one.base, one.tip, where[one.tip] - then[one.tip], then[one.tip])
+                                  for one in there],
+                           {tip: files for tip, files in known.files.items() if tip in where})
+
+    def at(self, one: Branch) -> Fate | None:
+        """Return what became of a branch; remember what an open one was compared with."""
+        at = self._refs.at.get(one.ref)
+        if one.became == "dropped":  # as long as it is gone there is nothing to look for
+            return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
+        fate = fate_of(self._repo, one, self._refs) if at != one.tip or one.tip in self.sieve.maybe else None
+        if fate is None and at == one.tip:
+            self.ends[one.tip] = self._where[one.tip]
+        return fate
+
+    def _back(self, one: Branch) -> Fate | None:
+        """Return that a branch was brought back, None where what has its name now has none of its work."""
+        return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
+
+    def reverts(self) -> tuple[Revert, ...]:
+        """Return what was taken back, or brought in again, since the last look, newest first; before the first one, in a month."""
+        then = self._known.seen
+        news = self.lines - (then or frozenset())
+        if not news:
+            return ()
+        said = self.sieve.messages(news, then) if then else None
+        if said is None:
+            said = messages_since(self._repo, sorted(news), sorted(then or ()))
+        return tuple(Revert(*found) for found in reverts_in(self._repo, said))
+
+
+def _owner(path: Path) -> str:
+    uid = path.stat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid:{uid}"
+
+
+def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
+    """Return what became of a branch, None while it is open: there and unmerged, or gone but kept by another branch.
+
+    `refs` are the repository's, where they are known.
+    """
+    refs = refs or all_refs(repo)
+    first: dict[str, str] = {}
+    for target in _ends_up_in(refs, one):
+        first.setdefault(refs.at[target], target)  # one of those that are at the same commit
+    for target in first.values():
+        if found := _merged(repo, one, target):
+            return Fate(one, "merged", *found)
+    if resolve(repo, one.ref) is None and not _kept_elsewhere(repo, one):
+        return Fate(one, "dropped")
+    return None
+
+
+def fate_here(repo: Repo, one: Branch) -> Fate | None:
+    """Return how the branch that is checked out got a mission's work; None where it has not."""
+    on = current_branch(repo)
+    found = _merged(repo, one, "HEAD") if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None else None
+    return Fate(one, "merged", *found) if found else None
+
+
+def _lines(refs: Refs) -> list[str]:
+    """Return the branches on which work is taken back: the default one and the one that is checked out, here and at remotes."""
+    return refs.named([name for name in dict.fromkeys((refs.default, refs.current)) if name])
+
+
+def _ends_up_in(refs: Refs, one: Branch) -> list[str]:
+    """Return the branches that count as merged into: the default one and the one that was planned from, here and at remotes."""
+    names = [name for name in (refs.default, one.base_branch) if name]
+    return [ref for ref in refs.named(names) if ref != one.ref]
+
+
+_EVERYWHERE = ("--branches", "--remotes")
+
+
+def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
+    """Say whether some branch has the work, under another name, reworked, or squashed into something that is not merged yet."""
+    if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
+        return False
+    if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE, one.named):
+        return True
+    found = commits_traced(repo, one.trace_id, one.digest, _EVERYWHERE, one.base)
+    return bool(found) and _touch_all(repo, found, one)
+
+
+def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
+    """Return by which commit of `target` the branch got there, and how that shows."""
+    there = resolve(repo, one.tip) is not None  # a dropped branch's commits are collected as garbage some day
+    if there and is_ancestor(repo, one.tip, target):
+        sha = merged_by(repo, one.tip, target)
+        return sha, "fast-forward" if sha == one.tip else "merge"
+    since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
+    if there and since and (sha := same_patches(repo, since, one.tip, (target,), one.named)):
+        return sha, "the same changes"
+    found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
+    if found and (not there or _touch_all(repo, found, one)):
+        return found[0], "trailer"
+    return None
+
+
+def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
+    """Say whether these commits touch every file that the branch changed: one of three picked commits is no merge."""
+    touched = {path for sha in found for path in touched_by(repo, sha)}
+    return {c.path for c in changes(repo, one.base, one.tip)} <= touched

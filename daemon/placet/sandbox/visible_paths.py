@@ -1,0 +1,216 @@
+"""What a box sees of the machine: tool chains yes, the person's home no.
+
+The rule, in order:
+1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
+2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the worktree and are not the
+   home itself or above it; last the folder of the interpreter that runs the daemon. Each entry is readable.
+3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder readable.
+4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment readable, and the
+   Python it was made from.
+5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and `share`
+   readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
+6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes before
+   them; ~/.cargo itself, which may hold credentials, stays invisible.
+7. Nothing in which the worktree, the vault or the daemon's state lies (`Box.hidden`): of such a folder `bin`, `lib` and the like.
+8. What a person adds (`Box.readable`).
+Nothing else is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from placet.core.errors import ToolError
+from placet.sandbox.values import Box
+
+SYSTEM = tuple(
+    map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"))
+)
+"""Folders of the system that every box may read, where they exist."""
+
+ETC = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "group",
+    "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime",
+    "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki/ca-trust",
+    "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services", "shells", "ssl/certs",
+    "ssl/openssl.cnf", "terminfo", "timezone",
+)  # fmt: skip
+"""Files of /etc that tools read and that hold no secret, not even from root."""
+
+_MANAGERS = (
+    ".pyenv", ".rbenv", ".nodenv", ".nvm", ".volta", ".asdf", ".sdkman/candidates", ".rustup/toolchains",
+    ".local/share/mise/installs", ".local/share/uv/python", "miniconda3", "miniforge3", "anaconda3",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class VisiblePaths:
+    """`path` is the box's PATH, `tools` the folders and files to show read-only besides SYSTEM and ETC."""
+
+    path: tuple[str, ...]
+    tools: tuple[Path, ...]
+
+
+def see(box: Box) -> VisiblePaths:
+    """Return what this box sees, from the daemon's PATH, home and interpreter."""
+    home = Path.home()
+    rustup = Path(os.environ.get("RUSTUP_HOME") or home / ".rustup")
+    return _see(os.environ.get("PATH", ""), home, rustup, (box.worktree, *box.hidden), box.readable)
+
+
+@lru_cache(maxsize=64)  # 9 ms of looking at folders, which would be half the price of a command
+def _see(path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]) -> VisiblePaths:
+    named = [Path(entry) for entry in path.split(os.pathsep) if entry]
+    entries = [e for e in [*named, Path(sys.executable).parent] if _usable(e, hidden[0], home)]
+    entries = [e for entry in entries for e in (*_rust_tool_chain(entry, rustup), entry)]
+    entries = list(dict.fromkeys(entries))
+    tools = [tool for entry in entries for tool in _tool_chain(entry, home)]
+    tools += _whole(Path(sys.prefix), home)
+    tools += _whole(Path(sys.base_prefix), home)
+    tools = [part for tool in tools for part in _without(tool, hidden)]
+    return VisiblePaths(tuple(map(str, entries)), _outermost([*tools, *readable]))
+
+
+def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
+    """Return the tool's folder; of one that has something hidden in it what is right in there and has not."""
+    def has(folder: Path) -> bool:
+        return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
+
+    if not has(tool):
+        return [tool]
+    parts = (tool / name for name in ("bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"))
+    return [part for part in parts if part.exists() and not has(part)]
+
+
+def drop_odd(worktree: Path) -> None:
+    """Delete what a command left that is neither file, folder nor link: a pipe named `.gitignore` would be waited for without end.
+
+    Folders that are shut are opened: git asks for such names in them too.
+    """
+    ahead = [str(worktree)]
+    while ahead:
+        folder = ahead.pop()
+        try:
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                os.chmod(folder, 0o700)  # noqa: PTH101 - as below
+            with os.scandir(folder) as entries:
+                for entry in entries:  # there may be many: no Path of each
+                    if entry.is_dir(follow_symlinks=False):
+                        ahead.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                        os.unlink(entry.path)  # noqa: PTH108
+        except OSError:
+            continue  # too deep for any path: git does not get there either
+
+
+def working_folder(box: Box, cwd: str) -> Path:
+    """Return the folder to start in. Raises ToolError where `cwd`, links followed, is not in the worktree."""
+    root = box.worktree.resolve()
+    folder = (box.worktree / cwd).resolve()
+    if not folder.is_relative_to(root):
+        raise ToolError("outside_worktree", f"the folder is outside the worktree: {cwd}", refused=True)
+    if not folder.is_dir():
+        raise ToolError("not_a_folder", f"no such folder in the worktree: {cwd}")
+    return box.worktree / folder.relative_to(root)
+
+
+def program(name: str, box: Box, view: VisiblePaths, folder: Path) -> str:
+    """Return the absolute path of the program that `name` means in the box.
+
+    A bare name is looked up in the view's PATH, which never leads into the worktree; a relative path counts
+    from `folder` and must stay in the worktree. Raises ToolError where there is none, or it cannot be run or
+    seen.
+    """
+    if "/" not in name:
+        for entry in view.path:
+            candidate = f"{entry}/{name}"
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113  half the cost of Path
+                return _visible(candidate, name, box, view)
+        raise ToolError("command_not_found", f"no such program on the path: {name}")
+    candidate = os.path.normpath(folder / name)
+    if not name.startswith("/") and not Path(candidate).is_relative_to(box.worktree):
+        raise ToolError("outside_worktree", f"the program is outside the worktree: {name}", refused=True)
+    if not Path(candidate).is_file():
+        raise ToolError("command_not_found", f"no such program: {name}")
+    if not os.access(candidate, os.X_OK):
+        raise ToolError("not_executable", f"the file is not executable: {name}")
+    return _visible(candidate, name, box, view)
+
+
+def _visible(candidate: str, name: str, box: Box, view: VisiblePaths) -> str:
+    real = Path(candidate).resolve()
+    if any(real.is_relative_to(root) for root in SYSTEM):
+        return candidate
+    if any(real.is_relative_to(r.resolve()) for r in (*view.tools, box.worktree, *box.read_only)):
+        return candidate
+    raise ToolError("command_not_found", f"the program is not visible in the sandbox: {name}")
+
+
+def _usable(entry: Path, worktree: Path, home: Path) -> bool:
+    if not entry.is_absolute() or ".." in entry.parts or not _open_folder(entry):
+        return False
+    return not any(
+        e.is_relative_to(w) or h.is_relative_to(e)
+        for e, w, h in ((entry, worktree, home), (entry.resolve(), worktree.resolve(), home.resolve()))
+    )
+
+
+def _open_folder(path: Path) -> bool:
+    """Whether this is a folder that we may look into: PATH may be one that root, say, has left us with."""
+    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
+
+
+def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
+    yield entry
+    for manager in _MANAGERS:
+        if entry.is_relative_to(home / manager):
+            yield home / manager
+            return
+    prefix = entry.parent
+    marker = prefix / "pyvenv.cfg"
+    if os.access(marker, os.R_OK):
+        yield from _whole(prefix, home)
+        for line in marker.read_text("utf-8", "replace").splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "home" and value.strip().startswith("/"):
+                yield from _whole(Path(value.strip()).parent, home)
+    elif entry.name in ("bin", "sbin") and prefix != home:
+        for sibling in ("lib", "lib64", "libexec", "include", "share"):
+            if sibling == "share" and prefix == home / ".local":
+                continue
+            if _open_folder(prefix / sibling):
+                yield prefix / sibling
+
+
+def _whole(prefix: Path, home: Path) -> list[Path]:
+    """The prefix itself, unless showing it would show the home, or all of the machine."""
+    if not _open_folder(prefix) or home.is_relative_to(prefix) or prefix in (Path("/"), home / ".local"):
+        return []
+    return [prefix]
+
+
+def _rust_tool_chain(entry: Path, rustup: Path) -> list[Path]:
+    settings = rustup / "settings.toml"
+    if not (entry / "rustup").exists() or not os.access(settings, os.R_OK):
+        return []
+    try:
+        name = tomllib.loads(settings.read_text("utf-8")).get("default_toolchain")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return []  # not ours to mend: rustup itself will say so when it is run
+    binaries = settings.parent / "toolchains" / str(name) / "bin"
+    return [binaries] if _open_folder(binaries) else []
+
+
+def _outermost(paths: list[Path]) -> tuple[Path, ...]:
+    """Each path once, without those inside another or inside the system's folders."""
+    kept: list[Path] = []
+    for path in sorted(set(paths), key=lambda p: len(p.parts)):
+        if not any(path.is_relative_to(root) for root in (*SYSTEM, *kept)):
+            kept.append(path)
+    return tuple(kept)

@@ -1,0 +1,96 @@
+"""Reading text files as a model may see them: what they keep secret is redacted before anything is done with them.
+
+Searching the redacted text too, and not the file, is what keeps a search from answering "does the key begin with a?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from placet.core.errors import ToolError
+from placet.core.secrets import SecretFile, redact, redact_values, secret_file, secret_values
+from placet.core.text.scope import glob_matcher
+from placet.files.confine import EntryKind
+from placet.tools.base import Files, Spot, Workplace
+
+MAX_WALKED = 100_000
+"""Most files and folders that a search goes through; a larger tree is searched by folder."""
+
+
+def glob_of(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a path matches a glob. Raises ToolError `bad_glob`, refused where it leads out of the root."""
+    try:
+        return glob_matcher(pattern)
+    except ValueError as error:
+        out = pattern.startswith(("/", "~")) or ".." in pattern.split("/")
+        raise ToolError("bad_glob", f"The glob {error}.", refused=out) from error
+
+
+def text_of(place: Workplace, path: str) -> str:
+    """Return a file's text, secrets redacted, line numbers as they are.
+
+    Raises ToolError: `not_text` for a file that is not UTF-8 text, `secret_file` for a file of keys.
+    """
+    spot = place.readable(path)
+    if secret_file(spot.path) is SecretFile.NOTHING:
+        raise ToolError("secret_file", f"{path} holds keys; it is shown to nobody.", refused=True)
+    data = spot.files.read(spot.path)
+    if b"\0" in data[:8192]:
+        raise ToolError("not_text", f"{path} is a binary file of {len(data):,} bytes.")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ToolError("not_text", f"{path} is not UTF-8 text (byte {error.start:,} of {len(data):,}).") from error
+    return _shown(place, spot.path, text)
+
+
+def _shown(place: Workplace, path: str, text: str) -> str:
+    if secret_file(path) is SecretFile.NAMES:
+        text = redact_values(text)[0]
+    return redact(text, place.secrets)[0]
+
+
+def paths_below(spot: Spot, wanted: Callable[[str], bool]) -> Iterator[str]:
+    """Give the paths of the files at or below a spot that are wanted, sorted within each folder.
+
+    Raises ToolError, `too_large` at the folder that makes it more than MAX_WALKED.
+    """
+    try:
+        for entry in spot.files.walk(spot.path, max_entries=MAX_WALKED):
+            if entry.kind in (EntryKind.FILE, EntryKind.SYMLINK) and wanted(entry.path):
+                yield entry.path
+    except ToolError as error:
+        if error.error_type != "not_a_directory" or not spot.files.exists(spot.path):
+            raise
+        if wanted(spot.path):
+            yield spot.path
+
+
+def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
+    """Return the text of a file of `spot.files` to search in, redacted; None for one that cannot be.
+
+    That is one that is binary, too large or not to be read.
+    """
+    if secret_file(path) is SecretFile.NOTHING:
+        return None
+    try:
+        data = spot.files.read(path)
+    except ToolError:
+        return None  # a search goes on without it
+    if b"\0" in data[:8192]:
+        return None
+    return _shown(place, path, data.decode(errors="replace"))
+
+
+def known_secrets(files: Files) -> tuple[str, ...]:
+    """Return the values in the secret files of a folder: they are redacted wherever else they turn up."""
+    found: list[str] = []
+    for entry in files.walk(max_entries=1_000_000_000):
+        if entry.kind in (EntryKind.FILE, EntryKind.SYMLINK) and secret_file(entry.path) is not None:
+            try:
+                data = files.read(entry.path)
+            except ToolError:
+                continue  # nor can a tool read it
+            if b"\0" not in data[:8192]:
+                found += secret_values(entry.path, data.decode(errors="replace"))
+    return tuple(sorted(set(found), key=lambda value: (-len(value), value)))

@@ -1,0 +1,83 @@
+"""The house keeps its rooms: few, with arrows that point down, short functions, and one meaning to a class name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "daemon" / "placet"
+MAX_ROOMS = 13
+MAX_ARROWS = 43
+MAX_METHODS = 39
+MAX_FUNCTION_LINES = 110
+MAX_DOUBLE_NAMES = 25
+RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
+MAX_RELATIVE = 60
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Give each module's name below `placet`, and its tree."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+        yield name, ast.parse(path.read_text())
+
+
+def rooms() -> set[str]:
+    return {path.stem for path in PACKAGE.iterdir() if path.suffix in ("", ".py") and not path.name.startswith("__")}
+
+
+def test_there_are_few_rooms() -> None:
+    assert len(rooms()) <= MAX_ROOMS, sorted(rooms())
+
+
+def test_few_arrows_lead_from_room_to_room() -> None:
+    arrows: dict[tuple[str, str], str] = {}
+    for name, tree in trees():
+        room = name.split(".")[0]
+        for node in ast.walk(tree):
+            asked = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            asked += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for module in asked:
+                parts = module.split(".")
+                if parts[0] == "placet" and len(parts) > 1 and room in rooms() and parts[1] != room:
+                    arrows.setdefault((room, parts[1]), name)
+    assert len(arrows) <= MAX_ARROWS, sorted(arrows)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places = defaultdict(list)
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.removeprefix("_")].append(name)
+    double = {name: where for name, where in places.items() if len(where) > 1}
+    assert len(double) <= MAX_DOUBLE_NAMES, double
+
+
+def test_no_class_and_no_function_is_too_long_to_be_read_at_once() -> None:
+    methods: Counter[str] = Counter()
+    long = {}
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                methods[f"{name}.{node.name}"] = sum(isinstance(n, ast.FunctionDef) for n in node.body)
+            if isinstance(node, ast.FunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES:
+                long[f"{name}.{node.name}"] = lines
+    assert not long
+    assert methods.most_common(1)[0][1] <= MAX_METHODS, methods.most_common(5)
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    found = []
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                and (doc := ast.get_docstring(node))
+                and RELATIVE.match(doc)
+            ):
+                found.append(f"{name}.{getattr(node, 'name', '')}: {doc.splitlines()[0]}")
+    assert len(found) <= MAX_RELATIVE, found

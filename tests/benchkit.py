@@ -58,15 +58,34 @@ class Notes:
 
 
 @contextmanager
-def real(worktree: Path, *, scope: Scope = EVERYTHING, denied: Denied = ALWAYS, level: Level = Level.NONE, unboxed: bool = False,
-         knowledge: Path | None = None, secrets: Sequence[str] = (), run_with: Run = run, read_only: Sequence[Path] = (),
-         limits: BoxLimits | None = None) -> Iterator[Toolbox]:
+def real(
+    worktree: Path,
+    *,
+    scope: Scope = EVERYTHING,
+    denied: Denied = ALWAYS,
+    level: Level = Level.NONE,
+    unboxed: bool = False,
+    knowledge: Path | None = None,
+    secrets: Sequence[str] = (),
+    run_with: Run = run,
+    read_only: Sequence[Path] = (),
+    limits: BoxLimits | None = None,
+) -> Iterator[Toolbox]:
     """Every tool on a folder, through the real walls."""
     with ExitStack() as stack:
         root: Files = stack.enter_context(Root(worktree, writable=True, denied=denied))
         notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
-        box = Box(worktree, read_only=tuple(read_only), network=scope.network, limits=limits or BoxLimits(timeout_s=30))
-        found = (*secrets, *known_secrets(root), *(known_secrets(notes) if notes is not None else ()))
+        box = Box(
+            worktree,
+            read_only=tuple(read_only),
+            network=scope.network,
+            limits=limits or BoxLimits(timeout_s=30),
+        )
+        found = (
+            *secrets,
+            *known_secrets(root),
+            *(known_secrets(notes) if notes is not None else ()),
+        )
         place = Workplace(root, notes, scope, box, level, Notes(), never, unboxed, found, run_with)
         yield Toolbox({tool.name: tool for tool in TOOLS}, place)
 
@@ -79,7 +98,10 @@ class Bench:
     files: Callable[[], dict[str, bytes]]
 
     def call(self, name: str, **given: Any) -> Any:
-        """Return a call's result: the JSON of what is JSON, else the text. It must have gone well."""
+        """Return a call's result: the JSON of what is JSON, else the text.
+
+        It must have gone well.
+        """
         outcome = self.tools.dispatch(name, given)
         assert outcome.ok, outcome
         return parsed(outcome)
@@ -102,13 +124,25 @@ def parsed(outcome: Outcome) -> Any:
 
 
 @contextmanager
-def bench(kind: str, where: Path, files: Mapping[str, str | bytes], *, scope: Scope = EVERYTHING,
-          knowledge: Mapping[str, str | bytes] | None = None, secrets: Sequence[str] = (),
-          commands: Mapping[str, tuple[int, str, str]] | None = None) -> Iterator[Bench]:
-    """Make a bench of one kind with these files; `commands` are answered as given, in the real one too."""
+def bench(
+    kind: str,
+    where: Path,
+    files: Mapping[str, str | bytes],
+    *,
+    scope: Scope = EVERYTHING,
+    knowledge: Mapping[str, str | bytes] | None = None,
+    secrets: Sequence[str] = (),
+    commands: Mapping[str, tuple[int, str, str]] | None = None,
+) -> Iterator[Bench]:
+    """Make a bench of one kind with these files.
+
+    `commands` are answered as given, in the real one too.
+    """
     answers = InMemoryToolDispatcher(commands=commands or {})
     if kind == "memory":
-        made = InMemoryToolDispatcher(files, scope=scope, knowledge=knowledge, commands=commands, secrets=secrets)
+        made = InMemoryToolDispatcher(
+            files, scope=scope, knowledge=knowledge, commands=commands, secrets=secrets
+        )
         yield Bench(made, lambda: made.files)
         return
     worktree = where / "up" / "worktree"
@@ -119,15 +153,28 @@ def bench(kind: str, where: Path, files: Mapping[str, str | bytes], *, scope: Sc
         notes = where / "up" / "Knowledge"
         notes.mkdir()
         write(notes, knowledge)
-    with real(worktree, scope=scope, knowledge=notes, secrets=secrets, level=Level.BUBBLEWRAP, run_with=answers._ran) as made:
+    with real(
+        worktree,
+        scope=scope,
+        knowledge=notes,
+        secrets=secrets,
+        level=Level.BUBBLEWRAP,
+        run_with=answers._ran,
+    ) as made:
+
         def everything() -> dict[str, bytes]:
-            return {name: p.read_bytes() for p in sorted(worktree.rglob("*"))
-                    if p.is_file() and (name := str(p.relative_to(worktree))) != ".git"}
+            return {
+                name: p.read_bytes()
+                for p in sorted(worktree.rglob("*"))
+                if p.is_file() and (name := str(p.relative_to(worktree))) != ".git"
+            }
 
         yield Bench(made, everything)
 
 
-MARKER = re.compile(r'read on with read_file, path "(?P<path>(?:[^"\\]|\\.)*)", offset (?P<offset>\d+)')
+MARKER = re.compile(
+    r'read on with read_file, path "(?P<path>(?:[^"\\]|\\.)*)", offset (?P<offset>\d+)'
+)
 
 
 def all_of(tools: ToolDispatcher, text: str) -> str:
@@ -159,8 +206,13 @@ def recorded(folder: Path) -> Iterator[tuple[Record, Journal]]:
     (folder / "state").mkdir()
     clock = Clock()
     case: Any = SimpleNamespace(trace_id=TRACE, request_id="figures", agent="default")
-    with Journal(folder / "state" / "journal.db", now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                 on_trouble=print) as journal:
+    with Journal(
+        folder / "state" / "journal.db",
+        now=clock.wall,
+        boottime_s=boottime_s,
+        boot_id=boot_id(),
+        on_trouble=print,
+    ) as journal:
         yield Record(journal, case, 1, clock), journal
 
 
@@ -175,9 +227,18 @@ def reading_us(folder: Path) -> dict[str, float]:
     write(folder, dict.fromkeys(names, source))
     files, numbers = itertools.cycle(names), itertools.count()
     with recorded(folder) as (record, _), real(folder) as tools:
+
         def read() -> None:
             use = ToolUse("1", "read_file", {"path": next(files)})
-            call_on_record(f"c:{next(numbers)}", use, tools.tools, tools.place, record, again=lambda: True, hold=True)
+            call_on_record(
+                f"c:{next(numbers)}",
+                use,
+                tools.tools,
+                tools.place,
+                record,
+                again=lambda: True,
+                hold=True,
+            )
 
         def bare() -> str:
             return (folder / next(files)).read_text()
@@ -212,12 +273,27 @@ def planned_mission(folder: Path, turns: int) -> TestVault:
     repo = make_repo(folder / "repo", {f"f{n}.txt": f"{n}\n" for n in range(20)})
     vault = make_vault(folder)
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    plan = {**PLAN, "scope": {"write": ["**"]}, "steps": [{**PLAN["steps"][0], "tools": ["read_file", "write_file"]}]}
+    plan = {
+        **PLAN,
+        "scope": {"write": ["**"]},
+        "steps": [{**PLAN["steps"][0], "tools": ["read_file", "write_file"]}],
+    }
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("write_file", {"path": f"w{n % 7}.txt", "content": f"{n}\n"}) if n % 3 == 1
-        else ("read_file", {"path": f"f{n % 20}.txt", "offset": 1, "limit": n + 1}) for n in range(turns - 1)]
-    last = {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [*({"calls": [call]} for call in calls), last]))
+        ("write_file", {"path": f"w{n % 7}.txt", "content": f"{n}\n"})
+        if n % 3 == 1
+        else ("read_file", {"path": f"f{n % 20}.txt", "offset": 1, "limit": n + 1})
+        for n in range(turns - 1)
+    ]
+    last = {
+        "calls": [
+            ("complete_step", {"step": 1, "summary": "Written"}),
+            ("finish", {"summary": "Done"}),
+        ]
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [*({"calls": [call]} for call in calls), last]),
+    )
     vault.drop("---\nportal: code\n---\nSay hello")
     vault.once()
     text = vault.plan().read_text()

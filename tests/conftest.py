@@ -9,8 +9,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A loaded machine is no defect. Limits of time in tests are those at which something hangs; speed is shown by tests/bench.
-hypothesis.settings.register_profile("placet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# A loaded machine is no defect. Limits of time in tests are those at which something hangs; speed
+# is shown by tests/bench.
+hypothesis.settings.register_profile(
+    "placet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("placet")
 
 # The suite starts hundreds of processes of placet: each would compile it anew where this is set.
@@ -20,7 +23,10 @@ sys.dont_write_bytecode = False
 
 @pytest.fixture(autouse=True)
 def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare people's repositories around each run of a daemon in this process; `vaultkit` does so around those of its own."""
+    """Compare people's repositories around each run of a daemon in this process.
+
+    `vaultkit` does so around those of its own.
+    """
     from placet.loop.app import Daemon
     from vaultkit import hands_off
 

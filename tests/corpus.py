@@ -3,7 +3,7 @@
 Every note says whether it can be edited; one that cannot must be refused and left alone.
 """
 
-# ruff: noqa: E501, Q000, Q003, RUF001, SIM905  # data: a note stands on one line, with the quotes and letters it has
+# ruff: noqa: E501, RUF001, SIM905  # data: a note stands on one line, with the quotes and letters it has
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _EDITABLE: dict[str, str | bytes] = {
     "umlauts": "---\ntitle: Grüße aus Köln\nSchlüssel: ä\nstatus: pending\n---\nÖl\n",
     "japanese": "---\nタイトル: 会議メモ\ntags: [仕事, 予定]\n---\n本文\n",
     "arabic": "---\nالعنوان: ملاحظة\nstatus: pending\n---\nنص\n",
-    "line separator in a value": "---\ntitle: \"a\u2028b\"\nstatus: pending\n---\nx\u2028y\n",
+    "line separator in a value": '---\ntitle: "a\u2028b"\nstatus: pending\n---\nx\u2028y\n',
     "non-breaking space": "---\ntitle: a\u00a0b\nstatus: pending\n---\n",
     "links": '---\nup: "[[Projects/Big one]]"\nrelated:\n  - "[[A]]"\n  - "[[B|b]]"\nstatus: pending\n---\n[[C]]\n',
     "unquoted link": "---\nup: [[Projects]]\nstatus: pending\n---\n",
@@ -113,7 +113,7 @@ _EDITABLE: dict[str, str | bytes] = {
     "nested": "---\nobsidianUIMode: source\nkanban:\n  lanes:\n    - name: a\n      status: inner\n    - name: b\nstatus: pending\n---\n",
     "inner status first": "---\njob: {status: inner}\nmeta:\n    status: inner\nstatus: pending\n---\nstatus: body\n",
     "similar keys": "---\nstatus_old: a\nnew-status: b\nStatus: c\nstatus: d\n---\n",
-    "json in a value": "---\nconfig: '{\"status\": \"inner\"}'\nstatus: pending\n---\n",
+    "json in a value": '---\nconfig: \'{"status": "inner"}\'\nstatus: pending\n---\n',
     "rule first": "---\n\nA note that begins with a rule.\n\n---\n\nMore.\n",
     "rule and list": "---\n\n- one\n- two\n\n---\n",
     "rule and markup": "---\n**Bold** and `code` here\n---\nx\n",
@@ -127,13 +127,13 @@ _EDITABLE: dict[str, str | bytes] = {
     "rules in the body": "---\nstatus: pending\n---\n\n---\n\nstatus: body\n\n---\n",
     "code fence with frontmatter": "---\nstatus: pending\n---\n```yaml\n---\nstatus: code\n---\n```\n",
     "callouts": "---\nstatus: pending\n---\n> [!warning]- Careful\n> text\n\n%%hidden%%\n<!-- c -->\n- [ ] task\n",
-    "dataview": "---\nstatus: pending\n---\nfield:: value\n```dataview\nTABLE status FROM \"\"\n```\n",
+    "dataview": '---\nstatus: pending\n---\nfield:: value\n```dataview\nTABLE status FROM ""\n```\n',
     "templater body": "---\nstatus: pending\n---\n<% tp.file.title %> {{date}}\n",
     "explicit empty values": "---\ntags:\naliases:\ncssclass:\nstatus:\n---\n",
     "long line": "---\ndescription: " + "word " * 400 + "\nstatus: pending\n---\n",
     "toml": '+++\ntitle = "x"\nstatus = "pending" # c\n+++\nbody\n',
     "toml literal": "+++\nstatus = 'pending'\npath = 'C:\\x'\n+++\n",
-    "toml with tables": "+++\n# site\ntitle = \"x\"\n\n# menu\n[menu]\nstatus = \"inner\"\n[[items]]\nname = 1\n+++\nbody\n",
+    "toml with tables": '+++\n# site\ntitle = "x"\n\n# menu\n[menu]\nstatus = "inner"\n[[items]]\nname = 1\n+++\nbody\n',
     "toml only tables": "+++\n[menu]\nmain = true\n+++\nbody\n",
     "toml multi-line": '+++\nsummary = """\nstatus is\\\n  fine\n"""\ntags = [\n  "a", # first\n  "b",\n]\nstatus = ["x",\n "y"]\n+++\n',
     "toml crlf": b'+++\r\ntitle = "x"\r\nstatus = "pending"\r\n+++\r\nbody\r\n',
@@ -141,14 +141,14 @@ _EDITABLE: dict[str, str | bytes] = {
     "toml quoted key": '+++\n"status" = "pending"\n"a b" = 1\n+++\n',
     "toml odd spacing": '+++\n  title="x"\n\tstatus   =   "pending"\t# c\n\n+++\n',
     "toml empty": "+++\n+++\nbody\n",
-    "toml bom": "\ufeff+++\nstatus = \"pending\"\n+++\n",
+    "toml bom": '\ufeff+++\nstatus = "pending"\n+++\n',
     "toml emoji": '+++\ntitle = "🚀 ü"\n"ü" = 1\n+++\n🚀\n',
     "plus line": "+++\n\nThree plus signs are text.\n",
 }
 
 _REFUSED: dict[str, str | bytes] = {
     "duplicate": "---\nstatus: pending\ntitle: x\nstatus: done\n---\nbody\n",
-    "duplicate, quoted": "---\nstatus: pending\n\"status\": done\n---\n",
+    "duplicate, quoted": '---\nstatus: pending\n"status": done\n---\n',
     "duplicate inside": "---\nstatus: pending\njob:\n  a: 1\n  a: 2\n---\n",
     "template": "---\ntitle: {{title}}\nstatus: pending\n---\n",
     "templater": "---\ntitle: <% tp.file.title %>\ndate: {{date}}\n---\n",
@@ -157,7 +157,7 @@ _REFUSED: dict[str, str | bytes] = {
     "colon in a title": "---\ntitle: Part 1: The start\nstatus: pending\n---\n",
     "tab indent": "---\ntags:\n\t- a\n---\n",
     "bad indent": "---\ntitle: x\n  status: pending\n---\n",
-    "open quote": "---\ntitle: \"x\nstatus: pending\n---\n",
+    "open quote": '---\ntitle: "x\nstatus: pending\n---\n',
     "open bracket": "---\ntags: [a, b\nstatus: pending\n---\n",
     "merge conflict": "---\n<<<<<<< HEAD\nstatus: a\n=======\nstatus: b\n>>>>>>> x\n---\n",
     "two documents": "---\nstatus: a\n...\nstatus: b\n---\n",
@@ -181,9 +181,11 @@ _REFUSED: dict[str, str | bytes] = {
     "merges itself": "---\na: &a\n  <<: *a\n---\n",
     "key behind a line separator": "---\na: 1 # c\u2028status: pending\n---\n",
     "laughs": "---\na0: &a0 [x,x,x,x,x,x,x,x,x]\n"
-    + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)) + "---\n",
+    + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    + "---\n",
     "laughs by merging": "---\na0: &a0 {x: 1}\n"
-    + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)) + "---\n",
+    + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+    + "---\n",
     "brackets": "---\na: " + "[" * 20_000 + "\n---\n",
     "braces": "---\na: " + "{a: " * 7_000 + "\n---\n",
     "dashes": "---\na:\n " + "- " * 10_000 + "\n---\n",
@@ -202,42 +204,123 @@ _REFUSED: dict[str, str | bytes] = {
 }
 
 
-_WORDS = ("alpha Beta gamma délta 木 Ωmega project meeting notes draft review budget login bug search index "
-          "🚀 café naïve Straße server client token report weekly idea").split()
+_WORDS = (
+    "alpha Beta gamma délta 木 Ωmega project meeting notes draft review budget login bug search index "
+    "🚀 café naïve Straße server client token report weekly idea"
+).split()
 
 _YAML_ENTRIES = (
-    "title: {w} {w}", 'title: "{w}: {w}"', "title: '{w} ''{w}'''", "author: {w} # {w}", "date: 2025-0{d}-1{d}",
-    "created: 2025-0{d}-1{d}T0{d}:00:00Z", "created: 2025-0{d}-1{d} 0{d}:30", "id: 00{d}{d}", "time: 1{d}:30",
-    "tags: [{w}, {w}]", "tags:\n  - {w}\n  - {w}", "tags:\n- {w}\n- '#{w}'\n- \"[[{w}]]\"", "tags: {w}, {w}", "tags:",
-    "aliases: []", "aliases:\n  - {w} {w}\n  # more\n  - \"{w}\"", "publish: {b}", "rating: {d}.{d}", "up: \"[[{w}]]\"",
-    "summary: |\n  {w} {w}\n\n  # {w}\n  {w}", "summary: >-\n  {w}\n  {w}", "summary: {w}\n  {w}\n  {w}",
-    "summary: |+\n  {w}\n\n", 'summary: "{w}\n  {w}"', "nested:\n  status: {w}\n  trace_id: {w}\n  list:\n    - {d}",
-    "nested: {{status: {w}, deep: [{d}, {d}]}}", "url: https://example.org/{w}?q={d}#x", "empty: ''", "percent: 5{d}%",
-    "Schlüssel {w}: {w}", "'quoted {d}': {w}", "position: {d}{d}.5, -{d}", "cssclasses:\t{w}", "weight:    {d}",
-    "base: &base\n  k: {w}\nother: *base", "math: $x^{d}$", "priority: {d}   # 0-10", "budget_usd: 0.{d}0",
+    "title: {w} {w}",
+    'title: "{w}: {w}"',
+    "title: '{w} ''{w}'''",
+    "author: {w} # {w}",
+    "date: 2025-0{d}-1{d}",
+    "created: 2025-0{d}-1{d}T0{d}:00:00Z",
+    "created: 2025-0{d}-1{d} 0{d}:30",
+    "id: 00{d}{d}",
+    "time: 1{d}:30",
+    "tags: [{w}, {w}]",
+    "tags:\n  - {w}\n  - {w}",
+    "tags:\n- {w}\n- '#{w}'\n- \"[[{w}]]\"",
+    "tags: {w}, {w}",
+    "tags:",
+    "aliases: []",
+    'aliases:\n  - {w} {w}\n  # more\n  - "{w}"',
+    "publish: {b}",
+    "rating: {d}.{d}",
+    'up: "[[{w}]]"',
+    "summary: |\n  {w} {w}\n\n  # {w}\n  {w}",
+    "summary: >-\n  {w}\n  {w}",
+    "summary: {w}\n  {w}\n  {w}",
+    "summary: |+\n  {w}\n\n",
+    'summary: "{w}\n  {w}"',
+    "nested:\n  status: {w}\n  trace_id: {w}\n  list:\n    - {d}",
+    "nested: {{status: {w}, deep: [{d}, {d}]}}",
+    "url: https://example.org/{w}?q={d}#x",
+    "empty: ''",
+    "percent: 5{d}%",
+    "Schlüssel {w}: {w}",
+    "'quoted {d}': {w}",
+    "position: {d}{d}.5, -{d}",
+    "cssclasses:\t{w}",
+    "weight:    {d}",
+    "base: &base\n  k: {w}\nother: *base",
+    "math: $x^{d}$",
+    "priority: {d}   # 0-10",
+    "budget_usd: 0.{d}0",
 )
 _YAML_STATUS = (
-    "status: {w}", 'status: "{w}"', "status: '{w}'  # by hand", "status:", "status: # unset", "status:    {w}", "status: ~",
-    "status:\n  - {w}\n  - {w}", "status: |\n  {w}\n  {w}", "status: {w}\n  {w}", "status: [{w},\n  {w}]", "status: {d}",
-    "status:\t{w}", "\"status\": {w}", "status : {w}", "status:\n  a: {w}\n  b: {w}", "status: {b}",
+    "status: {w}",
+    'status: "{w}"',
+    "status: '{w}'  # by hand",
+    "status:",
+    "status: # unset",
+    "status:    {w}",
+    "status: ~",
+    "status:\n  - {w}\n  - {w}",
+    "status: |\n  {w}\n  {w}",
+    "status: {w}\n  {w}",
+    "status: [{w},\n  {w}]",
+    "status: {d}",
+    "status:\t{w}",
+    '"status": {w}',
+    "status : {w}",
+    "status:\n  a: {w}\n  b: {w}",
+    "status: {b}",
 )
 _TOML_ENTRIES = (
-    'title = "{w} {w}"', "title = '{w}'", "date = 2025-0{d}-1{d}", "date = 2025-0{d}-1{d}T0{d}:00:00Z", "draft = true # {w}",
-    'tags = ["{w}", "{w}"]', 'tags = [\n  "{w}", # {w}\n  "{w}",\n]', 'summary = """\n{w}\n  {w}"""', "weight={d}",
-    'author   =   "{w}"', '"key {d}" = {d}.{d}', "params = {{ a = {d}, status = \"{w}\" }}", "  indented = {d}",
+    'title = "{w} {w}"',
+    "title = '{w}'",
+    "date = 2025-0{d}-1{d}",
+    "date = 2025-0{d}-1{d}T0{d}:00:00Z",
+    "draft = true # {w}",
+    'tags = ["{w}", "{w}"]',
+    'tags = [\n  "{w}", # {w}\n  "{w}",\n]',
+    'summary = """\n{w}\n  {w}"""',
+    "weight={d}",
+    'author   =   "{w}"',
+    '"key {d}" = {d}.{d}',
+    'params = {{ a = {d}, status = "{w}" }}',
+    "  indented = {d}",
 )
-_TOML_STATUS = ('status = "{w}"', "status='{w}'", 'status = "{w}" # {w}', "status = {d}", 'status = [\n  "{w}",\n]')
-_TOML_TABLES = ('[menu]\nstatus = "{w}"\n  name = {d}', '[[items]]\nn = {d}\n[[items]]\nn = 0', '[a.b]\nx = "{w}"')
+_TOML_STATUS = (
+    'status = "{w}"',
+    "status='{w}'",
+    'status = "{w}" # {w}',
+    "status = {d}",
+    'status = [\n  "{w}",\n]',
+)
+_TOML_TABLES = (
+    '[menu]\nstatus = "{w}"\n  name = {d}',
+    "[[items]]\nn = {d}\n[[items]]\nn = 0",
+    '[a.b]\nx = "{w}"',
+)
 _BODIES = (
-    "", "\n", "{w} {w}\n", "\n# {w}\n\n{w} {w}.\n", "{w}", "\n\n> [!note] {w}\n> {w}\n", "- [ ] {w}\n- [x] {w}\n\t- {w}\n",
-    "\n---\n\nstatus: {w}\n\n---\n", "```yaml\n---\nstatus: {w}\n---\n```\n", "{w}  \n{w}\t\n\n\n", "status: {w}\n", "%%{w}%%\n",
-    "| {w} | {w} |\n|---|---|\n| {d} | {d} |\n", "+++\nstatus = {d}\n+++\n", "{w}\u2028{w}\u0085{w}\x0c\n",
+    "",
+    "\n",
+    "{w} {w}\n",
+    "\n# {w}\n\n{w} {w}.\n",
+    "{w}",
+    "\n\n> [!note] {w}\n> {w}\n",
+    "- [ ] {w}\n- [x] {w}\n\t- {w}\n",
+    "\n---\n\nstatus: {w}\n\n---\n",
+    "```yaml\n---\nstatus: {w}\n---\n```\n",
+    "{w}  \n{w}\t\n\n\n",
+    "status: {w}\n",
+    "%%{w}%%\n",
+    "| {w} | {w} |\n|---|---|\n| {d} | {d} |\n",
+    "+++\nstatus = {d}\n+++\n",
+    "{w}\u2028{w}\u0085{w}\x0c\n",
 )
 
 
 def _fill(rng: random.Random, template: str) -> str:
     text = template.replace("{{", "\x01").replace("}}", "\x02")
-    for hole, choices in (("{w}", _WORDS), ("{d}", "123456789"), ("{b}", ("true", "no", "Yes", "off"))):
+    for hole, choices in (
+        ("{w}", _WORDS),
+        ("{d}", "123456789"),
+        ("{b}", ("true", "no", "Yes", "off")),
+    ):
         while hole in text:
             text = text.replace(hole, rng.choice(choices), 1)
     return text.replace("\x01", "{").replace("\x02", "}")
@@ -254,7 +337,10 @@ def _entries(rng: random.Random, templates: tuple[str, ...], status: tuple[str, 
     if rng.random() < 0.7:
         entries.insert(rng.randint(0, len(entries)), _fill(rng, rng.choice(status)))
     for _ in range(rng.choice((0, 0, 1, 2))):
-        entries.insert(rng.randint(0, len(entries)), rng.choice(("# a comment", "", "# status: commented", "  # deep")))
+        entries.insert(
+            rng.randint(0, len(entries)),
+            rng.choice(("# a comment", "", "# status: commented", "  # deep")),
+        )
     return entries
 
 

@@ -1,9 +1,11 @@
-"""Kills daemons at chosen places, starts them again, and tells what is not as it should be. Run as a process of its own.
+"""Kills daemons at chosen places, starts them again, and tells what is not as it should be.
 
-Every life of the daemon is a fork of this process, which has placet loaded: a life takes a fraction of a second. A
-failpoint is a place before or after something is written: a system call of Python's, a transaction of the journal, a git
-command, a change of the vault, a model's reply. Before each case the vault, its state and its repository are put back to
-what they were, at the same paths.
+Run as a process of its own.
+
+Every life of the daemon is a fork of this process, which has placet loaded: a life takes a fraction
+of a second. A failpoint is a place before or after something is written: a system call of Python's,
+a transaction of the journal, a git command, a change of the vault, a model's reply. Before each
+case the vault, its state and its repository are put back to what they were, at the same paths.
 """
 
 from __future__ import annotations
@@ -42,10 +44,19 @@ from vaultkit import PLAN, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
 PATIENCE_S = 60.0
-APART = ("daemon.", "lease.", "execution.resumed", "note.explained", "model.waiting", "model.failed", "git.ran")
-"""Rows that a restart or an error adds (a call of the model that was cut off is one that failed); all others must be there
-exactly as often as without one."""
+APART = (
+    "daemon.",
+    "lease.",
+    "execution.resumed",
+    "note.explained",
+    "model.waiting",
+    "model.failed",
+    "git.ran",
+)
+"""Rows that a restart or an error adds (a call of the model that was cut off is one that failed).
 
+All others must be there exactly as often as without one.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,14 +72,41 @@ class Job:
 
 
 WHOLE = Job(
-    {"step.py": "import pathlib\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + 'more\\n')\n"}, "step.py",
-    {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}, ["write_file", "edit_file", "run_command"],
-    [{"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}),
-                ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})]},
-     {"calls": [("run_command", {"command": "python3", "args": ["step.py"]}), ("read_file", {"path": "hello.txt"})]},
-     {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("write_file", {"path": "other.txt", "content": "x\n"})]},
-     {"calls": [("complete_step", {"step": 2, "summary": "More"}), ("write_file", {"path": "other.txt", "content": "y\n"})]},
-     {"calls": [("finish", {"summary": "Done."})]}])
+    {
+        "step.py": "import pathlib\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + 'more\\n')\n"
+    },
+    "step.py",
+    {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]},
+    ["write_file", "edit_file", "run_command"],
+    [
+        {
+            "calls": [
+                ("write_file", {"path": "hello.txt", "content": "one\n"}),
+                ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"}),
+            ]
+        },
+        {
+            "calls": [
+                ("run_command", {"command": "python3", "args": ["step.py"]}),
+                ("read_file", {"path": "hello.txt"}),
+            ]
+        },
+        {
+            "calls": [
+                ("complete_step", {"step": 1, "summary": "Hello"}),
+                ("write_file", {"path": "other.txt", "content": "x\n"}),
+            ]
+        },
+        {
+            "calls": [
+                ("complete_step", {"step": 2, "summary": "More"}),
+                ("write_file", {"path": "other.txt", "content": "y\n"}),
+            ]
+        },
+        {"calls": [("finish", {"summary": "Done."})]},
+    ],
+)
+
 
 class Bench:
     """A folder with a vault, its state and a repository, which can be put back to how they were at a stage."""
@@ -78,11 +116,23 @@ class Bench:
         self.here = folder / "here"
         self.vault = make_vault(self.here)
         self.repo = make_repo(self.here / "repo", job.files)
-        self.vault.configure(f'[commands]\nsandbox = "none"\n{job.settings}[portals.code]\npath = "{self.repo}"\n')
-        steps = [{"title": "Write it", "tools": job.tools}, {"title": "Write more", "tools": ["write_file"]}]
-        self.vault.script(("plan", [{"calls": [("read_file", {"path": job.read})]},
-                                    {"calls": [("submit_plan", {**PLAN, "scope": job.scope, "steps": steps})]}]),
-                          ("execute", job.replies))
+        self.vault.configure(
+            f'[commands]\nsandbox = "none"\n{job.settings}[portals.code]\npath = "{self.repo}"\n'
+        )
+        steps = [
+            {"title": "Write it", "tools": job.tools},
+            {"title": "Write more", "tools": ["write_file"]},
+        ]
+        self.vault.script(
+            (
+                "plan",
+                [
+                    {"calls": [("read_file", {"path": job.read})]},
+                    {"calls": [("submit_plan", {**PLAN, "scope": job.scope, "steps": steps})]},
+                ],
+            ),
+            ("execute", job.replies),
+        )
         self.vault.drop("---\nportal: code\n---\nSay hello.\n")
         self.keep("plan")
         assert self.live(None) == 0
@@ -97,7 +147,10 @@ class Bench:
         shutil.copytree(self.folder / stage, self.here, symlinks=True)
 
     def live(self, act: Callable[[], None] | None) -> int:
-        """Let one daemon work until nothing is left to do; return what it ended with (-9: killed)."""
+        """Let one daemon work until nothing is left to do.
+
+        Return what it ended with (-9: killed).
+        """
         with hands_off(self.vault.root):
             return self.await_end(self.begin(act))
 
@@ -112,7 +165,9 @@ class Bench:
                 os.dup2(out, 2)
                 if act is not None:
                     act()
-                with daemon(self.vault.root, self.vault.env, lambda text: print(text, file=sys.stderr)) as running:
+                with daemon(
+                    self.vault.root, self.vault.env, lambda text: print(text, file=sys.stderr)
+                ) as running:
                     tick = running.run_once()
                 code = 1 if tick.waiting else 0
             except BaseException as error:  # the fork must end here, whatever happens
@@ -134,7 +189,8 @@ class Bench:
                 return 98
             time.sleep(0.002)
 
-    # --- what is there --------------------------------------------------------------------------------------
+    # --- what is there
+    # --------------------------------------------------------------------------------------
 
     def tokens(self) -> list[int]:
         """Return the fencing tokens of all leases that are held."""
@@ -148,23 +204,46 @@ class Bench:
     def state(self) -> dict[str, Any]:
         """Return everything that must be the same after a crash and a restart."""
         rows = self.vault.rows()
-        counted = Counter(row["action_type"] for row in rows if not row["action_type"].startswith(APART))
-        files = {str(p.relative_to(self.vault.root)): _alike(p.read_text()) for p in sorted(self.vault.root.rglob("*"))
-                 if p.is_file() and ".git/" not in str(p)}
-        branches = {ref: git(self.repo, "rev-parse", f"{ref}^{{tree}}") for ref in
-                    git(self.repo, "for-each-ref", "--format=%(refname)").split()}
+        counted = Counter(
+            row["action_type"] for row in rows if not row["action_type"].startswith(APART)
+        )
+        files = {
+            str(p.relative_to(self.vault.root)): _alike(p.read_text())
+            for p in sorted(self.vault.root.rglob("*"))
+            if p.is_file() and ".git/" not in str(p)
+        }
+        branches = {
+            ref: git(self.repo, "rev-parse", f"{ref}^{{tree}}")
+            for ref in git(self.repo, "for-each-ref", "--format=%(refname)").split()
+        }
         subjects = git(self.repo, "log", "--branches", "--topo-order", "--format=%s").splitlines()
         with sqlite3.connect(self.vault.db) as connection:
-            left = connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0]
+            left = connection.execute(
+                "SELECT count(*) FROM outbox WHERE done_at IS NULL"
+            ).fetchone()[0]
             damage = connection.execute("PRAGMA integrity_check").fetchone()[0]
         connection.close()
-        stray = sorted(p.name for p in self.vault.db.parent.glob("worktrees/*") if not p.name.endswith(".lock"))
+        stray = sorted(
+            p.name for p in self.vault.db.parent.glob("worktrees/*") if not p.name.endswith(".lock")
+        )
         locks = sorted(str(p) for p in (self.repo / ".git").rglob("*.lock"))
-        committed = sorted((row["metadata"]["commit"] != "", row["metadata"]["files"]) for row in rows
-                           if row["action_type"] in ("git.committed", "step.completed"))
-        return {"events": dict(counted), "files": files, "refs": branches, "commits": subjects, "outbox": left, "damage": damage,
-                "worktrees": stray, "locks": locks, "committed": committed,
-                "worktree list": len(git(self.repo, "worktree", "list").splitlines())}
+        committed = sorted(
+            (row["metadata"]["commit"] != "", row["metadata"]["files"])
+            for row in rows
+            if row["action_type"] in ("git.committed", "step.completed")
+        )
+        return {
+            "events": dict(counted),
+            "files": files,
+            "refs": branches,
+            "commits": subjects,
+            "outbox": left,
+            "damage": damage,
+            "worktrees": stray,
+            "locks": locks,
+            "committed": committed,
+            "worktree list": len(git(self.repo, "worktree", "list").splitlines()),
+        }
 
 
 def _alike(text: str) -> str:
@@ -173,11 +252,18 @@ def _alike(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
 
 
-# --- failpoints ---------------------------------------------------------------------------------------------------
+# --- failpoints
+# ---------------------------------------------------------------------------------------------------
 
 
-def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | None = None,
-            strace: Sequence[str] = (), blow: signal.Signals | int = signal.SIGKILL) -> None:
+def prepare(
+    bench: Bench,
+    variant: str = "",
+    log: Path | None = None,
+    at: int | None = None,
+    strace: Sequence[str] = (),
+    blow: signal.Signals | int = signal.SIGKILL,
+) -> None:
     """Make this fork the daemon that a case needs."""
     count_models(bench.here / "asked")
     spoil(variant)
@@ -188,7 +274,9 @@ def prepare(bench: Bench, variant: str = "", log: Path | None = None, at: int | 
 
 
 def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.SIGKILL) -> None:
-    """Count failpoints in this process, writing their names to `log`; send it `blow` at number `at`.
+    """Count failpoints in this process, writing their names to `log`.
+
+    Send it `blow` at number `at`.
 
     A number that is no signal is an errno: the call at that place fails with it, instead.
     """
@@ -257,24 +345,34 @@ def spoil(variant: str) -> None:
         VaultLock.__enter__ = lambda self: self  # type: ignore[method-assign]
         VaultLock.__exit__ = lambda *_: None  # type: ignore[method-assign, assignment]
     elif variant == "trusting":
-        # The lock alone is one wall of several: behind it are the lease, its token and the cases' versions.
+        # The lock alone is one wall of several: behind it are the lease, its token and the cases'
+        # versions.
         spoil("lock")
         placet.journal.writer._must_hold = lambda *_: None
         placet.journal.writer._must_change = lambda *_: None
         placet.journal.writer.may_take = lambda *_, **__: True
 
 
-def _empty(cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None) -> Record:
+def _empty(
+    cls: Any, journal: Journal, case: Any, attempt: int, clock: Any, token: int | None = None
+) -> Record:
     with journal.read() as reader:
         rows = reader.records(case.trace_id, attempt)
-    return Record(journal, case, attempt, clock, token, seq=max((row.seq for row in rows), default=0))
+    return Record(
+        journal, case, attempt, clock, token, seq=max((row.seq for row in rows), default=0)
+    )
 
 
 def judge(bench: Bench, good: dict[str, Any], good_asked: int, lives: int) -> list[str]:
     """Return what differs from a run that nothing happened to."""
     now = bench.state()
-    bad = [f"{key}: {now[key]!r} instead of {good[key]!r}" if key != "files" else
-           f"files: {sorted(set(now[key].items()) ^ set(good[key].items()))!r}" for key in good if now[key] != good[key]]
+    bad = [
+        f"{key}: {now[key]!r} instead of {good[key]!r}"
+        if key != "files"
+        else f"files: {sorted(set(now[key].items()) ^ set(good[key].items()))!r}"
+        for key in good
+        if now[key] != good[key]
+    ]
     cut = bench.asked() - good_asked
     if not 0 <= cut <= lives - 1:
         bad.append(f"models were asked {bench.asked()} times instead of {good_asked}")
@@ -282,31 +380,49 @@ def judge(bench: Bench, good: dict[str, Any], good_asked: int, lives: int) -> li
 
 
 def once(bench: Bench, good: dict[str, Any], *, told: bool = False) -> list[str]:
-    """Return what is there twice, half or left over; that the mission failed because somebody meddled is well.
+    """Return what is there twice, half or left over.
 
-    `told`: the model was told of an error, and went on as if it had not been; then the work may differ.
+    That the mission failed because somebody meddled is well.
+
+    `told`: the model was told of an error, and went on as if it had not been; then the work may
+    differ.
     """
     now = bench.state()
-    bad = [f"{key}: {now[key]!r}" for key in ("outbox", "damage", "worktrees", "locks", "worktree list") if now[key] != good[key]]
+    bad = [
+        f"{key}: {now[key]!r}"
+        for key in ("outbox", "damage", "worktrees", "locks", "worktree list")
+        if now[key] != good[key]
+    ]
     events = now["events"]
     ends = events.get("execution.completed", 0) + events.get("execution.failed", 0)
     reports = [name for name in now["files"] if name.startswith("Knowledge/Reports/")]
     runs = good["events"].get("execution.started", 0)
     plans = events.get("plan.created", 0) + events.get("plan.failed", 0)
-    found = plans, events.get("execution.started", 0), ends, events.get("report.written", 0), len(reports)
+    found = (
+        plans,
+        events.get("execution.started", 0),
+        ends,
+        events.get("report.written", 0),
+        len(reports),
+    )
     if found != (1, runs, runs, runs, runs):
         bad.append(f"{events} and {reports}")
-    if "execution.completed" in events and not told and (now["commits"], now["refs"]) != (good["commits"], good["refs"]):
+    if (
+        "execution.completed" in events
+        and not told
+        and (now["commits"], now["refs"]) != (good["commits"], good["refs"])
+    ):
         bad.append(f"commits: {now['commits']}")
     if len(set(now["commits"])) != len(now["commits"]):
         bad.append(f"commits: {now['commits']}")
     return bad
 
 
-# --- sweeps -------------------------------------------------------------------------------------------------------
+# --- sweeps
+# -------------------------------------------------------------------------------------------------------
 #
-# Each gives, for every case of its part, what names it, whether a daemon was killed, how many more calls of a model there
-# were, and what was wrong.
+# Each gives, for every case of its part, what names it, whether a daemon was killed, how many more
+# calls of a model there were, and what was wrong.
 
 Case = tuple[list[Any], bool, int, list[str]]
 
@@ -323,8 +439,13 @@ def tally(cases: Iterable[Case]) -> dict[str, Any]:
     return found
 
 
-def undisturbed(bench: Bench, stage: str, variant: str = "", strace: Sequence[str] = ()) -> tuple[list[str], dict[str, Any], int]:
-    """Let a stage go as it goes when nothing happens; return its failpoints (none under strace), its end, the calls of a model."""
+def undisturbed(
+    bench: Bench, stage: str, variant: str = "", strace: Sequence[str] = ()
+) -> tuple[list[str], dict[str, Any], int]:
+    """Let a stage go as it goes when nothing happens.
+
+    Return its failpoints (none under strace), its end, the calls of a model.
+    """
     bench.put_back(stage)
     log = bench.folder / f"points-{stage}"
     log.touch()
@@ -334,7 +455,10 @@ def undisturbed(bench: Bench, stage: str, variant: str = "", strace: Sequence[st
 
 
 def go_on(bench: Bench, lives: int, variant: str = "") -> list[str]:
-    """Let daemons work until one ends well, at most so many; return what is wrong with the last one's end."""
+    """Let daemons work until one ends well, at most so many.
+
+    Return what is wrong with the last one's end.
+    """
     code = -1
     for _ in range(lives):
         code = bench.live(partial(prepare, bench, variant))
@@ -343,18 +467,27 @@ def go_on(bench: Bench, lives: int, variant: str = "") -> list[str]:
     return [f"ended with {code}"]
 
 
-def failpoints(bench: Bench, part: int, parts: int, step: int, variant: str, only: str = "") -> Iterator[Case]:
+def failpoints(
+    bench: Bench, part: int, parts: int, step: int, variant: str, only: str = ""
+) -> Iterator[Case]:
     """Kill at every `step`-th failpoint of planning and of a mission.
 
     `only` leaves out the failpoints whose name is another, and planning.
     """
-    for stage in ("plan", "mission")[bool(only):]:
+    for stage in ("plan", "mission")[bool(only) :]:
         names, good, asked = undisturbed(bench, stage, variant)
-        for at in [n for n, name in enumerate(names) if name == only or not only][part * step::parts * step]:
+        for at in [n for n, name in enumerate(names) if name == only or not only][
+            part * step :: parts * step
+        ]:
             bench.put_back(stage)
             first = bench.live(partial(prepare, bench, variant, at=at))
             ended = go_on(bench, 1, variant)
-            yield [stage, at, names[at]], first == -9, bench.asked() - asked, judge(bench, good, asked, 2) + ended
+            yield (
+                [stage, at, names[at]],
+                first == -9,
+                bench.asked() - asked,
+                judge(bench, good, asked, 2) + ended,
+            )
 
 
 def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iterator[Case]:
@@ -380,23 +513,33 @@ def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iter
                 bad.append("the mission that had begun was not completed")
         else:
             now = bench.state()
-            bad += [f"{key}: {now[key]!r}" for key in ("outbox", "damage", "worktrees", "locks") if now[key] != good[key]]
+            bad += [
+                f"{key}: {now[key]!r}"
+                for key in ("outbox", "damage", "worktrees", "locks")
+                if now[key] != good[key]
+            ]
             if bench.vault.rows("execution.started") or bench.asked():
                 bad.append("a mission began of a plan that was edited after its approval")
-            if not bench.vault.plan().exists() or not bench.vault.rows("plan.changed_after_approval"):
+            if not bench.vault.plan().exists() or not bench.vault.rows(
+                "plan.changed_after_approval"
+            ):
                 bad.append("the plan did not go back to review")
         yield ["edited", at, names[at]], first == -9, 0, bad
 
 
-def errors(bench: Bench, part: int, parts: int, step: int, name: str, only: str = "") -> Iterator[Case]:
+def errors(
+    bench: Bench, part: int, parts: int, step: int, name: str, only: str = ""
+) -> Iterator[Case]:
     """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
 
     `only` leaves out the calls whose failpoint has another name.
     """
     for stage in ("plan", "mission"):
         names, good, asked = undisturbed(bench, stage)
-        points = [n for n, place in enumerate(names) if place.startswith("before os.") and only in place]
-        for at in points[part * step::parts * step]:
+        points = [
+            n for n, place in enumerate(names) if place.startswith("before os.") and only in place
+        ]
+        for at in points[part * step :: parts * step]:
             bench.put_back(stage)
             first = bench.live(partial(prepare, bench, at=at, blow=getattr(errno, name)))
             ended = go_on(bench, 3)
@@ -404,23 +547,44 @@ def errors(bench: Bench, part: int, parts: int, step: int, name: str, only: str 
             yield [stage, at, names[at]], first != 0, 0, bad + ended
 
 
-def system_calls(bench: Bench, part: int, parts: int, step: int, fault: str, only: str = "") -> Iterator[Case]:
+def system_calls(
+    bench: Bench, part: int, parts: int, step: int, fault: str, only: str = ""
+) -> Iterator[Case]:
     """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on.
 
     `only` leaves out the calls that are named otherwise.
     """
     for stage in ("plan", "mission"):
         trace = bench.folder / f"trace-{stage}"
-        _, good, asked = undisturbed(bench, stage, strace=("-o", str(trace), "-e", f"trace={WRITES}"))
+        _, good, asked = undisturbed(
+            bench, stage, strace=("-o", str(trace), "-e", f"trace={WRITES}")
+        )
         per = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), re.MULTILINE))
         most = {name: max(n for (_, other), n in per.items() if other == name) for _, name in per}
-        points = [(name, k) for name, n in sorted(most.items()) for k in range(1, n + 1) if only in ("", name)]
-        for name, k in points[part * step::parts * step]:
+        points = [
+            (name, k)
+            for name, n in sorted(most.items())
+            for k in range(1, n + 1)
+            if only in ("", name)
+        ]
+        for name, k in points[part * step :: parts * step]:
             bench.put_back(stage)
-            inject = ("-o", "/dev/null", "-e", f"trace={name}", "-e", f"inject={name}:{fault}:when={k}")
+            inject = (
+                "-o",
+                "/dev/null",
+                "-e",
+                f"trace={name}",
+                "-e",
+                f"inject={name}:{fault}:when={k}",
+            )
             first = bench.live(partial(prepare, bench, strace=inject))
             ended = go_on(bench, 3)
-            yield [stage, k, name, first], first != 0, bench.asked() - asked, judge(bench, good, asked, 3) + ended
+            yield (
+                [stage, k, name, first],
+                first != 0,
+                bench.asked() - asked,
+                judge(bench, good, asked, 3) + ended,
+            )
 
 
 REFUSED = 99
@@ -428,11 +592,17 @@ REFUSED = 99
 
 
 def crowd(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> Iterator[Case]:
-    """Start six daemons at once on a vault with an approved plan, so many times; one must do all the work, once."""
+    """Start six daemons at once on a vault with an approved plan, so many times.
+
+    One must do all the work, once.
+    """
     _, good, asked = undisturbed(bench, "mission")
     for number in range(part, rounds, parts):
         bench.put_back("mission")
-        codes = [bench.await_end(pid) for pid in [bench.begin(partial(prepare, bench, variant)) for _ in range(6)]]
+        codes = [
+            bench.await_end(pid)
+            for pid in [bench.begin(partial(prepare, bench, variant)) for _ in range(6)]
+        ]
         bad = go_on(bench, 1) + judge(bench, good, asked, 1)
         if 0 not in codes or not set(codes) <= {0, REFUSED}:
             bad.append(f"they ended with {codes}")
@@ -455,7 +625,8 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         os.waitpid(pid, os.WUNTRACED)
         tokens = bench.tokens()
         other = bench.begin(partial(prepare, bench, variant or "lock"))
-        until = time.monotonic() + 5  # the first may hold a lock of the journal's or of the worktree's: the other waits for it
+        # the first may hold a lock of the journal's or of the worktree's: the other waits for it
+        until = time.monotonic() + 5
         while bench.tokens() == tokens and time.monotonic() < until:
             time.sleep(0.02)
         time.sleep(0.2)
@@ -477,8 +648,12 @@ WRITES = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,link,linkat,u
 
 def traced(options: Sequence[str]) -> None:
     """Let strace follow this process and all its threads and children from now on."""
-    process = subprocess.Popen(["strace", "-f", "-q", "-p", str(os.getpid()), *options], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["strace", "-f", "-q", "-p", str(os.getpid()), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     until = time.monotonic() + 20
     while "TracerPid:\t0" in Path("/proc/self/status").read_text():
         assert time.monotonic() < until, "strace cannot follow"
@@ -490,7 +665,13 @@ if __name__ == "__main__":
     kind, where, part, parts, step, *rest = sys.argv[1:]
     Path(where).mkdir(parents=True)
     os.environ.update(settle_home(Path(where) / "home"))
-    run = {"failpoints": failpoints, "edited": edited, "calls": system_calls, "errors": errors, "crowd": crowd,
-           "stopped": stopped}[kind]
+    run = {
+        "failpoints": failpoints,
+        "edited": edited,
+        "calls": system_calls,
+        "errors": errors,
+        "crowd": crowd,
+        "stopped": stopped,
+    }[kind]
     bench = Bench(Path(where))
     print(json.dumps(tally(run(bench, int(part), int(parts), int(step), *rest))))

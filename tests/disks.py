@@ -14,7 +14,10 @@ import pytest
 
 @contextmanager
 def small_disk_at(place: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of this size ("2m") in memory; the test is skipped where that is not allowed."""
+    """Mount a file system of this size ("2m") in memory.
+
+    The test is skipped where that is not allowed.
+    """
     place.mkdir()
     if os.geteuid() != 0 or not sys.platform.startswith("linux"):
         pytest.skip("only root can mount a small disk")

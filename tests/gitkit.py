@@ -16,13 +16,20 @@ OURS = ("refs/heads/feat/", "refs/heads/feat-", "refs/placet/")
 """Where placet may make references; everything else is the person's."""
 
 
-IDENTITY = {"GIT_AUTHOR_NAME": "Ann Person", "GIT_AUTHOR_EMAIL": "ann@example.org",
-            "GIT_COMMITTER_NAME": "Ann Person", "GIT_COMMITTER_EMAIL": "ann@example.org"}
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Ann Person",
+    "GIT_AUTHOR_EMAIL": "ann@example.org",
+    "GIT_COMMITTER_NAME": "Ann Person",
+    "GIT_COMMITTER_EMAIL": "ann@example.org",
+}
 """Who commits in tests on a machine where nobody has told git who they are."""
 
 
 def settle_home(home: Path) -> dict[str, str]:
-    """Make a home folder with a git identity; returns the environment to put in force (HOME and the like)."""
+    """Make a home folder with a git identity.
+
+    Returns the environment to put in force (HOME and the like).
+    """
     home.mkdir(exist_ok=True)
     (home / ".gitconfig").write_text(
         "[user]\n\tname = Ann Person\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
@@ -34,7 +41,11 @@ def settle_home(home: Path) -> dict[str, str]:
 def git(where: Path, *args: str, check: bool = True, stdin: bytes | None = None, **env: str) -> str:
     """Run plain git in a folder, as a person would, and return its output without the last newline."""
     done = subprocess.run(
-        ["git", *args], cwd=where, input=stdin, capture_output=True, check=False,
+        ["git", *args],
+        cwd=where,
+        input=stdin,
+        capture_output=True,
+        check=False,
         env={**IDENTITY, **os.environ, "GIT_CONFIG_NOSYSTEM": "1", **env},
     )
     if check and done.returncode != 0:
@@ -85,20 +96,40 @@ def _tree(folder: Path, skip: tuple[Path, ...] = ()) -> dict[str, str]:
 def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     """Return all that is the person's in the repository at `path`, as one comparable value.
 
-    HEAD, every reference but ours, index, configuration, hooks, stash, what is in progress, and the whole
-    work tree with untracked and ignored files. Objects, our branches and worktrees are left out, and the folders `skip`.
+    HEAD, every reference but ours, index, configuration, hooks, stash, what is in progress, and the
+    whole work tree with untracked and ignored files. Objects, our branches and worktrees are left
+    out, and the folders `skip`.
     """
     git_dir = path / ".git" if os.path.lexists(path / ".git") else path
     if git_dir.is_file():
         git_dir = path / git_dir.read_text().removeprefix("gitdir: ").rstrip("\n")
-    refs = git(path, "--git-dir", str(git_dir), "for-each-ref", "--format=%(refname) %(objectname) %(symref)", check=False)
+    refs = git(
+        path,
+        "--git-dir",
+        str(git_dir),
+        "for-each-ref",
+        "--format=%(refname) %(objectname) %(symref)",
+        check=False,
+    )
     found: dict[str, object] = {
         "refs": [line for line in refs.splitlines() if not line.startswith(OURS)],
         "hooks": _tree(git_dir / "hooks"),
         "info": _tree(git_dir / "info"),
     }
-    for name in ("HEAD", "index", "index.lock", "config", "config.worktree", "logs/HEAD", "logs/refs/stash",
-                 "MERGE_HEAD", "ORIG_HEAD", "rebase-merge/head-name", "COMMIT_EDITMSG", "FETCH_HEAD"):
+    for name in (
+        "HEAD",
+        "index",
+        "index.lock",
+        "config",
+        "config.worktree",
+        "logs/HEAD",
+        "logs/refs/stash",
+        "MERGE_HEAD",
+        "ORIG_HEAD",
+        "rebase-merge/head-name",
+        "COMMIT_EDITMSG",
+        "FETCH_HEAD",
+    ):
         file = git_dir / name
         found[name] = _content(file) if os.path.lexists(file) else None
     if git_dir != path:
@@ -106,8 +137,17 @@ def fingerprint(path: Path, skip: Sequence[str] = ()) -> dict[str, object]:
     return found
 
 
-def commit_changes(wt: Worktree, message: str, author: Author, when: datetime, *,
-                   choose: Callable[[list[str]], Collection[str]] = list) -> str | None:
-    """Commit what changed in a mission's worktree, or of it what `choose` returns; return the commit, None for none."""
+def commit_changes(
+    wt: Worktree,
+    message: str,
+    author: Author,
+    when: datetime,
+    *,
+    choose: Callable[[list[str]], Collection[str]] = list,
+) -> str | None:
+    """Commit what changed in a mission's worktree, or of it what `choose` returns.
+
+    Return the commit, None for none.
+    """
     with writing(wt) as worktree:
         return worktree.commit(choose(worktree.changes()), message, author, when)

@@ -1,4 +1,7 @@
-"""A daemon's loop in the test's own process, with real vault, journal, git and workers; model and clock may be the test's."""
+"""A daemon's loop in the test's own process, with real vault, journal, git and workers.
+
+Model and clock may be the test's.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def bare_vault(folder: Path, config: str = "") -> TestVault:
     vault = TestVault(folder / "vault", folder / "state")
     for path in ("System/Agents", "Inbox/Requests", "Knowledge"):
         (vault.root / path).mkdir(parents=True)
-    vault.configure('[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config)
+    vault.configure(
+        '[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config
+    )
     return vault
 
 
@@ -76,11 +81,21 @@ class Fake:
         return self.answer(ask)
 
 
-def says(*calls: tuple[str, Mapping[str, Any]], text: str = "", usage: Usage | None = None) -> Reply:
+def says(
+    *calls: tuple[str, Mapping[str, Any]], text: str = "", usage: Usage | None = None
+) -> Reply:
     """A reply with these calls."""
     blocks: list[Any] = [text_block(text)] if text else []
-    blocks += [{"type": "tool_use", "id": f"call_{n}", "name": name, "input": dict(given)} for n, (name, given) in enumerate(calls)]
-    return Reply(Turn("assistant", tuple(blocks)), StopReason.TOOL_USE if calls else StopReason.END_TURN, usage or Usage(), "test")
+    blocks += [
+        {"type": "tool_use", "id": f"call_{n}", "name": name, "input": dict(given)}
+        for n, (name, given) in enumerate(calls)
+    ]
+    return Reply(
+        Turn("assistant", tuple(blocks)),
+        StopReason.TOOL_USE if calls else StopReason.END_TURN,
+        usage or Usage(),
+        "test",
+    )
 
 
 def greeter(ask: Ask) -> Reply:
@@ -88,7 +103,10 @@ def greeter(ask: Ask) -> Reply:
     if ask.purpose is not Purpose.EXECUTE:
         return says(("submit_plan", PLAN))
     if sum(turn.role == "assistant" for turn in ask.turns) == 0:
-        return says(("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}))
+        return says(
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+        )
     return says(("finish", {"summary": "Done."}))
 
 
@@ -109,10 +127,18 @@ class Running:
         for _ in range(ticks):
             tick = self.loop.tick(frozenset(), Mode.POLLING)
             # The clock may be a test's, whose time passes at once; threads and git take real time.
-            for thread in [self.loop.branches.thread, *(job.thread for job in self.loop.crew.jobs.values())]:
+            for thread in [
+                self.loop.branches.thread,
+                *(job.thread for job in self.loop.crew.jobs.values()),
+            ]:
                 if thread is not None:
                     thread.join(30)
-            at_rest = not self.loop.crew.jobs and not self.loop.dirty and self.loop.crew.back.empty() and tick.again_in_s >= 1
+            at_rest = (
+                not self.loop.crew.jobs
+                and not self.loop.dirty
+                and self.loop.crew.back.empty()
+                and tick.again_in_s >= 1
+            )
             if tick.idle or (tick.waiting and at_rest):
                 return tick
             clock.sleep(self.step_s)
@@ -120,8 +146,14 @@ class Running:
 
 
 @contextmanager
-def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time: Time | None = None,
-            env: Mapping[str, str] | None = None, retry: RetryPolicy | None = None) -> Iterator[Running]:
+def looping(
+    vault: TestVault,
+    *,
+    model: Callable[[], Model] | None = None,
+    time: Time | None = None,
+    env: Mapping[str, str] | None = None,
+    retry: RetryPolicy | None = None,
+) -> Iterator[Running]:
     """A loop on a vault, as `app.daemon` builds it."""
     said: list[str] = []
     told: list[Case | Hold] = []
@@ -135,15 +167,50 @@ def looping(vault: TestVault, *, model: Callable[[], Model] | None = None, time:
         folder.ensure_folders()
         if not folder.has_marker():
             folder.create_marker("0" * 32)
-        journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=clock.monotonic, boot_id="boot",
-                                              on_trouble=said.append))
+        journal = stack.enter_context(
+            Journal(
+                state.journal,
+                now=clock.wall,
+                boottime_s=clock.monotonic,
+                boot_id="boot",
+                on_trouble=said.append,
+            )
+        )
         opener = model or _model_opener(config, vault.root, environ)
-        ports = Ports(vault.root, state.worktrees, config, journal, clock, opener, prices(config), retry or RetryPolicy(),
-                      Level.NONE, own_secrets(environ))
-        settings = _Settings(vault.root, environ, state, _stamps(vault.root, state), holding(config, state), journal, clock,
-                             said.append)
-        loop = Loop(ports, folder, Owner("here", "boot", 1, "1"), lambda: None, said.append, told.append,
-                    settings.reload, draft, carry_out, hurried=True)
+        ports = Ports(
+            vault.root,
+            state.worktrees,
+            config,
+            journal,
+            clock,
+            opener,
+            prices(config),
+            retry or RetryPolicy(),
+            Level.NONE,
+            own_secrets(environ),
+        )
+        settings = _Settings(
+            vault.root,
+            environ,
+            state,
+            _stamps(vault.root, state),
+            holding(config, state),
+            journal,
+            clock,
+            said.append,
+        )
+        loop = Loop(
+            ports,
+            folder,
+            Owner("here", "boot", 1, "1"),
+            lambda: None,
+            said.append,
+            told.append,
+            settings.reload,
+            draft,
+            carry_out,
+            hurried=True,
+        )
         loop.load()
         try:
             yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)
@@ -158,4 +225,9 @@ def turns_taken(ask: Ask) -> int:
 
 def results(ask: Ask) -> list[str]:
     """The texts of all tool results in what is sent, in order."""
-    return [str(block["content"]) for turn in ask.turns for block in turn.blocks if block.get("type") == "tool_result"]
+    return [
+        str(block["content"])
+        for turn in ask.turns
+        for block in turn.blocks
+        if block.get("type") == "tool_result"
+    ]

@@ -65,19 +65,37 @@ def thinking(words: str, signature: str = "sig-äöü+/=") -> Json:
 
 def call(name: str, arguments: Any = None, call_id: str | None = None) -> Json:
     """A tool_use block; without `call_id` the server numbers it."""
-    return {"type": "tool_use", "id": call_id, "name": name, "input": {} if arguments is None else arguments}
+    return {
+        "type": "tool_use",
+        "id": call_id,
+        "name": name,
+        "input": {} if arguments is None else arguments,
+    }
 
 
-def reply(*blocks: Json, stop_reason: str | None = None, usage: Json | None = None,
-          model: str | None = None) -> Answer:
-    """A complete reply. `stop_reason` defaults to what fits the blocks, `usage` holds the API's own names."""
+def reply(
+    *blocks: Json,
+    stop_reason: str | None = None,
+    usage: Json | None = None,
+    model: str | None = None,
+) -> Answer:
+    """A complete reply.
+
+    `stop_reason` defaults to what fits the blocks, `usage` holds the API's own names.
+    """
     if stop_reason is None:
         stop_reason = "tool_use" if any(b["type"] == "tool_use" for b in blocks) else "end_turn"
     return Answer(blocks, stop_reason, usage or {}, model)
 
 
-def status(code: int, error_type: str = "api_error", message: str = "scripted", *,
-           error_code: str | None = None, headers: dict[str, str] | None = None) -> Answer:
+def status(
+    code: int,
+    error_type: str = "api_error",
+    message: str = "scripted",
+    *,
+    error_code: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:
     """An HTTP error: 429 with `headers={"retry-after": "7"}`, 529, 500, 401, 400, …"""
     error: Json = {"type": error_type, "message": message}
     if error_code:
@@ -90,7 +108,9 @@ def raw(body: bytes, code: int = 200, content_type: str = "text/event-stream") -
     return Answer(code=code, raw=body, headers={"content-type": content_type})
 
 
-def sse_error(error_type: str = "overloaded_error", message: str = "scripted", *before: Json) -> Answer:
+def sse_error(
+    error_type: str = "overloaded_error", message: str = "scripted", *before: Json
+) -> Answer:
     """A stream that begins well (`before` are whole blocks) and ends in an `error` event."""
     return Answer(before, fault="sse_error", error={"type": error_type, "message": message})
 
@@ -131,8 +151,8 @@ _closed: list[socket.socket] = []
 def closed_port() -> str:
     """The URL of a loopback port that refuses connections.
 
-    It is taken until this process ends, by a socket that does not listen: a port that was let go is soon given to another test's
-    server, or to the very connection that is to be refused.
+    It is taken until this process ends, by a socket that does not listen: a port that was let go is
+    soon given to another test's server, or to the very connection that is to be refused.
     """
     _closed.append(socket.socket())
     _closed[-1].bind(("127.0.0.1", 0))
@@ -155,8 +175,9 @@ class Request:
 class MessagesApi:
     """The server. `url` is what `base_url` wants; `requests` is what came, in order.
 
-    `refused` are the reasons of its own 400s, `hung_up` is set once a client has left in mid-answer. `models` are
-    the models that it describes, by name, each with the status of that answer.
+    `refused` are the reasons of its own 400s, `hung_up` is set once a client has left in
+    mid-answer. `models` are the models that it describes, by name, each with the status of that
+    answer.
     """
 
     def __init__(self, script: Script) -> None:
@@ -175,7 +196,9 @@ class MessagesApi:
             server_api = api
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
@@ -191,8 +214,12 @@ class MessagesApi:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
         self._server.shutdown()
         self._server.server_close()
@@ -217,7 +244,9 @@ class MessagesApi:
             elif turn < len(self._script):
                 step = self._script[turn]
             else:
-                return status(400, "invalid_request_error", f"the script ended after {turn} entries")
+                return status(
+                    400, "invalid_request_error", f"the script ended after {turn} entries"
+                )
         return step(request.body) if callable(step) else step
 
     def next_call_id(self) -> str:
@@ -229,7 +258,9 @@ class MessagesApi:
     def wait_for_release(self, connection: socket.socket) -> None:
         """Block until `release`, or until the client hangs up."""
         while not self._released.wait(0.02):
-            if select.select([connection], [], [], 0)[0] and not connection.recv(1, socket.MSG_PEEK):
+            if select.select([connection], [], [], 0)[0] and not connection.recv(
+                1, socket.MSG_PEEK
+            ):
                 raise ConnectionResetError("the client hung up")
 
     def pause(self, seconds: float) -> None:
@@ -240,7 +271,8 @@ class MessagesApi:
 class _Answering(BaseHTTPRequestHandler):
     server_api: MessagesApi
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each event waits some 45 ms for the client's acknowledgement
+    # else each event waits some 45 ms for the client's acknowledgement
+    disable_nagle_algorithm = True
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class names it so
@@ -248,10 +280,21 @@ class _Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Describe a model, as `models` of the server has it by name."""
-        found = self.server_api.models.get(self.path.removeprefix("/v1/models/"), status(404, "not_found_error", self.path))
+        found = self.server_api.models.get(
+            self.path.removeprefix("/v1/models/"), status(404, "not_found_error", self.path)
+        )
         if found.code == 200:
-            found = raw(json.dumps({"type": "model", "id": self.path[11:], "display_name": "A model",
-                                    "created_at": "2026-01-01T00:00:00Z"}).encode(), content_type="application/json")
+            found = raw(
+                json.dumps(
+                    {
+                        "type": "model",
+                        "id": self.path[11:],
+                        "display_name": "A model",
+                        "created_at": "2026-01-01T00:00:00Z",
+                    }
+                ).encode(),
+                content_type="application/json",
+            )
             self._send_whole(found.raw or b"", found)
         else:
             self._send_whole(json.dumps({"type": "error", "error": found.error}).encode(), found)
@@ -281,7 +324,11 @@ class _Answering(BaseHTTPRequestHandler):
 
     def _send_whole(self, body: bytes, answer: Answer) -> None:
         self.send_response(answer.code)
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **answer.headers}
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            **answer.headers,
+        }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -311,8 +358,11 @@ class _Answering(BaseHTTPRequestHandler):
         if answer.fault == "sse_error":
             self._event("error", error=answer.error)
         else:
-            self._event("message_delta", delta={"stop_reason": answer.stop_reason, "stop_sequence": None},
-                        usage=_usage(answer))
+            self._event(
+                "message_delta",
+                delta={"stop_reason": answer.stop_reason, "stop_sequence": None},
+                usage=_usage(answer),
+            )
             self._event("message_stop")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -331,7 +381,7 @@ class _Answering(BaseHTTPRequestHandler):
         at = 0
         while at < len(octets):
             size = next(self._sizes)
-            piece = octets[at:at + size]
+            piece = octets[at : at + size]
             at += size
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         self.wfile.flush()
@@ -348,32 +398,57 @@ _MIDWAY = frozenset({"cut", "reset_midway", "hang_midway"})
 
 def _start(answer: Answer, asked: Json) -> Json:
     usage = {**_usage(answer), "output_tokens": 1}
-    return {"id": "msg_scripted", "type": "message", "role": "assistant", "content": [],
-            "model": answer.model or asked["model"], "stop_reason": None, "stop_sequence": None,
-            "usage": usage}
+    return {
+        "id": "msg_scripted",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": answer.model or asked["model"],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
 
 
 def _usage(answer: Answer) -> Json:
-    return {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 0,
-            "cache_creation_input_tokens": 0, **answer.usage}
+    return {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_input_tokens": 0,
+        "cache_creation_input_tokens": 0,
+        **answer.usage,
+    }
 
 
 def _pieces(block: Json, api: MessagesApi) -> tuple[Json, list[Json]]:
     """Split a block as the API streams it: its empty start, and the deltas that fill it."""
     match block["type"]:
         case "text":
-            return ({"type": "text", "text": "", "citations": None},
-                    [{"type": "text_delta", "text": piece} for piece in _odd(block["text"])])
+            return (
+                {"type": "text", "text": "", "citations": None},
+                [{"type": "text_delta", "text": piece} for piece in _odd(block["text"])],
+            )
         case "thinking":
-            return ({"type": "thinking", "thinking": "", "signature": ""},
-                    [{"type": "thinking_delta", "thinking": piece} for piece in _odd(block["thinking"])]
-                    + [{"type": "signature_delta", "signature": block["signature"]}])
+            return (
+                {"type": "thinking", "thinking": "", "signature": ""},
+                [{"type": "thinking_delta", "thinking": piece} for piece in _odd(block["thinking"])]
+                + [{"type": "signature_delta", "signature": block["signature"]}],
+            )
         case "tool_use":
             arguments = block["input"]
-            whole = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-            start = {**block, "id": block["id"] or api.next_call_id(), "input": {},
-                     "caller": {"type": "direct"}}
-            # The API opens with an empty piece, and sends nothing more for a call without arguments.
+            whole = (
+                arguments
+                if isinstance(arguments, str)
+                else json.dumps(arguments, ensure_ascii=False)
+            )
+            start = {
+                **block,
+                "id": block["id"] or api.next_call_id(),
+                "input": {},
+                "caller": {"type": "direct"},
+            }
+            # The API opens with an empty piece, and sends nothing more for a call without
+            # arguments.
             pieces = ["", *_odd(whole)] if whole != "{}" else [""]
             return start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
         case _:
@@ -385,12 +460,24 @@ def _odd(whole: str) -> Iterator[str]:
     at = 0
     while at < len(whole):
         size = next(sizes)
-        yield whole[at:at + size]
+        yield whole[at : at + size]
         at += size
 
 
-_TOP = {"model", "max_tokens", "messages", "system", "tools", "cache_control", "stream", "thinking",
-        "tool_choice", "metadata", "stop_sequences", "output_config"}
+_TOP = {
+    "model",
+    "max_tokens",
+    "messages",
+    "system",
+    "tools",
+    "cache_control",
+    "stream",
+    "thinking",
+    "tool_choice",
+    "metadata",
+    "stop_sequences",
+    "output_config",
+}
 _FIELDS = {
     "text": {"type", "text", "cache_control", "citations"},
     "thinking": {"type", "thinking", "signature"},
@@ -409,14 +496,19 @@ def problem_of(body: Json) -> str:
     messages = body["messages"]
     if not messages or messages[0]["role"] != "user":
         return "messages: the first message must be of role user"
-    marked = sum("cache_control" in b for b in [*body.get("tools", ()), *body.get("system", ()), body])
+    marked = sum(
+        "cache_control" in b for b in [*body.get("tools", ()), *body.get("system", ()), body]
+    )
     open_calls: list[str] = []
     for at, message in enumerate(messages):
         content = message["content"]
         blocks = [text(content)] if isinstance(content, str) else content
         if not blocks:
             return f"messages.{at}: content must not be empty"
-        if message["role"] == "assistant" and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        if message["role"] == "assistant" and blocks[-1]["type"] in (
+            "thinking",
+            "redacted_thinking",
+        ):
             return f"messages.{at}: The final block in an assistant message cannot be `thinking`."
         for block in blocks:
             unknown = set(block) - _FIELDS.get(block["type"], set())

@@ -1,9 +1,10 @@
 """A vault, a daemon and its people in one process, played from a seed.
 
-The Loop, the Vault and the Journal are the real ones, on real folders. The clock is made up, the workers are fakes that answer when
-the dice say so, and a kill is an exception at any write, before or after it took effect: what was in memory is dropped,
-and a new daemon opens the same folders. People act between any two writes of the daemon. What they did is kept in a
-model of its own, and what the daemon does is held against it.
+The Loop, the Vault and the Journal are the real ones, on real folders. The clock is made up, the
+workers are fakes that answer when the dice say so, and a kill is an exception at any write, before
+or after it took effect: what was in memory is dropped, and a new daemon opens the same folders.
+People act between any two writes of the daemon. What they did is kept in a model of its own, and
+what the daemon does is held against it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,26 @@ from placet.agent.record import Postponed
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.case import CASE_JSON, PLAN_STAMPS, WORKING, Drafted, NoteSeen, PlanningFailed, State
+from placet.core.life.case import (
+    CASE_JSON,
+    PLAN_STAMPS,
+    WORKING,
+    Drafted,
+    NoteSeen,
+    PlanningFailed,
+    State,
+)
 from placet.core.life.lease import Owner
 from placet.core.life.observe import ASKS, look_at
 from placet.core.life.request import RequestProblems, read_request
-from placet.core.text.names import QUEUES, TEMP_PREFIX, Folder, conflict_of, is_side_note, side_note_name
+from placet.core.text.names import (
+    QUEUES,
+    TEMP_PREFIX,
+    Folder,
+    conflict_of,
+    is_side_note,
+    side_note_name,
+)
 from placet.core.text.note import UnsafeEdit, digest, read_note, stamp
 from placet.core.text.plan import parse_plan
 from placet.core.turn.mission import Ended, Spent
@@ -75,7 +91,13 @@ class Broken(BaseException):
 def _empty_journal() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        Journal(path, now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="boot", on_trouble=print).close()
+        Journal(
+            path,
+            now=lambda: datetime.now(UTC),
+            boottime_s=lambda: 0.0,
+            boot_id="boot",
+            on_trouble=print,
+        ).close()
         return path.read_bytes()
 
 
@@ -120,7 +142,10 @@ class WatchedJournal(Journal):
 
 
 class Play:
-    """One seed's play. `loop_type` is the daemon's loop, or a naive variant of it that must be caught."""
+    """One seed's play.
+
+    `loop_type` is the daemon's loop, or a naive variant of it that must be caught.
+    """
 
     def __init__(self, seed: int, folder: Path, loop_type: type[Loop] = Loop) -> None:
         self.seed = seed
@@ -135,19 +160,24 @@ class Play:
         self.wall_off = 0.0
         # what people did
         self.required: set[bytes] = set()
-        self.approved: dict[str, str] = {}  # digest -> body that a person put into System/Active, and no run used yet
+        # digest -> body that a person put into System/Active, and no run used yet
+        self.approved: dict[str, str] = {}
         self.stash: list[tuple[str, bytes]] = []
         self.marks = 0
         self.stamp_ns = 10**18
         self.touched: set[str] = set()
-        self.seen: dict[str, NoteSeen] = {}  # by path, what the watched folders held when the daemon looked last
+        # by path, what the watched folders held when the daemon looked last
+        self.seen: dict[str, NoteSeen] = {}
         # what the daemon did
-        self.running: dict[str, tuple[str, str]] = {}  # trace -> digest and body of the run that was started
+        # trace -> digest and body of the run that was started
+        self.running: dict[str, tuple[str, str]] = {}
         self.once: set[tuple[str, int, str]] = set()
         self.revisions: set[tuple[str, int]] = set()
-        self.reports: dict[str, tuple[str, str]] = {}  # by path: the trace, and the run that it tells of
+        # by path: the trace, and the run that it tells of
+        self.reports: dict[str, tuple[str, str]] = {}
         self.last_report: dict[str, str] = {}  # by trace
-        self.ended_run: dict[str, str] = {}  # by trace: the words of the last run that came to an end
+        # by trace: the words of the last run that came to an end
+        self.ended_run: dict[str, str] = {}
         self.restarts = self.runs = self.gestures = self.ticks = self.midway = 0
         self.kinds: set[str] = set()
         self.crash_in = -1
@@ -159,7 +189,8 @@ class Play:
         (self.state / "journal.db").write_bytes(_empty_journal())
         self.start()
 
-    # --- the daemon's life ----------------------------------------------------------------------------------
+    # --- the daemon's life
+    # ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open what there is, as `app.daemon` does."""
@@ -174,8 +205,13 @@ class Play:
             self.vault.create_marker("simulated")
         left = [str(p) for p in self.root.rglob(f"{TEMP_PREFIX}*")]
         self.must(not left, f"temporary files outlived the sweep: {left}")
-        self.journal = WatchedJournal(self.state / "journal.db", now=self.wall, boottime_s=lambda: self.mono, boot_id="boot",
-                                      on_trouble=self.said.append)
+        self.journal = WatchedJournal(
+            self.state / "journal.db",
+            now=self.wall,
+            boottime_s=lambda: self.mono,
+            boot_id="boot",
+            on_trouble=self.said.append,
+        )
         self.journal.play = self
         self.must(self.journal.set_aside is None, "the journal was damaged")
         self.crash_in, self.quiet = crash, quiet
@@ -184,11 +220,30 @@ class Play:
             raise UserError("Nothing here asks a model.", "")
 
         config = Config(vault=VaultTable(quiet_s=0))
-        ports = Ports(self.root, self.state / "worktrees", config, self.journal, clock, no_model, (), RetryPolicy(), Level.NONE)
+        ports = Ports(
+            self.root,
+            self.state / "worktrees",
+            config,
+            self.journal,
+            clock,
+            no_model,
+            (),
+            RetryPolicy(),
+            Level.NONE,
+        )
         self.waiting = []
-        self.loop = self.loop_type(ports, self.vault, Owner("here", "boot", 1, str(self.restarts)), lambda: None, self.said.append,
-                                   lambda _case: None, lambda ports: ports, self.draft, self.carry_out,
-                                   self.waiting.append)
+        self.loop = self.loop_type(
+            ports,
+            self.vault,
+            Owner("here", "boot", 1, str(self.restarts)),
+            lambda: None,
+            self.said.append,
+            lambda _case: None,
+            lambda ports: ports,
+            self.draft,
+            self.carry_out,
+            self.waiting.append,
+        )
         self.loop.load()
 
     def kill(self) -> None:
@@ -232,7 +287,9 @@ class Play:
             self.note(f"killed before: {what}")
             if path and self.dice.random() < 0.5:
                 (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-                (self.root / path).with_name(f"{TEMP_PREFIX}{self.dice.randrange(10**6)}").write_bytes(b"half")
+                (self.root / path).with_name(
+                    f"{TEMP_PREFIX}{self.dice.randrange(10**6)}"
+                ).write_bytes(b"half")
             raise Killed
         yield
         self.note(f"  {what}")
@@ -266,9 +323,12 @@ class Play:
             self.note(f"{thread.name} works")
             thread.run()
 
-    # --- the workers ----------------------------------------------------------------------------------------
+    # --- the workers
+    # ----------------------------------------------------------------------------------------
 
-    def draft(self, ports: Ports, assignment: Assignment, cancelled: Callable[[], bool]) -> Drafted | PlanningFailed:
+    def draft(
+        self, ports: Ports, assignment: Assignment, cancelled: Callable[[], bool]
+    ) -> Drafted | PlanningFailed:
         case = assignment.case
         if cancelled():
             raise Interrupted("stopped")
@@ -280,7 +340,9 @@ class Play:
         if luck < 0.14:
             raise RuntimeError("a mistake")
         self.must_have_its_keys(assignment)
-        text = plan_text(case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}")
+        text = plan_text(
+            case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}"
+        )
         return Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
 
     def must_have_its_keys(self, assignment: Assignment) -> None:
@@ -294,18 +356,34 @@ class Play:
         try:
             asked = read_request("x.md", read_note(raw), ["default", "reviewer"], {}, "default")
         except RequestProblems as problems:
-            self.must(False, f"{case.request_id} is planned from a request that cannot be used: {problems}")  # noqa: FBT003
+            self.must(
+                False,  # noqa: FBT003
+                f"{case.request_id} is planned from a request that cannot be used: {problems}",
+            )
         else:
             told = (case.agent, case.portal, case.priority, case.complexity, case.budget_usd)
             says = (asked.agent, asked.portal, asked.priority, asked.complexity, asked.budget_usd)
-            self.must(told == says, f"the planner of {case.request_id} is told {told}, but its request says {says}")
+            self.must(
+                told == says,
+                f"the planner of {case.request_id} is told {told}, but its request says {says}",
+            )
 
-    def carry_out(self, ports: Ports, mission: Mission, cancelled: Callable[[], bool], why: Callable[[], str]) -> Ended:
+    def carry_out(
+        self, ports: Ports, mission: Mission, cancelled: Callable[[], bool], why: Callable[[], str]
+    ) -> Ended:
         trace = mission.case.trace_id
         expected = self.running.get(trace)
-        self.must(expected is not None, f"{mission.case.request_id} is carried out, but was not started")
-        self.must(mission.case.approved_digest == expected[0], "another text is carried out than the one that was started")
-        self.must(mission.plan == parse_plan(expected[1], PLANNABLE), "the text that is carried out is not the approved one")
+        self.must(
+            expected is not None, f"{mission.case.request_id} is carried out, but was not started"
+        )
+        self.must(
+            mission.case.approved_digest == expected[0],
+            "another text is carried out than the one that was started",
+        )
+        self.must(
+            mission.plan == parse_plan(expected[1], PLANNABLE),
+            "the text that is carried out is not the approved one",
+        )
         self.runs += 1
         self.ended_run.pop(trace, None)
         if cancelled() and not why():
@@ -318,34 +396,67 @@ class Play:
         ok = luck < 0.7 and not cancelled()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
-        return Ended(ok, End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP, words, "Error", None,
-                     words, "", "", "", "", (), (), (), (), {}, "", "", self.runs, Spent(), 1.0, "")
+        return Ended(
+            ok,
+            End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP,
+            words,
+            "Error",
+            None,
+            words,
+            "",
+            "",
+            "",
+            "",
+            (),
+            (),
+            (),
+            (),
+            {},
+            "",
+            "",
+            self.runs,
+            Spent(),
+            1.0,
+            "",
+        )
 
-    # --- what is recorded -----------------------------------------------------------------------------------
+    # --- what is recorded
+    # -----------------------------------------------------------------------------------
 
     def committed(self, writes) -> None:
         """Hold a committed batch against what people did."""
-        cases = {w.trace_id: CASE_JSON.validate_json(w.body) for w in writes if isinstance(w, PutCase)}
+        cases = {
+            w.trace_id: CASE_JSON.validate_json(w.body) for w in writes if isinstance(w, PutCase)
+        }
         for row in (w.activity for w in writes if isinstance(w, AddActivity)):
             self.kinds.add(row.action.value)
             case = cases.get(row.trace_id) or self.loop.cases.get(row.trace_id)
             if row.action in ONCE:
                 event = "end" if row.action in ENDS else row.action.value
                 key = (row.trace_id, case.generation, event)
-                self.must(key not in self.once, f"{row.action} twice in one generation of {row.entity_id}")
+                self.must(
+                    key not in self.once, f"{row.action} twice in one generation of {row.entity_id}"
+                )
                 self.once.add(key)
             if row.action is Action.EXECUTION_STARTED:
                 name = row.metadata["digest"]
-                self.must(name in self.approved,
-                          f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run")
+                self.must(
+                    name in self.approved,
+                    f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run",
+                )
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
                 lay = [n for n in self.seen.values() if n.folder is Folder.ACTIVE and n.is_plan]
-                self.must(any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
-                          and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
-                          f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}")
+                self.must(
+                    any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
+                    and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
+                    f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}",
+                )
                 self.running[row.trace_id] = (name, self.approved.pop(name))
             elif row.action in ENDS:
-                self.must(self.running.pop(row.trace_id, None) is not None, "a mission ended that was not running")
+                self.must(
+                    self.running.pop(row.trace_id, None) is not None,
+                    "a mission ended that was not running",
+                )
             elif row.action is Action.REPORT_WRITTEN:
                 path = row.metadata["path"]
                 self.must(path not in self.reports, f"two reports are said to be at {path}")
@@ -355,16 +466,29 @@ class Play:
                 self.must_be_its_own(row)
             elif row.action in (Action.PLAN_CREATED, Action.PLAN_REVISED):
                 revision = (row.trace_id, row.metadata["revision"])
-                self.must(revision not in self.revisions, f"revision {revision[1]} of {row.entity_id} was made twice")
+                self.must(
+                    revision not in self.revisions,
+                    f"revision {revision[1]} of {row.entity_id} was made twice",
+                )
                 self.revisions.add(revision)
 
     def must_be_its_own(self, row: Activity) -> None:
         """Hold that an edited request is the one that has the case's trace_id, as long as some note has it."""
-        its = {n.digest for n in self.seen.values()
-               if n.folder is Folder.REQUESTS and n.trace_id == row.trace_id and not n.is_plan and not n.problem}
-        self.must(not its or row.metadata["digest"] in its, f"another note was taken for an edit of {row.entity_id}")
+        its = {
+            n.digest
+            for n in self.seen.values()
+            if n.folder is Folder.REQUESTS
+            and n.trace_id == row.trace_id
+            and not n.is_plan
+            and not n.problem
+        }
+        self.must(
+            not its or row.metadata["digest"] in its,
+            f"another note was taken for an edit of {row.entity_id}",
+        )
 
-    # --- people ---------------------------------------------------------------------------------------------
+    # --- people
+    # ---------------------------------------------------------------------------------------------
 
     def note(self, line: str) -> None:
         self.log.append(line)
@@ -382,9 +506,15 @@ class Play:
     def files(self, *folders: str) -> list[str]:
         found = []
         for folder in folders:
-            found += [p.relative_to(self.root).as_posix() for p in (self.root / folder).rglob("*")
-                      if p.is_file() and not p.is_symlink() and not p.name.startswith(".") and not is_side_note(p.name)
-                      and p.suffix.lower() == ".md"]
+            found += [
+                p.relative_to(self.root).as_posix()
+                for p in (self.root / folder).rglob("*")
+                if p.is_file()
+                and not p.is_symlink()
+                and not p.name.startswith(".")
+                and not is_side_note(p.name)
+                and p.suffix.lower() == ".md"
+            ]
         return sorted(found)
 
     def write(self, path: str, raw: bytes) -> None:
@@ -431,45 +561,103 @@ class Play:
         plans = [p for p in notes if b"revision:" in (self.root / p).read_bytes()]
         reviews = [p for p in plans if p.startswith(Folder.PLANS)]
         ways: list[tuple[int, Callable[[], None]]] = [
-            (3 if len(notes) > 6 else 8, self.drop), (1, self.odd), (2, self.bring_back), (1, self.handmade)]
+            (3 if len(notes) > 6 else 8, self.drop),
+            (1, self.odd),
+            (2, self.bring_back),
+            (1, self.handmade),
+        ]
         if reviews:
             ways += [(14, lambda: self.move_plan(reviews, Folder.ACTIVE))]
         if plans:
-            ways += [(6, lambda: self.move_plan(plans)), (6, lambda: self.edit(plans)), (4, lambda: self.comment(plans)),
-                     (3, lambda: self.set_status(
-                         plans, ("review", "needs_revision", "rejected", "approved", "pending", "nonsense"))),
-                     (2, lambda: self.spoil(plans))]
+            ways += [
+                (6, lambda: self.move_plan(plans)),
+                (6, lambda: self.edit(plans)),
+                (4, lambda: self.comment(plans)),
+                (
+                    3,
+                    lambda: self.set_status(
+                        plans,
+                        ("review", "needs_revision", "rejected", "approved", "pending", "nonsense"),
+                    ),
+                ),
+                (2, lambda: self.spoil(plans)),
+            ]
         if notes:
-            ways += [(6, lambda: self.edit(notes)), (3, lambda: self.delete(notes)), (3, lambda: self.copy(notes)),
-                     (3, lambda: self.stash_one(notes)), (2, self.stale_save), (2, lambda: self.rename_in_place(notes)),
-                     (4, lambda: self.set_status(notes, ("pending", "", "planned", "planning", "error", "completed"))),
-                     (1, lambda: self.spoil(notes))]
+            ways += [
+                (6, lambda: self.edit(notes)),
+                (3, lambda: self.delete(notes)),
+                (3, lambda: self.copy(notes)),
+                (3, lambda: self.stash_one(notes)),
+                (2, self.stale_save),
+                (2, lambda: self.rename_in_place(notes)),
+                (
+                    4,
+                    lambda: self.set_status(
+                        notes, ("pending", "", "planned", "planning", "error", "completed")
+                    ),
+                ),
+                (1, lambda: self.spoil(notes)),
+            ]
         if requests := [p for p in notes if p.startswith(f"{Folder.REQUESTS}/") and p not in plans]:
-            ways += [(3, lambda: self.replace_request(requests)), (4, lambda: self.set_keys(requests))]
+            ways += [
+                (3, lambda: self.replace_request(requests)),
+                (4, lambda: self.set_keys(requests)),
+            ]
         if failed := [p for p in notes if b"status: error" in (self.root / p).read_bytes()]:
             ways += [(6, lambda: self.set_status(failed, ("pending",)))]
         if active := [p for p in plans if p.startswith(Folder.ACTIVE)]:
             ways += [(6, lambda: self.edit(active))]
         if archived := self.files(Folder.ARCHIVE):
-            ways += [(1, lambda: self.move_plan(archived)), (1, lambda: self.copy(archived)), (4, lambda: self.ask_again(archived))]
+            ways += [
+                (1, lambda: self.move_plan(archived)),
+                (1, lambda: self.copy(archived)),
+                (4, lambda: self.ask_again(archived)),
+            ]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
 
     def drop(self) -> None:
-        name = self.dice.choice(["Fix it", "Fix it", "Größe", "a b c", "日本", "Fix it 2", "Sub/Deep/One", "x" * 60, "Upper.MD"])
-        folder = self.dice.choice([Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED])
+        name = self.dice.choice(
+            [
+                "Fix it",
+                "Fix it",
+                "Größe",
+                "a b c",
+                "日本",
+                "Fix it 2",
+                "Sub/Deep/One",
+                "x" * 60,
+                "Upper.MD",
+            ]
+        )
+        folder = self.dice.choice(
+            [Folder.REQUESTS] * 12 + [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED]
+        )
         path = f"{folder}/{name}" + ("" if name.endswith(".MD") else ".md")
         if (self.root / path).exists():
             path = f"{folder}/{name.removesuffix('.MD')} {self.dice.randrange(100)}.md"
             if (self.root / path).exists():
                 return
         words = f"Do something, {self.mark()}.\n"
-        text = self.dice.choice([
-            words, words, words, f"# Title\n\n{words}", f"---\nstatus: pending\npriority: 7\n---\n{words}",
-            f'+++\nstatus = "pending"\n+++\n{words}', f"---\nagent: nobody\n---\n{words}", f"---\npriority: [\n---\n{words}",
-            f"---\nstatus: pending\nstatus: pending\n---\n{words}", f"---\nstatus: whatever\n---\n{words}",
-            f"---\ntrace_id: nonsense\n---\n{words}", f"\ufeff{words}", words.replace("\n", "\r\n"), f"---\ntitle: x\n---\n{words}",
-            f"---\nstatus: &a pending\nother: *a\n---\n{words}", f"---\nstatus: planned\n---\n{words}",
-        ])
+        text = self.dice.choice(
+            [
+                words,
+                words,
+                words,
+                f"# Title\n\n{words}",
+                f"---\nstatus: pending\npriority: 7\n---\n{words}",
+                f'+++\nstatus = "pending"\n+++\n{words}',
+                f"---\nagent: nobody\n---\n{words}",
+                f"---\npriority: [\n---\n{words}",
+                f"---\nstatus: pending\nstatus: pending\n---\n{words}",
+                f"---\nstatus: whatever\n---\n{words}",
+                f"---\ntrace_id: nonsense\n---\n{words}",
+                f"\ufeff{words}",
+                words.replace("\n", "\r\n"),
+                f"---\ntitle: x\n---\n{words}",
+                f"---\nstatus: &a pending\nother: *a\n---\n{words}",
+                f"---\nstatus: planned\n---\n{words}",
+            ]
+        )
         raw = self.dice.choice([text.encode()] * 12 + [b"", b"  \n", b"caf\xe9 " + words.encode()])
         self.required -= {m for m in MARK.findall(text.encode()) if m not in raw}
         self.note(f"> drop {path}: {raw[:40]!r}")
@@ -479,7 +667,11 @@ class Play:
         self.write(path, raw)
 
     def odd(self) -> None:
-        path = self.root / Folder.REQUESTS / self.dice.choice(["Link.md", "Folder.md", ".hidden.md", "draft.md.tmp"])
+        path = (
+            self.root
+            / Folder.REQUESTS
+            / self.dice.choice(["Link.md", "Folder.md", ".hidden.md", "draft.md.tmp"])
+        )
         if path.exists() or path.is_symlink():
             return
         self.note(f"> odd {path.name}")
@@ -494,7 +686,9 @@ class Play:
     def handmade(self) -> None:
         """Put a plan there that nobody here wrote: of another vault, or by hand without a trace_id."""
         request = self.dice.choice(["other", "fix-it", "theirs"])
-        raw = plan_text(f"99999999-2222-3333-4444-{self.dice.randrange(10**12):012}", request, 1, self.mark())
+        raw = plan_text(
+            f"99999999-2222-3333-4444-{self.dice.randrange(10**12):012}", request, 1, self.mark()
+        )
         if self.dice.random() < 0.5:
             raw = re.sub(rb"(?m)^trace_id.*\n", b"", raw, count=1)
         folder = self.dice.choice([Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS])
@@ -504,7 +698,9 @@ class Play:
 
     def move_plan(self, plans: list[str], where: Folder | None = None) -> None:
         src = self.dice.choice(plans)
-        where = where or self.dice.choice([Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS])
+        where = where or self.dice.choice(
+            [Folder.PLANS, Folder.ACTIVE, Folder.REJECTED, Folder.REQUESTS]
+        )
         name = Path(src).name
         if where is Folder.ACTIVE and self.dice.random() < 0.7:
             name = name.replace("_plan", "")
@@ -522,9 +718,14 @@ class Play:
             return None
 
     def save(self, path: str, raw: bytes) -> None:
-        """Save a changed note. In System/Active that is an approval only where no approval was acknowledged yet."""
+        """Save a changed note.
+
+        In System/Active that is an approval only where no approval was acknowledged yet.
+        """
         self.write(path, raw)
-        seen = look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
+        seen = (
+            look_at(path, raw, "alice") if path.startswith(tuple(f"{q}/" for q in QUEUES)) else None
+        )
         if seen is not None and seen.folder is Folder.ACTIVE:
             case = self.loop.cases.get(seen.trace_id)
             if case is None or case.state not in (State.APPROVED, State.RUNNING):
@@ -535,8 +736,11 @@ class Play:
         raw = (self.root / path).read_bytes()
         words = self.mark()
         if self.dice.random() < 0.6 or not MARK.search(raw):
-            new = raw.replace(b"Its summary.", f"Its summary. {words}.".encode(), 1) if b"Its summary." in raw \
+            new = (
+                raw.replace(b"Its summary.", f"Its summary. {words}.".encode(), 1)
+                if b"Its summary." in raw
                 else raw + f"\nAnd {words}.\n".encode()
+            )
         else:
             new = MARK.sub(words.encode(), raw)
         self.note(f"> edit {path} ({words})")
@@ -544,7 +748,9 @@ class Play:
 
     def comment(self, plans: list[str]) -> None:
         path = self.dice.choice(plans)
-        raw = (self.root / path).read_bytes() + f"\n## Review Comments\n\n- Not like this, {self.mark()}.\n".encode()
+        raw = (
+            self.root / path
+        ).read_bytes() + f"\n## Review Comments\n\n- Not like this, {self.mark()}.\n".encode()
         with suppress(UnsafeEdit):
             raw = stamp(raw, {"status": "needs_revision"})
         self.note(f"> comment on {path}")
@@ -585,8 +791,14 @@ class Play:
     def copy(self, notes: list[str]) -> None:
         src = self.dice.choice(notes)
         stem = Path(src).stem
-        name = self.dice.choice([f"{stem} 2.md", f"{stem} copy.md", f"{stem} (conflicted copy 2026-11-21).md",
-                                 f"{stem}.sync-conflict-20261121-120000-ABCDEFG.md"])
+        name = self.dice.choice(
+            [
+                f"{stem} 2.md",
+                f"{stem} copy.md",
+                f"{stem} (conflicted copy 2026-11-21).md",
+                f"{stem}.sync-conflict-20261121-120000-ABCDEFG.md",
+            ]
+        )
         folder = self.dice.choice([str(Path(src).parent)] * 4 + list(QUEUES))
         path = f"{folder}/{name}"
         if not (self.root / path).exists():
@@ -601,7 +813,10 @@ class Play:
         self.stash.append((path, (self.root / path).read_bytes()))
 
     def bring_back(self) -> None:
-        """A sync tool or a backup brings an old file back. With a stamp of an approval it approves nothing."""
+        """A sync tool or a backup brings an old file back.
+
+        With a stamp of an approval it approves nothing.
+        """
         if self.stash:
             path, raw = self.dice.choice(self.stash[-8:])
             if not (self.root / path).exists():
@@ -620,21 +835,35 @@ class Play:
 
     def rename_in_place(self, notes: list[str]) -> None:
         path = self.dice.choice(notes)
-        self.rename(path, str(Path(path).with_name(f"{Path(path).stem}-r{self.dice.randrange(9)}.md")))
+        self.rename(
+            path, str(Path(path).with_name(f"{Path(path).stem}-r{self.dice.randrange(9)}.md"))
+        )
 
     def replace_request(self, requests: list[str]) -> None:
         """Rename a request, and write another one under its old name."""
         path = self.dice.choice(requests)
-        self.rename(path, str(Path(path).with_name(f"{Path(path).stem}-old{self.dice.randrange(9)}.md")))
+        self.rename(
+            path, str(Path(path).with_name(f"{Path(path).stem}-old{self.dice.randrange(9)}.md"))
+        )
         self.note(f"> a new {path}")
         self.write(path, f"Something quite different, {self.mark()}.\n".encode())
 
     def set_keys(self, requests: list[str]) -> None:
         """Set keys of a request: in most cases to what can be, now and then to what cannot."""
         path = self.dice.choice(requests)
-        changes = self.dice.choice([
-            {"priority": str(self.dice.randrange(11))}, {"agent": "reviewer"}, {"agent": None}, {"complexity": "complex"},
-            {"budget_usd": "0.5"}, {"budget_usd": None}, {"priority": "99"}, {"portal": "nowhere"}, {"portal": None}])
+        changes = self.dice.choice(
+            [
+                {"priority": str(self.dice.randrange(11))},
+                {"agent": "reviewer"},
+                {"agent": None},
+                {"complexity": "complex"},
+                {"budget_usd": "0.5"},
+                {"budget_usd": None},
+                {"priority": "99"},
+                {"portal": "nowhere"},
+                {"portal": None},
+            ]
+        )
         new = self.stamped(path, changes)
         if new is not None:
             if self.dice.random() < 0.3:
@@ -656,10 +885,14 @@ class Play:
         except UnsafeEdit:
             return raw
 
-    # --- the play -------------------------------------------------------------------------------------------
+    # --- the play
+    # -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Play it to the end; Broken where the daemon did what it must not, with all that happened."""
+        """Play it to the end.
+
+        Broken where the daemon did what it must not, with all that happened.
+        """
         try:
             for _ in range(STEPS):
                 self.step()
@@ -674,7 +907,9 @@ class Play:
         except Broken:
             raise
         except Exception as error:
-            raise Broken(f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-LOG_LINES:])) from error
+            raise Broken(
+                f"seed {self.seed}: {error!r} left the daemon\n" + "\n".join(self.log[-LOG_LINES:])
+            ) from error
         finally:
             self.kill()
 
@@ -717,8 +952,15 @@ class Play:
         of_plans = {n.trace_id for n in lying if n.is_plan}
         for case in self.loop.cases.values():
             there = case.trace_id in of_plans or (self.root / case.plan_path).is_file()
-            if case.plan_path and not there and case.state in (State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING):
-                self.must(bool(case.stop), f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}")
+            if (
+                case.plan_path
+                and not there
+                and case.state in (State.REVIEW, State.REVISING, State.APPROVED, State.RUNNING)
+            ):
+                self.must(
+                    bool(case.stop),
+                    f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}",
+                )
         self.quiet = quiet
 
     def have_it_done_again(self) -> None:
@@ -732,7 +974,11 @@ class Play:
             for path in self.files(Folder.PLANS):
                 self.rename(path, f"{Folder.ACTIVE}/{Path(path).name}")
             self.let_work()
-            ended = [p for p in self.files(Folder.REQUESTS, Folder.PLANS) if b"status: error" in (self.root / p).read_bytes()]
+            ended = [
+                p
+                for p in self.files(Folder.REQUESTS, Folder.PLANS)
+                if b"status: error" in (self.root / p).read_bytes()
+            ]
             if ended:
                 self.set_status(ended, ("pending",))
             if archived := self.files(Folder.ARCHIVE):
@@ -757,21 +1003,40 @@ class Play:
                 self.work()
             self.pass_time(0.3 if tick.again_in_s < 1 else 5.0)
             # A mission whose note cannot be read any more waits, and that is said.
-            working = [c for c in self.loop.cases.values() if c.state in WORKING
-                       and not any(why.startswith(f"{c.request_id}: its mission waits") for why in tick.waiting)]
+            working = [
+                c
+                for c in self.loop.cases.values()
+                if c.state in WORKING
+                and not any(
+                    why.startswith(f"{c.request_id}: its mission waits") for why in tick.waiting
+                )
+            ]
             if tick.idle and not working:
                 return
         self.must(False, "it does not come to rest")  # noqa: FBT003 - says what is so
 
     def everything(self) -> Everything:
-        files = {p.relative_to(self.root).as_posix(): p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
-        return files, query(self.journal.path, "SELECT action_type, entity_id, metadata FROM activity ORDER BY id")[1]
+        files = {
+            p.relative_to(self.root).as_posix(): p.read_bytes()
+            for p in self.root.rglob("*")
+            if p.is_file()
+        }
+        return files, query(
+            self.journal.path, "SELECT action_type, entity_id, metadata FROM activity ORDER BY id"
+        )[1]
 
     def must_be_same(self, before: Everything, after: Everything) -> None:
         names = sorted(before[0].keys() | after[0].keys())
-        changed = {p: (before[0].get(p), after[0].get(p)) for p in names if before[0].get(p) != after[0].get(p)}
-        self.must(before == after, f"a restart with nothing to do changed {changed or 'nothing'} "
-                                  f"and wrote {after[1][len(before[1]):]}")
+        changed = {
+            p: (before[0].get(p), after[0].get(p))
+            for p in names
+            if before[0].get(p) != after[0].get(p)
+        }
+        self.must(
+            before == after,
+            f"a restart with nothing to do changed {changed or 'nothing'} "
+            f"and wrote {after[1][len(before[1]) :]}",
+        )
 
     def check_end(self) -> None:
         with open_reader(self.journal.path) as reader:
@@ -781,37 +1046,62 @@ class Play:
         self.must(not self.running, "a mission was started and never ended")
         files, _ = self.everything()
         reports = {p for p in files if p.startswith(f"{Folder.REPORTS}/")}
-        self.must(reports == self.reports.keys(), f"reports are at {sorted(reports)}, and are said to be at {sorted(self.reports)}")
+        self.must(
+            reports == self.reports.keys(),
+            f"reports are at {sorted(reports)}, and are said to be at {sorted(self.reports)}",
+        )
         for path, (trace, words) in self.reports.items():
             self.must(words.encode() in files[path], f"{path} should tell of {trace}: {words}")
         for trace, path in self.last_report.items():
             case = self.loop.cases[trace]
-            self.must(case.report_path in ("", path), f"{case.request_id} names {case.report_path}, its last report is {path}")
+            self.must(
+                case.report_path in ("", path),
+                f"{case.request_id} names {case.report_path}, its last report is {path}",
+            )
         kept = b"\0".join(files.values()) + b"\0" + b"\0".join(self.texts())
         lost = {m for m in self.required if m not in kept}
         self.must(not lost, f"texts that people wrote are lost: {lost}")
-        # One that is approved still waits for its plan's note, which cannot be read: that is said beside the plan.
+        # One that is approved still waits for its plan's note, which cannot be read: that is said
+        # beside the plan.
         waits = {case.trace_id for case in self.loop.cases.values() if case.state is State.APPROVED}
         for path in self.files(Folder.REQUESTS):
             seen = look_at(path, files[path], "alice")
             if seen.trace_id in waits:
                 continue
             beside = f"{Path(path).parent.as_posix()}/{side_note_name(Path(path).name)}"
-            self.must(seen.is_plan or seen.status not in ASKS or beside in files,
-                      f"{path} asks for a plan, and nobody answers: {files[path][:200]!r}")
+            self.must(
+                seen.is_plan or seen.status not in ASKS or beside in files,
+                f"{path} asks for a plan, and nobody answers: {files[path][:200]!r}",
+            )
 
     def texts(self) -> list[bytes]:
         blobs = [p.read_bytes() for p in (self.state / "blobs").rglob("*") if p.is_file()]
-        return blobs + [bytes(row[0]) for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]]
+        return blobs + [
+            bytes(row[0])
+            for row in query(self.journal.path, "SELECT body FROM texts WHERE body IS NOT NULL")[1]
+        ]
 
 
 def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:
     """Return a plan's note as the planner writes it."""
-    body = (f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
-            'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n')
-    return stamp(body.encode(), {"trace_id": trace, "request_id": request, "status": "review", "agent": "default", "portal": "",
-                                 "complexity": "standard", "revision": revision, "base_commit": "0" * 40,
-                                 "created_at": "2026-11-21T12:00:00.000Z"})
+    body = (
+        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+        'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
+    )
+    return stamp(
+        body.encode(),
+        {
+            "trace_id": trace,
+            "request_id": request,
+            "status": "review",
+            "agent": "default",
+            "portal": "",
+            "complexity": "standard",
+            "revision": revision,
+            "base_commit": "0" * 40,
+            "created_at": "2026-11-21T12:00:00.000Z",
+        },
+    )
 
 
 def play(seed: int, loop_type: type[Loop] = Loop) -> Play:

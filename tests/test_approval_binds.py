@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.life.case import PLAN_STAMPS, Case, Decision, Publish, Rewrite, Stamp, Started, State
+from placet.core.life.case import (
+    PLAN_STAMPS,
+    Case,
+    Decision,
+    Publish,
+    Rewrite,
+    Stamp,
+    Started,
+    State,
+)
 from placet.core.life.decide import decide, sha256
 from placet.core.life.notice import beside
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
@@ -34,15 +43,21 @@ REVIEW = replace(REVIEW, plan_digest=digest(TEXT, PLAN_STAMPS))
 def one_byte_changed(raw: bytes, dice: random.Random) -> bytes:
     at = dice.randrange(len(raw))
     byte = bytes([dice.randrange(256)])
-    return dice.choice([raw[:at] + byte + raw[at + 1:], raw[:at] + byte + raw[at:], raw[:at] + raw[at + 1:]])
+    return dice.choice(
+        [raw[:at] + byte + raw[at + 1 :], raw[:at] + byte + raw[at:], raw[:at] + raw[at + 1 :]]
+    )
 
 
 def interleaving(seed: int) -> str:
-    """Play one; return "ran", "changed and ran" or "did not run". Fails if a byte ran that nobody approved."""
+    """Play one; return "ran", "changed and ran" or "did not run".
+
+    Fails if a byte ran that nobody approved.
+    """
     dice = random.Random(seed)
     case, path, raw = REVIEW, PLANS, TEXT
     texts: dict[str, bytes] = {}
-    put: set[bytes] = set()  # bodies that a person had put into System/Active when the daemon had not acknowledged it
+    # bodies that a person had put into System/Active when the daemon had not acknowledged it
+    put: set[bytes] = set()
     edited = False
 
     def perform(decision: Decision, raw: bytes, path: str) -> bytes:
@@ -67,13 +82,21 @@ def interleaving(seed: int) -> str:
                 its = sort_notes({TRACE: case}, [note]).of_case.get(TRACE, CaseNotes())
                 gesture = observe(case, its, PLANNABLE)
                 if gesture is not None and (gesture.note is not None or path != ACTIVE):
-                    decision = decide(case, replace(gesture, approved_text="") if gesture.approved_text else gesture, NOW)
+                    decision = decide(
+                        case,
+                        replace(gesture, approved_text="") if gesture.approved_text else gesture,
+                        NOW,
+                    )
                     assert decision is not None
                     case, raw = decision.case, perform(decision, raw, path)
             case "start" if case.state is State.APPROVED:
                 ran = texts[case.approved_digest]
-                assert read_note(ran).body.encode() in put, f"seed {seed}: this was never put into System/Active: {ran!r}"
-                assert digest(ran, PLAN_STAMPS) == case.approved_digest, f"seed {seed}: the stored text is not what was approved"
+                assert read_note(ran).body.encode() in put, (
+                    f"seed {seed}: this was never put into System/Active: {ran!r}"
+                )
+                assert digest(ran, PLAN_STAMPS) == case.approved_digest, (
+                    f"seed {seed}: the stored text is not what was approved"
+                )
                 done = decide(case, Started(case.generation), NOW)
                 assert done is not None
                 return "changed and ran" if edited else "ran"
@@ -104,18 +127,25 @@ def test_no_byte_runs_that_nobody_approved_in_a_hundred_thousand_ways() -> None:
 def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
     """Changing any byte of an approved plan, in place, voids the approval, unless it is a value that the daemon stamps."""
     raw = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
-    approved = replace(REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(raw, PLAN_STAMPS))
-    stamped = {i for line in (b"status: approved", b"approved_by: alice", b"approved_at: " + NOW.encode())
-               for i in range(raw.index(line) - 1, raw.index(line) + len(line) + 1)}
+    approved = replace(
+        REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(raw, PLAN_STAMPS)
+    )
+    stamped = {
+        i
+        for line in (b"status: approved", b"approved_by: alice", b"approved_at: " + NOW.encode())
+        for i in range(raw.index(line) - 1, raw.index(line) + len(line) + 1)
+    }
     for at in range(len(raw)):
         if at in stamped:
             continue
-        changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1:]
+        changed = raw[:at] + bytes([raw[at] ^ (1 << seed)]) + raw[at + 1 :]
         assert look_at(ACTIVE, changed, "alice").digest != approved.approved_digest, at
 
 
 @pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected"])
-def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(tmp_path: Path, folder: str) -> None:
+def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(
+    tmp_path: Path, folder: str
+) -> None:
     """A crash comes between the two, and the person is quicker than the next start: a second copy would take the approval away."""
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
@@ -134,14 +164,20 @@ def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_publi
         assert (tmp_path / PLANS).read_bytes() == TEXT
 
 
-def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(tmp_path: Path) -> None:
+def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
+    tmp_path: Path,
+) -> None:
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
         edited, kept = TEXT + b"A person's line.\n", "Inbox/Archive/r_plan_r1_edited.md"
         (tmp_path / PLANS).write_bytes(edited)
         assert b"awaits you" in edited
         for _ in range(2):
-            perform(Rewrite(PLANS, REVIEW.plan_digest, "text", kept), REVIEW, OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML))
+            perform(
+                Rewrite(PLANS, REVIEW.plan_digest, "text", kept),
+                REVIEW,
+                OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML),
+            )
             assert (tmp_path / PLANS).read_bytes() == TEXT
         put_away = (tmp_path / kept).read_bytes()
         assert b"awaits you" not in put_away
@@ -150,9 +186,16 @@ def test_an_edited_plan_that_makes_room_for_a_new_one_is_kept_and_awaits_nobody(
         assert len(list((tmp_path / "Inbox/Archive").iterdir())) == 1
 
 
-def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(tmp_path: Path) -> None:
+def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
+    tmp_path: Path,
+) -> None:
     approved = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
-    case = replace(REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(approved, PLAN_STAMPS))
+    case = replace(
+        REVIEW,
+        state=State.APPROVED,
+        plan_path=ACTIVE,
+        approved_digest=digest(approved, PLAN_STAMPS),
+    )
     edits = [approved + f"An edit, number {number}.\n".encode() for number in range(2)]
     gesture = observe(case, CaseNotes(None, [look_at(ACTIVE, edits[0], "alice")]), PLANNABLE)
     assert gesture is not None
@@ -164,10 +207,14 @@ def test_a_plan_that_is_edited_as_it_is_put_back_keeps_the_edit_and_no_approval(
         texts = {sha256(text): text for text in decision.texts}
         for _ in range(2):
             for command in decision.commands:
-                perform(command, decision.case, OutboxPorts(vault, texts.__getitem__, Frontmatter.YAML))
+                perform(
+                    command, decision.case, OutboxPorts(vault, texts.__getitem__, Frontmatter.YAML)
+                )
     assert decision.case.plan_path == PLANS
     back = (tmp_path / PLANS).read_bytes()
     assert back == stamp(edits[1], {"approved_by": None, "approved_at": None})
     note = look_at(PLANS, back, "alice")
     why = beside(decision.case, CaseNotes(None, [note]))[PLANS]
-    assert why.startswith("`status: approved` decides nothing here, so this plan still awaits you. **Approve**: move")
+    assert why.startswith(
+        "`status: approved` decides nothing here, so this plan still awaits you. **Approve**: move"
+    )

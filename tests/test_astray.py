@@ -34,10 +34,23 @@ from vaultkit import PLAN, TestVault, make_vault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
 NOW = "2026-01-02T03:04:05.000Z"
-REQUEST = look_at("Inbox/Requests/Say hello.md", f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nHi\n".encode(), "cleo")
+REQUEST = look_at(
+    "Inbox/Requests/Say hello.md",
+    f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nHi\n".encode(),
+    "cleo",
+)
 BODY = '# Hello\n\nA greeting.\n\n## Steps\n\n### 1. Write it\n\n## Scope\n\n```toml\nwrite = ["hello.txt"]\n```\n'
-CASE = Case(TRACE, "say-hello", State.REVIEW, request_path=REQUEST.path, request_digest=REQUEST.digest, revision=1,
-            plan_path="Inbox/Plans/say-hello_plan.md", agent="default", since=NOW)
+CASE = Case(
+    TRACE,
+    "say-hello",
+    State.REVIEW,
+    request_path=REQUEST.path,
+    request_digest=REQUEST.digest,
+    revision=1,
+    plan_path="Inbox/Plans/say-hello_plan.md",
+    agent="default",
+    since=NOW,
+)
 
 
 def plan_at(path: str, *, keys: str = "status: review", body: str = BODY) -> NoteSeen:
@@ -47,7 +60,9 @@ def plan_at(path: str, *, keys: str = "status: review", body: str = BODY) -> Not
 
 def seen(case: Case, *notes: NoteSeen) -> tuple[Gesture | None, list[str]]:
     found = sort_notes({TRACE: case}, [REQUEST, *notes])
-    return observe(case, found.of_case[TRACE], PLANNABLE), [f"{note.path}: {why}" for note, why in found.notices]
+    return observe(case, found.of_case[TRACE], PLANNABLE), [
+        f"{note.path}: {why}" for note, why in found.notices
+    ]
 
 
 @pytest.mark.parametrize("folder", ["System/Active", "Inbox/Rejected", "Inbox/Plans"])
@@ -61,18 +76,34 @@ def test_a_plan_made_unreadable_as_it_was_moved_is_explained_and_not_withdrawn(f
 
 
 def ended(case: Case, kind: EventKind) -> Decision:
-    decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {"base": "b", "commit": ""}, "Stopped: why"), NOW)  # type: ignore[arg-type]
+    decision = decide(
+        case,
+        MissionEnded(1, kind, b"# Report\n", "r.md", {"base": "b", "commit": ""}, "Stopped: why"),
+        NOW,
+    )  # type: ignore[arg-type]
     assert decision is not None
     return decision
 
 
-@pytest.mark.parametrize(("kind", "status", "home"), [
-    (EventKind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
-    (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
-])
-def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(kind: EventKind, status: str, home: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "status", "home"),
+    [
+        (EventKind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
+        (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
+    ],
+)
+def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_go(
+    kind: EventKind, status: str, home: str
+) -> None:
     where = "Inbox/Requests/odd name.md"
-    running = Case(**{**{f: getattr(CASE, f) for f in CASE.__slots__}, "state": State.RUNNING, "stop": "moved", "plan_path": where})
+    running = Case(
+        **{
+            **{f: getattr(CASE, f) for f in CASE.__slots__},
+            "state": State.RUNNING,
+            "stop": "moved",
+            "plan_path": where,
+        }
+    )
     decision = ended(running, kind)
     used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
     assert Stamp(where, {"status": status, **used_up}) in decision.commands
@@ -81,7 +112,13 @@ def test_a_plan_moved_among_the_requests_during_its_run_goes_where_ended_plans_g
 
 
 def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it() -> None:
-    running = Case(**{**{f: getattr(CASE, f) for f in CASE.__slots__}, "state": State.RUNNING, "stop": "taken back"})
+    running = Case(
+        **{
+            **{f: getattr(CASE, f) for f in CASE.__slots__},
+            "state": State.RUNNING,
+            "stop": "taken back",
+        }
+    )
     decision = ended(running, EventKind.MISSION_FAILED)
     assert decision.case.plan_path == CASE.plan_path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan_path]
@@ -89,9 +126,15 @@ def test_a_plan_that_a_person_took_back_during_its_run_stays_where_they_put_it()
 
 @pytest.mark.parametrize("request_note", [REQUEST, None])
 @pytest.mark.parametrize("completed", [True, False])
-def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(request_note: NoteSeen | None, completed: bool) -> None:
+def test_a_plan_that_only_its_report_tells_of_can_be_taken_back_and_revised(
+    request_note: NoteSeen | None, completed: bool
+) -> None:
     """The case knows then what was asked for: planning reads that text, and nobody edited it."""
-    lost = adopt_outcome(None, KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed), NOW)
+    lost = adopt_outcome(
+        None,
+        KeptOutcome(TRACE, "say-hello", "Knowledge/Reports/r.md", NOW, completed=completed),
+        NOW,
+    )
     assert lost is not None
     plan = plan_at(CASE.plan_path)
     gesture = observe(lost.case, CaseNotes(request_note, [plan]), PLANNABLE)
@@ -119,7 +162,9 @@ def test_a_new_plan_takes_the_place_of_one_that_only_its_report_tells_of() -> No
 
 def test_a_revision_names_who_asked_for_it() -> None:
     note = plan_at(CASE.plan_path, keys="status: needs_revision")
-    asked = decide(CASE, Gesture(EventKind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW)
+    asked = decide(
+        CASE, Gesture(EventKind.REVISION_ASKED, note, plan=note, hand=Hand("cleo", "cli")), NOW
+    )
     assert asked is not None
     text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
     drafted = Drafted(asked.case.generation, text, digest(text, PLAN_STAMPS), 2)
@@ -128,44 +173,69 @@ def test_a_revision_names_who_asked_for_it() -> None:
     meta = read_note(revised.texts[0]).meta
     assert meta["reviewed_by"] == "cleo"
     assert str(meta["reviewed_at"]).startswith("2026-01-02")
-    assert revised.texts[1] == text.replace(b"status: review\n", b""), "they are no part of what is approved"
+    assert revised.texts[1] == text.replace(b"status: review\n", b""), (
+        "they are no part of what is approved"
+    )
 
 
-# --- through the daemon -------------------------------------------------------------------------------------
+# --- through the daemon
+# -------------------------------------------------------------------------------------
 
 
 def planned(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                         ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     return vault
 
 
-def test_an_approved_plan_whose_name_is_not_utf_8_is_explained_until_it_is_renamed(tmp_path: Path) -> None:
+def test_an_approved_plan_whose_name_is_not_utf_8_is_explained_until_it_is_renamed(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path)
     odd = os.fsencode(vault.root) + b"/System/Active/hell\xf6.md"
     os.rename(vault.plan(), odd)  # noqa: PTH104 - a path in bytes
     vault.once()
     assert "plan.withdrawn" not in vault.actions()
-    assert [row["metadata"]["reason"] for row in vault.rows("note.explained") if "UTF-8" in row["metadata"]["reason"]]
+    assert [
+        row["metadata"]["reason"]
+        for row in vault.rows("note.explained")
+        if "UTF-8" in row["metadata"]["reason"]
+    ]
     os.rename(odd, vault.active())  # noqa: PTH104 - a path in bytes
     vault.once()
     assert vault.actions().count("execution.completed") == 1
     assert not [path for path in (vault.root / "System/Active").iterdir() if ".placet" in path.name]
 
 
-def test_an_edited_plan_whose_first_text_the_journal_does_not_have_can_be_approved(tmp_path: Path) -> None:
+def test_an_edited_plan_whose_first_text_the_journal_does_not_have_can_be_approved(
+    tmp_path: Path,
+) -> None:
     """Journals of before `changed_lines` do not have it."""
     vault = planned(tmp_path)
     wrote = vault.rows("plan.created")[0]["metadata"]["digest"]
     with closing(sqlite3.connect(vault.db)) as connection, connection:
         assert connection.execute("DELETE FROM texts WHERE digest = ?", (wrote,)).rowcount == 1
-    vault.plan().write_text(vault.plan().read_text().replace("Write a greeting.", "Write a short greeting."))
+    vault.plan().write_text(
+        vault.plan().read_text().replace("Write a greeting.", "Write a short greeting.")
+    )
     vault.approve()
     vault.once()
-    approved, = vault.rows("plan.approved")
+    (approved,) = vault.rows("plan.approved")
     assert approved["metadata"]["edited"] is True
     assert vault.actions().count("execution.completed") == 1

@@ -19,7 +19,10 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", PLAN)]}]),
+    )
     return vault
 
 
@@ -50,7 +53,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "big.md": (b"x" * 10_000_000, "large"),
     "agent.md": (b"---\nagent: nobody\n---\nDo it.\n", "System/Agents/nobody.md"),
     "portal.md": (b"---\nportal: nowhere\n---\nDo it.\n", "portals.nowhere"),
-    "priority.md": (b"---\npriority: 11\ncomplexity: huge\nbudget_usd: -1\n---\nDo it.\n", "complexity: huge"),
+    "priority.md": (
+        b"---\npriority: 11\ncomplexity: huge\nbudget_usd: -1\n---\nDo it.\n",
+        "complexity: huge",
+    ),
     "status.md": (b"---\nstatus: pendign\n---\nDo it.\n", "pendign"),
     "plan (conflicted copy 2026-11-21).md": (b"Do it.\n", "conflict copy"),
     "x.sync-conflict-20261121-120000-ABCDEFG.md": (b"Do it.\n", "conflict copy"),
@@ -113,12 +119,17 @@ def state_of(path: Path) -> tuple[int, int, int]:
     return state.st_ino, state.st_mtime_ns, state.st_ctime_ns
 
 
-def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bad requests, and a plan that nobody knows, beside more requests than a tick takes up."""
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
         vault.drop("---\npriority: 77\n---\nDo it.\n", "z.md")
-        lost = vault.drop("---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n", "zz.md")
+        lost = vault.drop(
+            "---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n",
+            "zz.md",
+        )
         running.settle()
         sides = {path: state_of(path) for path in lost.parent.glob("*.placet.md")}
         explained = len(vault.rows("request.invalid"))
@@ -135,7 +146,9 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(tmp_p
         assert len(vault.rows("request.invalid")) == explained
 
 
-def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_no_use(
+    tmp_path: Path,
+) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter)) as running:
         vault.drop("", "empty.md")
@@ -144,7 +157,10 @@ def test_a_note_that_is_used_is_told_about_and_one_that_is_not_is_said_to_be_of_
         plan = vault.plan()
         plan.write_text(plan.read_text().replace("status: review", "status: approved"))
         running.settle()
-    assert "placet cannot use `empty.md`" in (vault.root / "Inbox/Requests/empty.placet.md").read_text()
+    assert (
+        "placet cannot use `empty.md`"
+        in (vault.root / "Inbox/Requests/empty.placet.md").read_text()
+    )
     assert f"About `{plan.name}`" in plan.with_name("say-hello_plan.placet.md").read_text()
 
 
@@ -153,8 +169,11 @@ def test_explaining_is_cut_into_slices(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path), Time()
     notices = {f"{Folder.REQUESTS}/{number}.md": "It is empty." for number in range(4)}
     with looping(vault, time=time) as running:
+
         def explained(notices: Mapping[str, str]) -> int:
-            more = running.loop.notices.show(notices, running.loop.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0)
+            more = running.loop.notices.show(
+                notices, running.loop.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0
+            )
             there = vault.notes(Folder.REQUESTS)
             assert more is (len(there) > 0 or notices == {}), "the next tick goes on"
             return len(there)
@@ -181,14 +200,19 @@ def test_a_person_s_broken_edit_of_a_plan_is_no_withdrawal(vault: TestVault) -> 
     assert "plan.approved" in vault.actions()
 
 
-@pytest.mark.parametrize(("old", "new", "told"), [
-    ('write = ["hello.txt"]', 'write = ["../x"]', ".."),
-    ("## Scope", "## Skope", "scope"),
-    ("### 1. Write it", "Write it", "step"),
-    ("`write_file`", "`rm_rf`", "rm_rf"),
-    ("complexity: standard", "complexity: huge", "huge"),
-])
-def test_a_plan_that_cannot_be_carried_out_is_not_approved(vault: TestVault, old: str, new: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('write = ["hello.txt"]', 'write = ["../x"]', ".."),
+        ("## Scope", "## Skope", "scope"),
+        ("### 1. Write it", "Write it", "step"),
+        ("`write_file`", "`rm_rf`", "rm_rf"),
+        ("complexity: standard", "complexity: huge", "huge"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_not_approved(
+    vault: TestVault, old: str, new: str, told: str
+) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     plan = vault.plan()
@@ -205,7 +229,9 @@ def test_a_plan_that_cannot_be_carried_out_is_not_approved(vault: TestVault, old
 
 def test_an_empty_file_in_active_is_explained(vault: TestVault) -> None:
     (vault.root / "System" / "Active" / "x.md").write_text("")
-    vault.drop("Say hello.\n", "straight.md").rename(vault.root / "System" / "Active" / "straight.md")
+    vault.drop("Say hello.\n", "straight.md").rename(
+        vault.root / "System" / "Active" / "straight.md"
+    )
     vault.once()
     assert "execution.started" not in vault.actions()
     assert (vault.root / "System" / "Active" / "x.placet.md").exists()
@@ -245,18 +271,26 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
             aside.rename(folder)
             running.settle()
             there = [path for name in QUEUES for path in (vault.root / name).glob("*.md")]
-            assert sorted(running.loop.sight.notes) == sorted(str(path.relative_to(vault.root)) for path in there)
+            assert sorted(running.loop.sight.notes) == sorted(
+                str(path.relative_to(vault.root)) for path in there
+            )
         assert [said for said in running.said if "cannot be listed" in said] == [
             f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken away."
-            for place in ("Inbox/Plans", "System/Active")]
+            for place in ("Inbox/Plans", "System/Active")
+        ]
         assert "plan.approved" in vault.actions()
         assert "plan.withdrawn" not in vault.actions()
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("[model]\nprovider = 'openai'\n", "openai"), ("[modle]\n", "no such setting"), ("[model\n", "not valid TOML"),
-    ("[daemon]\nplans_at_once = 0\n", "plans_at_once"),
-])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[model]\nprovider = 'openai'\n", "openai"),
+        ("[modle]\n", "no such setting"),
+        ("[model\n", "not valid TOML"),
+        ("[daemon]\nplans_at_once = 0\n", "plans_at_once"),
+    ],
+)
 def test_a_wrong_configuration_is_named(vault: TestVault, text: str, told: str) -> None:
     vault.configure(text)
     done = vault.cli("run", "--once", check=False)
@@ -280,8 +314,13 @@ def test_an_unmounted_vault_is_not_an_empty_one(vault: TestVault, tmp_path: Path
     assert "plan.withdrawn" not in vault.actions()
 
 
-def test_a_note_that_is_being_written_while_it_is_read_is_read_again(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many programs empty a file and then write it; what is read between a look and the next must not count."""
+def test_a_note_that_is_being_written_while_it_is_read_is_read_again(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many programs empty a file and then write it.
+
+    What is read between a look and the next must not count.
+    """
     path, read, torn = vault.drop("Say hello, please.\n"), Vault.read, []
 
     def torn_once(self: Vault, name: str, **given: int) -> object:

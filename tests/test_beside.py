@@ -29,16 +29,31 @@ def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
     return dict(beside(case, found.of_case.get(TRACE, CaseNotes())))
 
 
-@pytest.mark.parametrize(("state", "path", "status", "told"), [
-    (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still awaits you"),
-    (State.APPROVED, "System/Active/x.md", "hold", "move it to `Inbox/Plans`"),
-    (State.RUNNING, "System/Active/x.md", "pending", "move it to `Inbox/Plans`"),
-    (State.REJECTED, "Inbox/Rejected/x.md", "needs_revision", "set `status: pending` in the request"),
-    (State.FAILED, "Inbox/Requests/x_plan.md", "needs_revision", "revised set `status: pending`"),
-    (State.COMPLETED, "Inbox/Rejected/x.md", "completed", "move it to `Inbox/Plans`"),
-    (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
-])
-def test_a_plan_s_status_or_place_that_decides_nothing_is_explained(state: State, path: str, status: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "path", "status", "told"),
+    [
+        (State.REVIEW, "Inbox/Plans/x.md", "looks good", "still awaits you"),
+        (State.APPROVED, "System/Active/x.md", "hold", "move it to `Inbox/Plans`"),
+        (State.RUNNING, "System/Active/x.md", "pending", "move it to `Inbox/Plans`"),
+        (
+            State.REJECTED,
+            "Inbox/Rejected/x.md",
+            "needs_revision",
+            "set `status: pending` in the request",
+        ),
+        (
+            State.FAILED,
+            "Inbox/Requests/x_plan.md",
+            "needs_revision",
+            "revised set `status: pending`",
+        ),
+        (State.COMPLETED, "Inbox/Rejected/x.md", "completed", "move it to `Inbox/Plans`"),
+        (State.REJECTED, "Inbox/Requests/x.md", "rejected", "move it to `Inbox/Plans`"),
+    ],
+)
+def test_a_plan_s_status_or_place_that_decides_nothing_is_explained(
+    state: State, path: str, status: str, told: str
+) -> None:
     assert told in said(state, plan_at(path, keys=f"status: {status}"))[path]
 
 
@@ -51,11 +66,18 @@ def test_a_request_s_status_that_decides_nothing_is_explained(state: State, stat
     assert (f"`status: {status}` decides nothing" in found.get(REQUEST.path, "")) is not own
 
 
-@pytest.mark.parametrize(("state", "told"), [
-    (State.APPROVED, "then a new plan follows"), (State.RUNNING, "then a new plan follows"),
-    (State.REJECTED, "Set `status: pending`"), (State.REVIEW, ""),
-])
-def test_an_edit_of_a_request_that_waits_for_something_says_for_what(state: State, told: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.APPROVED, "then a new plan follows"),
+        (State.RUNNING, "then a new plan follows"),
+        (State.REJECTED, "Set `status: pending`"),
+        (State.REVIEW, ""),
+    ],
+)
+def test_an_edit_of_a_request_that_waits_for_something_says_for_what(
+    state: State, told: str
+) -> None:
     edited = look_at(REQUEST.path, REQUEST.raw + b"More.\n", "cleo")
     assert told in said(state, edited).get(REQUEST.path, "")
     assert not said(state, REQUEST)
@@ -72,24 +94,44 @@ def test_comments_without_a_status_are_not_left_waiting_in_silence() -> None:
     assert not said(State.REVIEW, plan_at(CASE.plan_path, body=BODY + "\nA remark.\n"))
 
 
-@pytest.mark.parametrize("raw", [b"", b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"# No properties\n", b"---\ntrace_id: " + TRACE.encode() + b"\n---\n" + BODY.encode()],
+)
 def test_a_plan_that_lost_its_keys_is_told_which_ones_before_it_is_moved(raw: bytes) -> None:
     found = said(State.REVIEW, look_at(CASE.plan_path, raw, "cleo"))
     assert f"`trace_id: {TRACE}`, `request_id: say-hello`, `revision: 1`" in found[CASE.plan_path]
 
 
 @pytest.mark.parametrize("status", ["planned", "completed", "rejected", "error", "done"])
-def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_ask(status: str) -> None:
+def test_a_request_that_nobody_knows_and_that_asks_for_nothing_is_told_how_to_ask(
+    status: str,
+) -> None:
     for key in ("", f"trace_id: {TRACE}\n"):
-        note = look_at("Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo")
-        (shown, why), = sort_notes({}, [note]).notices
+        note = look_at(
+            "Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo"
+        )
+        ((shown, why),) = sort_notes({}, [note]).notices
         assert shown == note
         assert "`status: pending`" in why
     plan = plan_at("Inbox/Plans/say-hello_plan.md")
-    assert not sort_notes({}, [REQUEST, plan]).notices, "its plan is about to be adopted, and the request with it"
+    assert not sort_notes({}, [REQUEST, plan]).notices, (
+        "its plan is about to be adopted, and the request with it"
+    )
 
 
-@pytest.mark.parametrize("status", ["needs-revision", "needs revision", "[needs_revision]", "hold", "pending", "completed", "'no'"])
+@pytest.mark.parametrize(
+    "status",
+    [
+        "needs-revision",
+        "needs revision",
+        "[needs_revision]",
+        "hold",
+        "pending",
+        "completed",
+        "'no'",
+    ],
+)
 def test_an_unknown_status_approves_nothing(status: str) -> None:
     plan = plan_at("System/Active/say-hello.md", keys=f"status: {status}")
     for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
@@ -99,16 +141,22 @@ def test_an_unknown_status_approves_nothing(status: str) -> None:
         assert "so it was not approved" in gesture.why
 
 
-@pytest.mark.parametrize("status", ["", "status: review", "status: approved", "status: Review  # fine"])
+@pytest.mark.parametrize(
+    "status", ["", "status: review", "status: approved", "status: Review  # fine"]
+)
 def test_a_status_that_says_nothing_against_it_approves(status: str) -> None:
-    gesture = observe(CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE)
+    gesture = observe(
+        CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE
+    )
     assert gesture is not None
     assert gesture.kind is EventKind.PLAN_APPROVED
 
 
 def test_a_plan_that_is_being_revised_can_be_rejected_by_its_status() -> None:
     case = replace(CASE, state=State.REVISING)
-    gesture = observe(case, CaseNotes(REQUEST, [plan_at(CASE.plan_path, keys="status: rejected")]), PLANNABLE)
+    gesture = observe(
+        case, CaseNotes(REQUEST, [plan_at(CASE.plan_path, keys="status: rejected")]), PLANNABLE
+    )
     assert gesture is not None
     assert gesture.kind is EventKind.PLAN_REJECTED
 
@@ -125,7 +173,9 @@ def vault_with_plan(tmp_path: Path) -> TestVault:
     return vault
 
 
-@pytest.mark.parametrize(("status", "home"), [("rejected", "Inbox/Rejected"), ("needs_revision", "Inbox/Plans")])
+@pytest.mark.parametrize(
+    ("status", "home"), [("rejected", "Inbox/Rejected"), ("needs_revision", "Inbox/Plans")]
+)
 def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: str) -> None:
     vault = vault_with_plan(tmp_path)
 
@@ -148,12 +198,16 @@ def test_a_status_that_says_no_stops_a_run(tmp_path: Path, status: str, home: st
         run.settle()
     assert vault.rows("execution.failed")[0]["metadata"]["reason"] == "stopped_by_person"
     assert not vault.rows("execution.completed")
-    assert [path.name.startswith("say-hello") for path in (vault.root / home).glob("*.md")] == [True]
+    assert [path.name.startswith("say-hello") for path in (vault.root / home).glob("*.md")] == [
+        True
+    ]
     assert bool(vault.rows("plan.rejected")) is (status == "rejected")
     assert bool(vault.rows("plan.revision_requested")) is (status == "needs_revision")
 
 
-def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_planning(tmp_path: Path) -> None:
+def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_planning(
+    tmp_path: Path,
+) -> None:
     vault = vault_with_plan(tmp_path)
     model = Fake(greeter)
     with looping(vault, model=lambda: model) as run:
@@ -167,12 +221,16 @@ def test_a_reason_that_follows_the_move_is_journalled_and_told_to_the_next_plann
         edit(vault.root / "Inbox/Requests/Say hello.md", "status: rejected", "status: pending")
         run.settle()
     assert [row["metadata"]["reason"] for row in vault.rows("plan.rejected")] == [""]
-    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejection_explained")] == ["Too much shouting."]
+    assert [row["metadata"]["reason"] for row in vault.rows("plan.rejection_explained")] == [
+        "Too much shouting."
+    ]
     assert "Too much shouting." not in str(model.asks[0].turns[0].blocks)
     assert "Too much shouting." in str(model.asks[-1].turns[0].blocks)
 
 
-def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(tmp_path: Path) -> None:
+def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_have_taken_it_back(
+    tmp_path: Path,
+) -> None:
     vault = vault_with_plan(tmp_path)
     broken = False
 
@@ -196,12 +254,18 @@ def test_a_revision_that_fails_is_told_beside_the_plan_and_nobody_is_said_to_hav
 
 
 def test_a_case_without_a_word_of_its_own_is_left_alone() -> None:
-    case = Case(TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest)
-    assert not beside(case, CaseNotes(look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo")))
+    case = Case(
+        TRACE, "say-hello", State.PLANNING, request_path=REQUEST.path, request_digest=REQUEST.digest
+    )
+    assert not beside(
+        case, CaseNotes(look_at(REQUEST.path, REQUEST.raw.replace(b"planned", b"planning"), "cleo"))
+    )
 
 
-@pytest.mark.parametrize(("keys", "priority"), [
-    ('priority: "7"', 7), ("priority: 7", 7), ('priority: ""', 5), ("complexity: Complex", 5)])
+@pytest.mark.parametrize(
+    ("keys", "priority"),
+    [('priority: "7"', 7), ("priority: 7", 7), ('priority: ""', 5), ("complexity: Complex", 5)],
+)
 def test_what_a_phone_writes_into_a_property_is_understood(keys: str, priority: int) -> None:
     note = read_note(f"---\n{keys}\n---\nHi\n".encode())
     assert read_request("x.md", note, {"default"}, (), "default").priority == priority
@@ -210,10 +274,18 @@ def test_what_a_phone_writes_into_a_property_is_understood(keys: str, priority: 
 @pytest.mark.parametrize("value", ["high", "'11'", "'-1'", "'7.5'", "'٣'", "true"])
 def test_what_is_no_priority_is_said(value: str) -> None:
     with pytest.raises(RequestProblems, match="from 0 to 10"):
-        read_request("x.md", read_note(f"---\npriority: {value}\n---\nHi\n".encode()), {"default"}, (), "default")
+        read_request(
+            "x.md",
+            read_note(f"---\npriority: {value}\n---\nHi\n".encode()),
+            {"default"},
+            (),
+            "default",
+        )
 
 
-def test_a_disk_that_refuses_is_told_by_why_and_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_is_told_by_why_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault = vault_with_plan(tmp_path)
 
     def full(_: Vault, path: str, *__: object) -> None:
@@ -225,7 +297,10 @@ def test_a_disk_that_refuses_is_told_by_why_and_status(tmp_path: Path, monkeypat
         monkeypatch.setattr(Vault, "replace", full)
         run.settle()
         for command in (["why", "say-hello"], ["status"]):
-            assert "System/Active/say-hello.md: No space left on device" in vault.click(*command).stdout
+            assert (
+                "System/Active/say-hello.md: No space left on device"
+                in vault.click(*command).stdout
+            )
         monkeypatch.undo()
         run.loop.ports.clock.sleep(60)
         run.settle()
@@ -239,7 +314,11 @@ def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) 
     vault.plan().write_text("mine\n")
     with looping(vault, model=lambda: Fake(greeter)) as run:
         run.settle()
-        plan, = (p for p in vault.plan().parent.glob("say-hello_plan-*.md") if not p.name.endswith(".placet.md"))
+        (plan,) = (
+            p
+            for p in vault.plan().parent.glob("say-hello_plan-*.md")
+            if not p.name.endswith(".placet.md")
+        )
         assert not plan.with_name(plan.stem + ".placet.md").exists()
         plan.rename(vault.active())
         run.settle()
@@ -247,8 +326,13 @@ def test_a_person_s_note_with_the_plan_s_name_is_no_second_plan(tmp_path: Path) 
     assert vault.plan().read_text() == "mine\n"
 
 
-@pytest.mark.parametrize(("key", "told"), [("agent: nobody", "System/Agents/nobody.md"), ("portal: nope", "[portals.nope]")])
-def test_a_plan_that_names_what_there_is_not_is_not_approved(tmp_path: Path, key: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [("agent: nobody", "System/Agents/nobody.md"), ("portal: nope", "[portals.nope]")],
+)
+def test_a_plan_that_names_what_there_is_not_is_not_approved(
+    tmp_path: Path, key: str, told: str
+) -> None:
     vault = vault_with_plan(tmp_path)
     with looping(vault, model=lambda: Fake(greeter)) as run:
         run.settle()

@@ -46,31 +46,43 @@ def vault(tmp_path: Path) -> TestVault:
     return make_vault(tmp_path)
 
 
-# --- portals --------------------------------------------------------------------------------------------------
+# --- portals
+# --------------------------------------------------------------------------------------------------
 
 
 MINE = b"# mine\n[daemon]   # kept\nmissions_at_once = 1\n\n[portals.old]  # and this\npath = '~/old'\n\n[limits]\ntool_calls = 9\n"
 
 
-def test_adding_and_removing_a_portal_leaves_every_other_byte(vault: TestVault, tmp_path: Path) -> None:
+def test_adding_and_removing_a_portal_leaves_every_other_byte(
+    vault: TestVault, tmp_path: Path
+) -> None:
     repo = make_repo(tmp_path / "repo")
     before = fingerprint(repo)
     config = vault.root / "System/placet.toml"
     config.write_bytes(MINE)
     assert vault.click("portal", "add", "code", str(repo)).stdout == f"{repo}\n"
     after = config.read_bytes()
-    assert tomllib.loads(after.decode())["portals"] == {"old": {"path": "~/old"}, "code": {"path": str(repo)}}
+    assert tomllib.loads(after.decode())["portals"] == {
+        "old": {"path": "~/old"},
+        "code": {"path": str(repo)},
+    }
     added = [line for line in after.splitlines() if line not in MINE.splitlines()]
     assert added == [b"[portals.code]", f'path = "{repo}"'.encode()]
-    assert [line for line in after.splitlines() if line and line not in added] == [line for line in MINE.splitlines() if line]
+    assert [line for line in after.splitlines() if line and line not in added] == [
+        line for line in MINE.splitlines() if line
+    ]
     vault.click("portal", "remove", "code")
     assert config.read_bytes().replace(b"\n\n", b"\n") == MINE.replace(b"\n\n", b"\n")
     assert (vault.root / "Knowledge/Portals/code.md").exists()
     assert fingerprint(repo) == before
 
 
-@pytest.mark.parametrize("text", ["", "[vault]\nfrontmatter = 'yaml'", "portals = {}\n", "[portals]\n", "# end\n"])
-def test_a_portal_can_be_added_to_any_configuration(vault: TestVault, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "[vault]\nfrontmatter = 'yaml'", "portals = {}\n", "[portals]\n", "# end\n"]
+)
+def test_a_portal_can_be_added_to_any_configuration(
+    vault: TestVault, tmp_path: Path, text: str
+) -> None:
     repo = make_repo(tmp_path / "repo")
     vault.configure(text)
     vault.click("portal", "add", "code", str(repo))
@@ -79,22 +91,36 @@ def test_a_portal_can_be_added_to_any_configuration(vault: TestVault, tmp_path: 
     assert json.loads(vault.click("portal", "list", "--json").stdout) == []
 
 
-def test_paths_are_kept_as_a_person_means_them(vault: TestVault, tmp_path: Path, home: Path) -> None:
+def test_paths_are_kept_as_a_person_means_them(
+    vault: TestVault, tmp_path: Path, home: Path
+) -> None:
     make_repo(home / "work")
     make_repo(vault.root / "inner")
     make_repo(tmp_path / "beside")
-    for name, given, written in (("a", "~/work", "~/work"), ("b", "inner", "inner"), ("c", "../beside", str(tmp_path / "beside"))):
-        assert vault.click("portal", "add", name, given).stdout == f"{written}\n"  # the vault's root is the folder we are in
-    found = {line["name"]: line for line in json.loads(vault.click("portal", "check", "--json").stdout)}
+    for name, given, written in (
+        ("a", "~/work", "~/work"),
+        ("b", "inner", "inner"),
+        ("c", "../beside", str(tmp_path / "beside")),
+    ):
+        # the vault's root is the folder we are in
+        assert vault.click("portal", "add", name, given).stdout == f"{written}\n"
+    found = {
+        line["name"]: line for line in json.loads(vault.click("portal", "check", "--json").stdout)
+    }
     assert [found[n]["problem"] for n in "abc"] == ["", "", ""]
     assert found["a"]["folder"] == str(home / "work")
 
 
-def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(vault: TestVault, tmp_path: Path) -> None:
+def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(
+    vault: TestVault, tmp_path: Path
+) -> None:
     repo = make_repo(tmp_path / "repo", {"sub/a.txt": "a\n"})
     before, config = fingerprint(repo), (vault.root / "System/placet.toml").read_bytes()
-    for name, path, said in (("a b", str(repo), "cannot be a portal's name"), ("x", str(tmp_path / "none"), "is not a folder"),
-                             ("x", str(repo / "sub"), "lies inside the one at")):
+    for name, path, said in (
+        ("a b", str(repo), "cannot be a portal's name"),
+        ("x", str(tmp_path / "none"), "is not a folder"),
+        ("x", str(repo / "sub"), "lies inside the one at"),
+    ):
         done = vault.click("portal", "add", name, path, check=False)
         assert done.returncode == 2
         assert said in done.stderr
@@ -103,22 +129,35 @@ def test_what_cannot_be_a_portal_is_refused_before_anything_is_written(vault: Te
     assert fingerprint(repo) == before
 
 
-def test_folders_that_are_no_place_for_missions_are_no_portals(vault: TestVault, tmp_path: Path) -> None:
+def test_folders_that_are_no_place_for_missions_are_no_portals(
+    vault: TestVault, tmp_path: Path
+) -> None:
     repo = make_repo(tmp_path / "repo")
     (tmp_path / "two\nlines").mkdir()
     (tmp_path / "loop").symlink_to("loop")
     config = (vault.root / "System/placet.toml").read_bytes()
-    for path, said in (("System", "the vault's own folders"), ("Inbox/Requests", "the vault's own folders"),
-                       ("..", "the vault lies in it"), ("/", "the vault lies in it"), ("~nobody-at-all/x", "is not a folder"),
-                       ("", "is not a folder"), (str(tmp_path / "two\nlines"), "must not have a line break"),
-                       (str(tmp_path / "loop"), "is not a folder"), (str(repo / ".git"), "where git keeps a repository")):
+    for path, said in (
+        ("System", "the vault's own folders"),
+        ("Inbox/Requests", "the vault's own folders"),
+        ("..", "the vault lies in it"),
+        ("/", "the vault lies in it"),
+        ("~nobody-at-all/x", "is not a folder"),
+        ("", "is not a folder"),
+        (str(tmp_path / "two\nlines"), "must not have a line break"),
+        (str(tmp_path / "loop"), "is not a folder"),
+        (str(repo / ".git"), "where git keeps a repository"),
+    ):
         done = vault.click("portal", "add", "x", path, check=False)
         assert done.returncode == 2, path
         assert said in done.stderr
         assert (vault.root / "System/placet.toml").read_bytes() == config
-    vault.configure(config.decode() + "[portals.x]\npath = 'System'\n[portals.y]\npath = '~nobody-at-all/x'\n")
+    vault.configure(
+        config.decode() + "[portals.x]\npath = 'System'\n[portals.y]\npath = '~nobody-at-all/x'\n"
+    )
     for command in ("check", "list"):  # as written by hand
-        assert vault.click("portal", command, check=False).returncode == (1 if command == "check" else 0)
+        assert vault.click("portal", command, check=False).returncode == (
+            1 if command == "check" else 0
+        )
     assert "BAD   portal x" in vault.click("doctor", check=False).stdout
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("---\nportal: x\n---\nSay hello.\n")
@@ -127,10 +166,15 @@ def test_folders_that_are_no_place_for_missions_are_no_portals(vault: TestVault,
     assert not (vault.root / "System/.git").exists()
 
 
-def test_names_and_repositories_that_are_there_already_are_said(vault: TestVault, tmp_path: Path) -> None:
+def test_names_and_repositories_that_are_there_already_are_said(
+    vault: TestVault, tmp_path: Path
+) -> None:
     repo = make_repo(tmp_path / "repo")
     vault.click("portal", "add", "code", str(repo))
-    assert "There is a portal code already" in vault.click("portal", "add", "Code", str(repo), check=False).stderr
+    assert (
+        "There is a portal code already"
+        in vault.click("portal", "add", "Code", str(repo), check=False).stderr
+    )
     (vault.root / "Knowledge/Portals/two.md").mkdir()
     done = vault.click("portal", "add", "two", str(repo), check=False)
     assert done.returncode == 1
@@ -142,7 +186,9 @@ def test_names_and_repositories_that_are_there_already_are_said(vault: TestVault
 
 
 @pytest.mark.parametrize("of", ["around the vault", "another worktree"])
-def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(tmp_path: Path, of: str) -> None:
+def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(
+    tmp_path: Path, of: str
+) -> None:
     outer = tmp_path / "outer"
     vault = TestVault(make_vault(outer).root, tmp_path / "state")
     git(outer, "init", "-q", "-b", "main")
@@ -151,14 +197,44 @@ def test_no_mission_writes_a_vaults_own_folders_in_a_repository_around_it(tmp_pa
         git(outer, "worktree", "add", "-q", str(tmp_path / "beside"), "-b", "beside")
     place = outer if of == "around the vault" else tmp_path / "beside"
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{place}"\n')
-    plan = {**PLAN, "scope": {"write": ["**"], "run": ["touch"]},
-            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})]},
-        {"calls": [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})]},
-        {"calls": [("run_command", {"command": "touch", "args": ["vault/System/Active/evil2.md"]})]},
-        {"calls": [("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})]},
-        {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"write": ["**"], "run": ["touch"]},
+        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "vault/System/Active/evil.md", "content": "evil\n"})
+                    ]
+                },
+                {"calls": [("write_file", {"path": "VAULT/inbox/evil.md", "content": "evil\n"})]},
+                {
+                    "calls": [
+                        (
+                            "run_command",
+                            {"command": "touch", "args": ["vault/System/Active/evil2.md"]},
+                        )
+                    ]
+                },
+                {
+                    "calls": [
+                        ("write_file", {"path": "vault/Knowledge/good.md", "content": "good\n"})
+                    ]
+                },
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                },
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     with meddling():  # the vault is in the repository: the daemon's own notes change in it
         vault.here()
@@ -182,14 +258,28 @@ def test_the_check_finds_what_is_wrong_and_what_is_odd(vault: TestVault, tmp_pat
     assert vault.click("portal", "check", "code").stdout
 
 
-def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(vault: TestVault, tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo", {"a.py": "", "b.py": "", "c.js": "", "Makefile": "all:\ntest: all\n\ttrue\n",
-                                         "pyproject.toml": "[tool.pytest.ini_options]\n"})
+def test_the_card_says_what_an_agent_must_know_and_keeps_a_persons_words(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    repo = make_repo(
+        tmp_path / "repo",
+        {
+            "a.py": "",
+            "b.py": "",
+            "c.js": "",
+            "Makefile": "all:\ntest: all\n\ttrue\n",
+            "pyproject.toml": "[tool.pytest.ini_options]\n",
+        },
+    )
     vault.click("portal", "add", "code", str(repo))
     card = vault.root / "Knowledge/Portals/code.md"
     text = card.read_text()
-    for piece in (f"Repository: `{repo}`", "Default branch: `main`", "Python (2 files), JavaScript (1 file)",
-                  "How to test: `python -m pytest`, `make test`"):
+    for piece in (
+        f"Repository: `{repo}`",
+        "Default branch: `main`",
+        "Python (2 files), JavaScript (1 file)",
+        "How to test: `python -m pytest`, `make test`",
+    ):
         assert piece in text
     card.write_bytes(b"Above, mine.\r\n" + text.encode() + b"Below, mine: \xff\n")
     write(repo, {"d.go": "", "go.mod": ""})
@@ -213,24 +303,44 @@ def test_a_card_whose_marks_are_gone_is_all_the_persons() -> None:
     assert "`a'b\\u202e`" in hostile
 
 
-@pytest.mark.parametrize(("files", "commands"), [
-    ({"package.json": b'{"scripts": {"test": "jest"}}', "yarn.lock": b""}, ("yarn test",)),
-    ({"package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'}, ()),
-    ({"package.json": b"[]"}, ()), ({"package.json": b"\xff"}, ()), ({"pyproject.toml": b"["}, ()),
-    ({"tests/test_a.py": b""}, ("python -m unittest",)),
-    ({"tests/test_a.py": b"", "pyproject.toml": b'[project]\ndependencies = ["pytest"]\n'}, ("python -m pytest",)),
-    ({"Makefile": b"test := 1\n"}, ()), ({"sub/Cargo.toml": b""}, ()),
-    ({"Cargo.toml": b"", "justfile": b"check:\n"}, ("cargo test", "just check")),
-])
-def test_how_a_repository_is_tested_is_read_from_its_files(files: dict[str, bytes], commands: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("files", "commands"),
+    [
+        ({"package.json": b'{"scripts": {"test": "jest"}}', "yarn.lock": b""}, ("yarn test",)),
+        (
+            {
+                "package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
+            },
+            (),
+        ),
+        ({"package.json": b"[]"}, ()),
+        ({"package.json": b"\xff"}, ()),
+        ({"pyproject.toml": b"["}, ()),
+        ({"tests/test_a.py": b""}, ("python -m unittest",)),
+        (
+            {"tests/test_a.py": b"", "pyproject.toml": b'[project]\ndependencies = ["pytest"]\n'},
+            ("python -m pytest",),
+        ),
+        ({"Makefile": b"test := 1\n"}, ()),
+        ({"sub/Cargo.toml": b""}, ()),
+        ({"Cargo.toml": b"", "justfile": b"check:\n"}, ("cargo test", "just check")),
+    ],
+)
+def test_how_a_repository_is_tested_is_read_from_its_files(
+    files: dict[str, bytes], commands: tuple[str, ...]
+) -> None:
     assert how_to_test(list(files), lambda path: files[path]) == commands
 
 
 def test_languages_are_counted_by_extension() -> None:
-    assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (("Python", 2), ("Rust", 1))
+    assert languages(["a.PY", "b.py", "c.rs", "Makefile", "x.unknown"]) == (
+        ("Python", 2),
+        ("Rust", 1),
+    )
 
 
-# --- after a mission ------------------------------------------------------------------------------------------
+# --- after a mission
+# ------------------------------------------------------------------------------------------
 
 
 FILES = {"a.txt": "".join(f"{n}\n" for n in range(20)), ".gitignore": "*.log\n"}
@@ -266,9 +376,21 @@ def done(once_done: tuple[Path, str]) -> tuple[TestVault, Path, str]:
 
 def mission(vault: TestVault, repo: Path, more: str = "") -> str:
     vault.configure(more + f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    steps = [{"title": f"Step {n}", "actions": [{"tool": "write_file", "params": {"path": f"{n}.txt", "content": f"{n}\n"}}]}
-             for n in ("one", "two")]
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}]))
+    steps = [
+        {
+            "title": f"Step {n}",
+            "actions": [
+                {"tool": "write_file", "params": {"path": f"{n}.txt", "content": f"{n}\n"}}
+            ],
+        }
+        for n in ("one", "two")
+    ]
+    vault.script(
+        (
+            "plan",
+            [{"calls": [("submit_plan", {**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})]}],
+        )
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
@@ -276,7 +398,9 @@ def mission(vault: TestVault, repo: Path, more: str = "") -> str:
     return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
 
 
-def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVault, repo: Path) -> None:
+def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(
+    vault: TestVault, repo: Path
+) -> None:
     git(repo, "remote", "add", "-x", "https://example.org/bad.git", check=False)
     git(repo, "remote", "add", "hub", "https://example.org/hub.git")
     git(repo, "update-ref", "refs/remotes/hub/trunk", "main")
@@ -289,15 +413,22 @@ def test_the_report_says_how_the_branch_lies_and_what_was_not_seen(vault: TestVa
     branch = mission(vault, repo)
     assert fingerprint(repo) == before
     text = vault.reports()[0].read_text()
-    for piece in ("It is 2 commits ahead of `main`.\n", "It merges into `main` without conflicts.", "placet merge say-hello",
-                  f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
-                  "placet drop say-hello --reason",
-                  "did not see: `.hooks/`, `unfinished.txt`.", "Your commits are signed; placet's are not.",
-                  "Your git hooks did not run"):
+    for piece in (
+        "It is 2 commits ahead of `main`.\n",
+        "It merges into `main` without conflicts.",
+        "placet merge say-hello",
+        f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
+        "placet drop say-hello --reason",
+        "did not see: `.hooks/`, `unfinished.txt`.",
+        "Your commits are signed; placet's are not.",
+        "Your git hooks did not run",
+    ):
         assert piece in text, piece
 
 
-def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVault, Path, str]) -> None:
+def test_the_preview_finds_conflicts_with_work_done_meanwhile(
+    done: tuple[TestVault, Path, str],
+) -> None:
     _, repo, branch = done
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
@@ -307,7 +438,8 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(done: tuple[TestVa
     assert fingerprint(repo) == before
 
 
-# --- what became of it ----------------------------------------------------------------------------------------
+# --- what became of it
+# ----------------------------------------------------------------------------------------
 
 
 def _squash(repo: Path, branch: str) -> None:
@@ -316,7 +448,10 @@ def _squash(repo: Path, branch: str) -> None:
 
 
 def _squash_with_changes(repo: Path, branch: str) -> None:
-    """As a forge does: the messages of the commits are in the new one's; and a person changed a line."""
+    """As a forge does: the messages of the commits are in the new one's.
+
+    And a person changed a line.
+    """
     git(repo, "merge", "-q", "--squash", branch)
     write(repo, {"one.txt": "1, by hand\n"})
     git(repo, "add", "-A")
@@ -324,7 +459,10 @@ def _squash_with_changes(repo: Path, branch: str) -> None:
 
 
 def _squash_by_hand(repo: Path, branch: str) -> None:
-    """With the message that git proposes, in which those of the commits are indented; and a person changed a line."""
+    """With the message that git proposes, in which those of the commits are indented.
+
+    And a person changed a line.
+    """
     git(repo, "merge", "-q", "--squash", branch)
     write(repo, {"one.txt": "1, by hand\n"})
     git(repo, "add", "-A")
@@ -332,12 +470,23 @@ def _squash_by_hand(repo: Path, branch: str) -> None:
 
 
 def _squash_at_a_forge(repo: Path, branch: str) -> None:
-    """With the messages as a list, and a block of trailers of its own at the end; and a person changed a line."""
+    """With the messages as a list, and a block of trailers of its own at the end.
+
+    And a person changed a line.
+    """
     git(repo, "merge", "-q", "--squash", branch)
     write(repo, {"one.txt": "1, by hand\n"})
     git(repo, "add", "-A")
-    bodies = "".join(f"* {git(repo, 'log', '-1', '--format=%B', rev)}\n\n" for rev in (f"{branch}~1", branch))
-    git(repo, "commit", "-q", "-m", f"Say hello (#12)\n\n{bodies}* By hand\n\n---------\n\nCo-authored-by: A B <a@example.org>")
+    bodies = "".join(
+        f"* {git(repo, 'log', '-1', '--format=%B', rev)}\n\n" for rev in (f"{branch}~1", branch)
+    )
+    git(
+        repo,
+        "commit",
+        "-q",
+        "-m",
+        f"Say hello (#12)\n\n{bodies}* By hand\n\n---------\n\nCo-authored-by: A B <a@example.org>",
+    )
 
 
 def _rebase(repo: Path, branch: str) -> None:
@@ -362,8 +511,12 @@ def _pull_request(repo: Path, branch: str) -> None:
 MERGES = {
     "merge": lambda repo, branch: git(repo, "merge", "-q", "--no-ff", "--no-edit", branch),
     "fast-forward": lambda repo, branch: git(repo, "merge", "-q", "--ff-only", branch),
-    "squash": _squash, "squash with changes": _squash_with_changes, "squash by hand": _squash_by_hand,
-    "squash at a forge": _squash_at_a_forge, "rebase": _rebase, "cherry-pick": _pick,
+    "squash": _squash,
+    "squash with changes": _squash_with_changes,
+    "squash by hand": _squash_by_hand,
+    "squash at a forge": _squash_at_a_forge,
+    "rebase": _rebase,
+    "cherry-pick": _pick,
     "pull request": _pull_request,
 }
 
@@ -378,7 +531,9 @@ def row_of(vault: TestVault) -> dict[str, object]:
 
 @pytest.mark.parametrize("way", sorted(MERGES))
 @pytest.mark.parametrize("delete", [False, True], ids=["kept", "deleted"])
-def test_a_merge_is_seen_whichever_way_it_was_made(done: tuple[TestVault, Path, str], way: str, delete: bool) -> None:
+def test_a_merge_is_seen_whichever_way_it_was_made(
+    done: tuple[TestVault, Path, str], way: str, delete: bool
+) -> None:
     vault, repo, branch = done
     if way != "fast-forward":
         write(repo, {"other.txt": "meanwhile\n"})
@@ -389,7 +544,8 @@ def test_a_merge_is_seen_whichever_way_it_was_made(done: tuple[TestVault, Path, 
     commit_all(repo, "Later")
     if delete:
         git(repo, "branch", "-q", "-D", branch)
-        if way != "squash":  # in a person's own words only the changes themselves tell, so git must still have them
+        # in a person's own words only the changes themselves tell, so git must still have them
+        if way != "squash":
             git(repo, "reflog", "expire", "--expire=now", "--all")
             git(repo, "gc", "-q", "--prune=now")
     before = fingerprint(repo)
@@ -419,7 +575,9 @@ def test_what_is_neither_merged_nor_gone_stays_open(done: tuple[TestVault, Path,
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed: bool,
 ) -> None:
     asked: list[Path] = []
 
@@ -456,15 +614,25 @@ def test_what_people_do_with_a_branch_is_seen_in_seconds_and_git_asked_only_then
         assert seconds_pass(120) == 0
 
 
-def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tuple[TestVault, Path, str]) -> None:
+def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     report = vault.reports()[0]
-    report.write_text(report.read_text().replace("status: completed\n", "status: completed\ndropped_reason: Not what I meant\n"))
+    report.write_text(
+        report.read_text().replace(
+            "status: completed\n", "status: completed\ndropped_reason: Not what I meant\n"
+        )
+    )
     git(repo, "branch", "-q", "-D", branch)
     before = fingerprint(repo)
     vault.here()
     found = row_of(vault)
-    assert (found["action"], found["reason"], found["branch"]) == ("pr.rejected", "Not what I meant", branch)
+    assert (found["action"], found["reason"], found["branch"]) == (
+        "pr.rejected",
+        "Not what I meant",
+        branch,
+    )
     assert "became: dropped\n" in report.read_text()
     assert fingerprint(repo) == before
     for command in ("status", "show"):
@@ -473,7 +641,9 @@ def test_a_deleted_branch_is_a_rejection_with_the_reason_in_its_report(done: tup
 
 
 @pytest.mark.parametrize("way", sorted(MERGES.keys() - {"fast-forward"}))
-def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tmp_path: Path, way: str) -> None:
+def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(
+    tmp_path: Path, way: str
+) -> None:
     """And then, however the work ends up on the branch, it is seen."""
     repo = make_repo(tmp_path / "theirs")
     base, opens = git(repo, "rev-parse", "main"), []
@@ -497,7 +667,9 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(tm
     assert look_at_branches(repo, opens, found.memory).calls == ()
     lost = replace(found.memory, ends={one.tip: frozenset({"0" * 39 + "1"}) for one in opens})
     MERGES[way](repo, "feat/0")
-    assert [fate.of.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], "also after a rewrite"
+    assert [fate.of.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], (
+        "also after a rewrite"
+    )
     found = look_at_branches(repo, opens, found.memory)
     assert [(fate.of.trace_id, bool(fate.commit_sha)) for fate in found.fates] == [("t0", True)]
     assert len(found.calls) < 20
@@ -508,7 +680,12 @@ def test_a_branch_that_is_broken_hides_no_other(done: tuple[TestVault, Path, str
     git(repo, "merge", "-q", "--no-ff", "--no-edit", branch)
     merged = Branch("t", branch, git(repo, "rev-parse", "main~1"), git(repo, "rev-parse", branch))
     lost = git(repo, "commit-tree", "-p", branch, "-m", "Lost", f"{branch}^{{tree}}")
-    broken = replace(merged, trace_id="u", name="feat/broken", tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"))
+    broken = replace(
+        merged,
+        trace_id="u",
+        name="feat/broken",
+        tip=git(repo, "commit-tree", "-p", lost, "-m", "x", "main^{tree}"),
+    )
     (repo / ".git/objects" / lost[:2] / lost[2:]).unlink()
     found = look_at_branches(repo, (broken, merged), Memory())
     assert [fate.of.trace_id for fate in found.fates] == ["t"]
@@ -528,7 +705,8 @@ def test_a_repository_that_is_away_settles_nothing(done: tuple[TestVault, Path, 
     assert not [a for a in vault.actions() if a.startswith("pr.")]
 
 
-# --- a person's own hand --------------------------------------------------------------------------------------
+# --- a person's own hand
+# --------------------------------------------------------------------------------------
 
 
 def yes(_question: str) -> bool:
@@ -539,7 +717,14 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, branch = done
     (repo / "mine.txt").write_text("untracked\n")
     marker = repo.parent / "executed"
-    for name in ("pre-merge-commit", "commit-msg", "prepare-commit-msg", "post-merge", "post-checkout", "reference-transaction"):
+    for name in (
+        "pre-merge-commit",
+        "commit-msg",
+        "prepare-commit-msg",
+        "post-merge",
+        "post-checkout",
+        "reference-transaction",
+    ):
         (repo / ".git/hooks" / name).write_text(f"#!/bin/sh\ntouch {marker}\n")
         (repo / ".git/hooks" / name).chmod(0o755)
     git(repo, "config", "branch.main.mergeOptions", "--squash -s ours")
@@ -553,7 +738,9 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert (onto, sha) == ("main", git(repo, "rev-parse", "HEAD"))
     assert git(repo, "log", "-1", "--format=%P").split()[1] == git(repo, "rev-parse", branch)
     trailers = "%(trailers:key=Placet-Trace)%(trailers:key=Placet-Plan)%(trailers:key=Approved-By)"
-    assert git(repo, "log", "-1", f"--format=%an%n{trailers}") == git(repo, "log", "-1", f"--format=Ann Person%n{trailers}", branch)
+    assert git(repo, "log", "-1", f"--format=%an%n{trailers}") == git(
+        repo, "log", "-1", f"--format=Ann Person%n{trailers}", branch
+    )
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert (repo / "one.txt").read_text() == "one\n"
     assert not marker.exists()
@@ -573,7 +760,9 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
 
 
-def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(done: tuple[TestVault, Path, str]) -> None:
+def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
 
     def refused(why: str) -> None:
@@ -604,7 +793,8 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(done: tuple[Tes
     (repo / ".git/MERGE_HEAD").unlink()
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
-    aborted = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}  # what `git merge --abort` leaves a trace in
+    # what `git merge --abort` leaves a trace in
+    aborted = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}
     before = {**fingerprint(repo), **aborted}
     with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
         branches.merge(vault.root, vault.env, "say-hello", here=False)
@@ -616,9 +806,15 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(done: tuple[Tes
 
 
 @pytest.mark.parametrize("where", ["the repository's own", "the person's"])
-def test_a_filter_that_no_commit_names_is_seen_too(done: tuple[TestVault, Path, str], home: Path, where: str) -> None:
+def test_a_filter_that_no_commit_names_is_seen_too(
+    done: tuple[TestVault, Path, str], home: Path, where: str
+) -> None:
     vault, repo, _ = done
-    file = repo / ".git/info/attributes" if where == "the repository's own" else home / ".config/git/attributes"
+    file = (
+        repo / ".git/info/attributes"
+        if where == "the repository's own"
+        else home / ".config/git/attributes"
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("*.psd filter=lfs\n")
     assert vault.click("portal", "check").returncode == 0
@@ -631,7 +827,9 @@ def test_a_filter_that_no_commit_names_is_seen_too(done: tuple[TestVault, Path, 
 
 
 @pytest.mark.parametrize("way", ["fast-forward", "squash", "cherry-pick"])
-def test_undo_takes_back_what_was_merged_another_way_by_one_commit(done: tuple[TestVault, Path, str], way: str) -> None:
+def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
+    done: tuple[TestVault, Path, str], way: str
+) -> None:
     vault, repo, branch = done
     if way != "fast-forward":
         write(repo, {"other.txt": "meanwhile\n"})
@@ -647,7 +845,9 @@ def test_undo_takes_back_what_was_merged_another_way_by_one_commit(done: tuple[T
 
 
 @pytest.mark.parametrize("way", ["octopus", "by way of another branch", "with more on top"])
-def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(done: tuple[TestVault, Path, str], way: str) -> None:
+def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(
+    done: tuple[TestVault, Path, str], way: str
+) -> None:
     vault, repo, branch = done
     git(repo, "checkout", "-q", "-b", "others", branch if way == "with more on top" else "main")
     write(repo, {"others.txt": "theirs\n"})
@@ -657,14 +857,24 @@ def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(done: tupl
     git(repo, "checkout", "-q", "main")
     write(repo, {"other.txt": "meanwhile\n"})
     commit_all(repo, "Meanwhile")
-    git(repo, "merge", "-q", "--no-ff", "--no-edit", "others", *([branch] if way == "octopus" else []))
+    git(
+        repo,
+        "merge",
+        "-q",
+        "--no-ff",
+        "--no-edit",
+        "others",
+        *([branch] if way == "octopus" else []),
+    )
     branches.undo(vault.root, vault.env, "say-hello", yes)
     left = {"a.txt", "other.txt", *([] if way == "with more on top" else ["others.txt"])}
     assert {p.name for p in repo.glob("*.txt")} == left
     assert git(repo, "status", "--porcelain") == ""
 
 
-def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(done: tuple[TestVault, Path, str]) -> None:
+def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     MERGES["fast-forward"](repo, branch)
     write(repo, {"one.txt": "changed since\n"})
@@ -723,13 +933,23 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
 
 
-def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(tmp_path: Path) -> None:
+def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
+    tmp_path: Path,
+) -> None:
     def answer(ask: Ask) -> Reply:
         if ask.purpose is not Purpose.EXECUTE:
-            return says(("submit_plan", {**PLAN, "summary": f"Greeting {vault.actions().count('execution.started')}."}))
+            return says(
+                (
+                    "submit_plan",
+                    {**PLAN, "summary": f"Greeting {vault.actions().count('execution.started')}."},
+                )
+            )
         greeting = f"hello {vault.actions().count('execution.started')}\n"
-        calls = [("write_file", {"path": "hello.txt", "content": greeting}), ("complete_step", {"step": 1, "summary": "Done"}),
-                 ("finish", {"summary": "Done."})]
+        calls = [
+            ("write_file", {"path": "hello.txt", "content": greeting}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done."}),
+        ]
         return says(calls[turns_taken(ask)])
 
     vault, time = bare_vault(tmp_path), Time()
@@ -740,7 +960,11 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
             for _ in range(3):
                 time.pass_time(2)
                 running.settle()
-            return [(row["action_type"], row["metadata"]["branch"]) for row in vault.rows() if row["action_type"].startswith("pr.")]
+            return [
+                (row["action_type"], row["metadata"]["branch"])
+                for row in vault.rows()
+                if row["action_type"].startswith("pr.")
+            ]
 
         vault.drop("Say hello.\n")
         running.settle()
@@ -756,7 +980,8 @@ def test_the_branch_of_a_mission_is_watched_though_its_request_was_planned_anew(
         first, second = (row["metadata"]["branch"] for row in vault.rows("execution.completed"))
         assert seen() == []
         git(repo, "merge", "-q", "--no-ff", "--no-commit", first)
-        write(repo, {"hello.txt": "Hello, edited\n"})  # no ancestor, no patch: only what the message says tells the two apart
+        # no ancestor, no patch: only what the message says tells the two apart
+        write(repo, {"hello.txt": "Hello, edited\n"})
         message = git(repo, "log", "-1", "--format=%B", first)
         git(repo, "merge", "--quit")
         git(repo, "commit", "-q", "-a", "-m", message)
@@ -786,8 +1011,14 @@ def test_what_programs_read_of_merge_undo_and_drop(done: tuple[TestVault, Path, 
     def told(*args: str) -> object:
         return json.loads(vault.click(*args, "--json").stdout)
 
-    assert told("merge", "say-hello") == {"commit": git(repo, "rev-parse", "HEAD"), "branch": "main"}
-    assert told("undo", "say-hello", "--yes") == {"commit": git(repo, "rev-parse", "HEAD"), "branch": "main"}
+    assert told("merge", "say-hello") == {
+        "commit": git(repo, "rev-parse", "HEAD"),
+        "branch": "main",
+    }
+    assert told("undo", "say-hello", "--yes") == {
+        "commit": git(repo, "rev-parse", "HEAD"),
+        "branch": "main",
+    }
     git(repo, "reset", "-q", "--hard", "HEAD~2")
     tip = git(repo, "rev-parse", branch)
     for command in (["drop", "say-hello", "--reason", "No"], ["undo", "say-hello", "--yes"]):
@@ -808,8 +1039,12 @@ def again(vault: TestVault, name: str) -> str:
     return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
 
 
-@pytest.mark.parametrize("way", ["merge", "fast-forward", "rebase", "cherry-pick", "squash by hand"])
-def test_missions_with_the_same_changes_are_not_taken_for_each_other(done: tuple[TestVault, Path, str], way: str) -> None:
+@pytest.mark.parametrize(
+    "way", ["merge", "fast-forward", "rebase", "cherry-pick", "squash by hand"]
+)
+def test_missions_with_the_same_changes_are_not_taken_for_each_other(
+    done: tuple[TestVault, Path, str], way: str
+) -> None:
     vault, repo, first = done
     second = again(vault, "once-more")
     if way != "fast-forward":
@@ -818,8 +1053,11 @@ def test_missions_with_the_same_changes_are_not_taken_for_each_other(done: tuple
     MERGES[way](repo, first)
     merged = git(repo, "rev-parse", "main")
     vault.here()
-    assert [(row["entity_id"], row["action_type"]) for row in vault.rows() if row["action_type"].startswith("pr.")] == [
-        ("say-hello", "pr.merged")]
+    assert [
+        (row["entity_id"], row["action_type"])
+        for row in vault.rows()
+        if row["action_type"].startswith("pr.")
+    ] == [("say-hello", "pr.merged")]
     vault.click("undo", "once-more", "--yes")
     assert git(repo, "rev-parse", "main") == merged, "what another mission brought in stays"
     assert second not in git(repo, "branch", "--list", "feat/*")
@@ -827,7 +1065,9 @@ def test_missions_with_the_same_changes_are_not_taken_for_each_other(done: tuple
     assert [row["entity_id"] for row in vault.rows("pr.rejected")] == ["once-more"]
 
 
-def test_a_second_mission_with_the_same_changes_can_be_dropped(done: tuple[TestVault, Path, str]) -> None:
+def test_a_second_mission_with_the_same_changes_can_be_dropped(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, first = done
     again(vault, "once-more")
     MERGES["rebase"](repo, first)
@@ -836,7 +1076,9 @@ def test_a_second_mission_with_the_same_changes_can_be_dropped(done: tuple[TestV
     assert [row["metadata"]["reason"] for row in vault.rows("pr.rejected")] == ["Done already"]
 
 
-def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(done: tuple[TestVault, Path, str]) -> None:
+def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, first = done
     second = again(vault, "once-more")
     write(repo, {"other.txt": "meanwhile\n"})
@@ -848,18 +1090,26 @@ def test_undo_takes_back_only_its_own_of_two_missions_with_the_same_changes(done
         git(repo, "cherry-pick", commit)
     vault.click("undo", "once-more", "--yes")
     assert not (repo / "one.txt").exists()
-    assert f"This reverts commit {git(repo, 'rev-parse', 'HEAD^')}" in git(repo, "log", "-1", "--format=%B")
+    assert f"This reverts commit {git(repo, 'rev-parse', 'HEAD^')}" in git(
+        repo, "log", "-1", "--format=%B"
+    )
 
 
-def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(done: tuple[TestVault, Path, str]) -> None:
+def test_undo_says_whose_commit_it_takes_back_where_that_names_no_mission(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     MERGES["squash"](repo, branch)
     said = vault.click("undo", "say-hello", stdin="n\n", check=False)
     assert "'In my own words' of Ann Person" in said.stdout + said.stderr
 
 
-@pytest.mark.parametrize("by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"])
-def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(done: tuple[TestVault, Path, str], by: str) -> None:
+@pytest.mark.parametrize(
+    "by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"]
+)
+def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(
+    done: tuple[TestVault, Path, str], by: str
+) -> None:
     vault, repo, branch = done
     match by:
         case "undo of a rebase":
@@ -877,7 +1127,10 @@ def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(done: tupl
     else:
         vault.click("undo", "say-hello", "--yes")
     vault.here()
-    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == ["pr.merged", "pr.reverted"]
+    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == [
+        "pr.merged",
+        "pr.reverted",
+    ]
     row = vault.rows("pr.reverted")[0]
     assert row["metadata"]["commit_sha"] == git(repo, "rev-parse", "HEAD")
     assert row["metadata"]["merged_as"] == vault.rows("pr.merged")[0]["metadata"]["commit_sha"]
@@ -892,7 +1145,9 @@ def test_a_merge_that_is_taken_back_is_journalled_and_said_everywhere(done: tupl
 
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("by", ["undo", "revert"])
-def test_a_revert_of_a_revert_is_a_merge_again(done: tuple[TestVault, Path, str], by: str, *, at_once: bool) -> None:
+def test_a_revert_of_a_revert_is_a_merge_again(
+    done: tuple[TestVault, Path, str], by: str, *, at_once: bool
+) -> None:
     vault, repo, _ = done
     vault.click("merge", "say-hello")
     vault.here()
@@ -906,17 +1161,24 @@ def test_a_revert_of_a_revert_is_a_merge_again(done: tuple[TestVault, Path, str]
     vault.here()
     vault.here()
     merged = ["pr.merged"] if at_once else ["pr.merged", "pr.reverted", "pr.merged"]
-    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == merged
+    assert [
+        row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")
+    ] == merged
     assert "became: merged\n" in vault.reports()[0].read_text()
     assert len({row["metadata"]["commit_sha"] for row in vault.rows("pr.merged")}) == 1
     git(repo, "revert", "--no-edit", "HEAD")
     vault.here()
     vault.here()
-    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == [*merged, "pr.reverted"]
+    assert [row["action_type"] for row in vault.rows() if row["action_type"].startswith("pr.")] == [
+        *merged,
+        "pr.reverted",
+    ]
     assert "became: reverted\n" in vault.reports()[0].read_text()
 
 
-def test_a_commit_that_takes_something_else_back_reverts_no_mission(done: tuple[TestVault, Path, str]) -> None:
+def test_a_commit_that_takes_something_else_back_reverts_no_mission(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     MERGES["merge"](repo, branch)
     vault.here()
@@ -927,28 +1189,53 @@ def test_a_commit_that_takes_something_else_back_reverts_no_mission(done: tuple[
     assert vault.rows("pr.reverted") == []
 
 
-@pytest.mark.parametrize(("count", "same"), [(100, False), (100, True), pytest.param(1000, True, marks=pytest.mark.sweep)])
-def test_many_open_branches_are_looked_at_by_a_few_processes(tmp_path: Path, count: int, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "same"),
+    [(100, False), (100, True), pytest.param(1000, True, marks=pytest.mark.sweep)],
+)
+def test_many_open_branches_are_looked_at_by_a_few_processes(
+    tmp_path: Path, count: int, same: bool
+) -> None:
     """Also where all of them, and every commit that came since, change the same file."""
     repo = make_repo(tmp_path / "theirs")
     base, text = git(repo, "rev-parse", "main"), ""
 
     def commit(mark: int, ref: str, parent: str, message: str, name: str) -> str:
         when = 1_700_000_000 + mark
-        return (f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata <<END\n{message}\nEND\n"
-                f"from {parent}\nM 644 inline {name}\ndata <<END\n{mark}\nEND\n\n")
+        return (
+            f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata <<END\n{message}\nEND\n"
+            f"from {parent}\nM 644 inline {name}\ndata <<END\n{mark}\nEND\n\n"
+        )
 
     for n in range(count):
-        text += commit(2 * n + 1, "refs/heads/main", f":{2 * n - 1}" if n else base, "Meanwhile", "same" if same else f"m{n % 9}")
+        text += commit(
+            2 * n + 1,
+            "refs/heads/main",
+            f":{2 * n - 1}" if n else base,
+            "Meanwhile",
+            "same" if same else f"m{n % 9}",
+        )
         name = "same" if same else f"f{n}"
-        text += commit(2 * n + 2, f"refs/heads/feat/{n}", f":{2 * n + 1}", f"Work\n\nPlacet-Trace: t{n}", name)
+        text += commit(
+            2 * n + 2, f"refs/heads/feat/{n}", f":{2 * n + 1}", f"Work\n\nPlacet-Trace: t{n}", name
+        )
     git(repo, "fast-import", "--quiet", stdin=text.encode())
-    at = dict(line.split() for line in git(repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads").splitlines())
+    at = dict(
+        line.split()
+        for line in git(
+            repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads"
+        ).splitlines()
+    )
     mains = git(repo, "rev-list", "--reverse", f"{base}..main").split()
-    opens = [Branch(f"t{n}", f"feat/{n}", mains[n], at[f"refs/heads/feat/{n}"], "main") for n in range(count)]
+    opens = [
+        Branch(f"t{n}", f"feat/{n}", mains[n], at[f"refs/heads/feat/{n}"], "main")
+        for n in range(count)
+    ]
     found = look_at_branches(repo, opens, Memory())
     assert (found.fates, found.problem) == ((), "")
-    print(f"{count} branches: {len(found.calls)} processes, {sum(call.duration_ms for call in found.calls):.0f} ms")
+    print(
+        f"{count} branches: {len(found.calls)} processes, {sum(call.duration_ms for call in found.calls):.0f} ms"
+    )
     assert len(found.calls) <= 20
     git(repo, "reset", "-q", "--hard")
     git(repo, "cherry-pick", "--strategy-option=theirs", "feat/1")
@@ -957,16 +1244,27 @@ def test_many_open_branches_are_looked_at_by_a_few_processes(tmp_path: Path, cou
     assert len(found.calls) <= 30
 
 
-# --- on the record --------------------------------------------------------------------------------------------
+# --- on the record
+# --------------------------------------------------------------------------------------------
 
 
-def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_way(done: tuple[TestVault, Path, str]) -> None:
+def test_every_git_process_is_counted_in_a_row_an_operation_and_not_in_peoples_way(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, _, _ = done
     rows = [row for row in vault.rows("git.ran") if row["trace_id"]]
     told = [row["metadata"] for row in rows]
-    assert {"open the repository", "make the worktree", "commit", "look at the branch", "tidy up"} == {
-        data["operation"] for data in told}
-    assert all(data.keys() == {"operation", "processes", "duration_ms"} and data["duration_ms"] > 0 for data in told)
+    assert {
+        "open the repository",
+        "make the worktree",
+        "commit",
+        "look at the branch",
+        "tidy up",
+    } == {data["operation"] for data in told}
+    assert all(
+        data.keys() == {"operation", "processes", "duration_ms"} and data["duration_ms"] > 0
+        for data in told
+    )
     assert all(data["processes"] >= 1 for data in told)
     assert len(rows) <= 8
     assert {row["trace_id"] for row in rows} == {vault.rows("plan.created")[0]["trace_id"]}
@@ -1002,7 +1300,9 @@ def test_git_is_started_by_no_other_program(repo: Path, monkeypatch: pytest.Monk
     assert started == ["git"]
 
 
-def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(vault: TestVault, repo: Path) -> None:
+def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(
+    vault: TestVault, repo: Path
+) -> None:
     blob = git(repo, "rev-parse", "HEAD:a.txt")
     (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
@@ -1016,33 +1316,64 @@ def test_a_git_that_refuses_is_in_the_journal_with_what_it_said(vault: TestVault
     assert "git.ran" in vault.click("journal").stdout
 
 
-# --- who did it, and where ------------------------------------------------------------------------------------
+# --- who did it, and where
+# ------------------------------------------------------------------------------------
 
 
-def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(done: tuple[TestVault, Path, str]) -> None:
+def test_a_commit_names_agent_and_model_after_the_trailers_that_were_there(
+    done: tuple[TestVault, Path, str],
+) -> None:
     _, repo, branch = done
     message = git(repo, "log", "-1", "--format=%B", branch)
     trailers = git(repo, "interpret-trailers", "--parse", stdin=message.encode()).splitlines()
-    assert [line.partition(":")[0] for line in trailers] == ["Placet-Trace", "Placet-Plan", "Approved-By", "Co-authored-by"]
+    assert [line.partition(":")[0] for line in trailers] == [
+        "Placet-Trace",
+        "Placet-Plan",
+        "Approved-By",
+        "Co-authored-by",
+    ]
     assert trailers[-1] == "Co-authored-by: default (test) <bot@placet.local>"
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["at a step", "at the end"])
-def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: Path, last: bool) -> None:
+def test_a_change_of_how_git_behaves_stops_the_mission(
+    vault: TestVault, repo: Path, last: bool
+) -> None:
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    plan = {**PLAN, "scope": {"write": ["*.txt"], "run": ["python3 t.py"]},
-            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
+    plan = {
+        **PLAN,
+        "scope": {"write": ["*.txt"], "run": ["python3 t.py"]},
+        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
+    }
     step = [("complete_step", {"step": 1, "summary": "Hello"})]
-    write(repo, {"t.py": f"with open({str(repo / '.git/config')!r}, 'a') as file: file.write('[alias] x = !true\\n')\n"})
+    write(
+        repo,
+        {
+            "t.py": f"with open({str(repo / '.git/config')!r}, 'a') as file: file.write('[alias] x = !true\\n')\n"
+        },
+    )
     commit_all(repo, "A test that does more than to test")
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [*(step if last else []), ("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-        {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
-        {"calls": [*([] if last else step), ("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        *(step if last else []),
+                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                    ]
+                },
+                {"calls": [("run_command", {"command": "python3", "args": ["t.py"]})]},
+                {"calls": [*([] if last else step), ("finish", {"summary": "Done."})]},
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
-    with pytest.raises(AssertionError, match=r"was touched: \['config'\]"):  # every test would notice
+    # every test would notice
+    with pytest.raises(AssertionError, match=r"was touched: \['config'\]"):
         vault.here()
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["reason"], failed["error_type"]) == ("repository", "repository")
@@ -1051,13 +1382,20 @@ def test_a_change_of_how_git_behaves_stops_the_mission(vault: TestVault, repo: P
     assert git(repo, "branch", "--list", "feat/*") == ""
 
 
-def test_references_go_only_where_a_branch_has_what_they_keep(done: tuple[TestVault, Path, str]) -> None:
+def test_references_go_only_where_a_branch_has_what_they_keep(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     worktrees = vault_state(vault.root, vault.env).worktrees
     opened = open_repo(repo)
     base, tip = git(repo, "rev-parse", "main"), git(repo, "rev-parse", branch)
     alone = git(repo, "commit-tree", "-p", base, "-m", "Nowhere else", f"{base}^{{tree}}")
-    for name, sha in (("ckpt/aaaaaaaa-1", tip), ("failed/x-bbbbbbbb-1", alone), ("ckpt/cccccccc-1", base), ("left/y", base)):
+    for name, sha in (
+        ("ckpt/aaaaaaaa-1", tip),
+        ("failed/x-bbbbbbbb-1", alone),
+        ("ckpt/cccccccc-1", base),
+        ("left/y", base),
+    ):
         git(repo, "update-ref", f"refs/placet/{name}", sha)
     left = add_worktree(opened, worktrees / "deadbeef-1", "feat/left-deadbeef", base)
     (left.path / "half.txt").write_text("half\n")
@@ -1065,10 +1403,16 @@ def test_references_go_only_where_a_branch_has_what_they_keep(done: tuple[TestVa
     now = datetime.now(UTC)
     assert tidy(opened, worktrees, {"cccccccc"}, now - timedelta(days=1), now) == []
     soon = now + timedelta(minutes=1)
-    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon) == ["refs/placet/ckpt/aaaaaaaa-1", "refs/placet/left/y"]
+    assert tidy(opened, worktrees, {"cccccccc", "deadbeef"}, soon, soon) == [
+        "refs/placet/ckpt/aaaaaaaa-1",
+        "refs/placet/left/y",
+    ]
     assert tidy(opened, worktrees, {"cccccccc"}, soon, soon) == [str(left.path)]
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").splitlines() == [
-        "refs/placet/ckpt/cccccccc-1", "refs/placet/failed/x-bbbbbbbb-1", "refs/placet/left/deadbeef-1"]
+        "refs/placet/ckpt/cccccccc-1",
+        "refs/placet/failed/x-bbbbbbbb-1",
+        "refs/placet/left/deadbeef-1",
+    ]
     assert git(repo, "show", "refs/placet/left/deadbeef-1:half.txt") == "half"
     assert fingerprint(repo) == before
 
@@ -1080,11 +1424,20 @@ def test_a_mission_tidies_up_after_those_before_it(vault: TestVault, repo: Path)
     assert git(repo, "for-each-ref", "refs/placet") == ""
 
 
-def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVault, Path, str]) -> None:
+def test_doctor_removes_what_a_crash_left_and_keeps_its_work(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, _ = done
     state = vault_state(vault.root, vault.env)
-    worked = add_worktree(open_repo(repo), state.worktrees / "deadbeef-1", "feat/left-deadbeef", git(repo, "rev-parse", "HEAD"))
-    add_worktree(open_repo(repo), state.worktrees / "deadbee0-1", "", git(repo, "rev-parse", "HEAD"))
+    worked = add_worktree(
+        open_repo(repo),
+        state.worktrees / "deadbeef-1",
+        "feat/left-deadbeef",
+        git(repo, "rev-parse", "HEAD"),
+    )
+    add_worktree(
+        open_repo(repo), state.worktrees / "deadbee0-1", "", git(repo, "rev-parse", "HEAD")
+    )
     (worked.path / "half.txt").write_text("half\n")
     (state.worktrees / "strange").mkdir()
     before = fingerprint(repo)
@@ -1100,20 +1453,26 @@ def test_doctor_removes_what_a_crash_left_and_keeps_its_work(done: tuple[TestVau
 
 def test_doctor_names_locks_that_a_killed_git_left(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
-    locks = [repo / ".git" / name for name in ("index.lock", "packed-refs.lock", "refs/heads/feat/it's.lock")]
+    locks = [
+        repo / ".git" / name
+        for name in ("index.lock", "packed-refs.lock", "refs/heads/feat/it's.lock")
+    ]
     for lock in locks:
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
     assert ".lock" not in vault.click("doctor", check=False).stdout  # a git may be at work
     for lock in locks:
         os.utime(lock, (0, 0))
-    said = [line for line in vault.click("doctor", check=False).stdout.splitlines() if ".lock" in line]
+    said = [
+        line for line in vault.click("doctor", check=False).stdout.splitlines() if ".lock" in line
+    ]
     assert all(f"{shlex.quote(str(lock))}" in "\n".join(said) for lock in locks)
     assert "1970-01-01" in said[0]
     assert all(lock.exists() for lock in locks)
 
 
-# --- what gets in the way -------------------------------------------------------------------------------------
+# --- what gets in the way
+# -------------------------------------------------------------------------------------
 
 LEFT = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}
 """What git itself writes before it finds out that it cannot do what it was asked for, or where its times differ."""
@@ -1133,17 +1492,24 @@ def instead_of_git(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
 
 def states(repo: Path) -> list[str]:
     """What is in progress in a checkout."""
-    return [name for name in ("MERGE_HEAD", "REVERT_HEAD", "CHERRY_PICK_HEAD", "sequencer", "index.lock")
-            if (repo / ".git" / name).exists()]
+    return [
+        name
+        for name in ("MERGE_HEAD", "REVERT_HEAD", "CHERRY_PICK_HEAD", "sequencer", "index.lock")
+        if (repo / ".git" / name).exists()
+    ]
 
 
 @pytest.mark.parametrize("lock", ["refs/heads/main.lock", "HEAD.lock"])
-def test_a_lock_of_somebody_elses_leaves_nothing_half_done(done: tuple[TestVault, Path, str], lock: str) -> None:
+def test_a_lock_of_somebody_elses_leaves_nothing_half_done(
+    done: tuple[TestVault, Path, str], lock: str
+) -> None:
     vault, repo, _ = done
     for command in ("merge", "undo"):
         before = {**fingerprint(repo), **LEFT}
         (repo / ".git" / lock).touch()
-        refused = vault.click(command, "say-hello", *(["--yes"] if command == "undo" else []), check=False)
+        refused = vault.click(
+            command, "say-hello", *(["--yes"] if command == "undo" else []), check=False
+        )
         (repo / ".git" / lock).unlink()
         assert refused.returncode == 1
         assert "The checkout is as it was" in refused.stderr
@@ -1153,7 +1519,8 @@ def test_a_lock_of_somebody_elses_leaves_nothing_half_done(done: tuple[TestVault
 
 
 def test_what_a_git_that_failed_had_written_is_taken_back(
-    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch,
+    done: tuple[TestVault, Path, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vault, repo, _ = done
     before = {**fingerprint(repo), **LEFT}
@@ -1162,26 +1529,38 @@ def test_what_a_git_that_failed_had_written_is_taken_back(
     refused = vault.click("merge", "say-hello", check=False)
     assert "git does not merge: disk full\n  The checkout is as it was." in refused.stderr
     assert {**fingerprint(repo), **LEFT} == before
-    instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) : > {repo}/.git/index.lock; kill -9 $$;; esac')
+    instead_of_git(
+        repo.parent,
+        monkeypatch,
+        f'case "$*" in *--ff-only*) : > {repo}/.git/index.lock; kill -9 $$;; esac',
+    )
     refused = vault.click("merge", "say-hello", check=False)
     assert "git stopped in the middle" in refused.stderr
     assert f"once {repo}/.git/index.lock is gone: git -C {repo} reset --hard" in refused.stderr
 
 
-def test_a_file_that_appears_in_the_last_moment_is_kept(done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_appears_in_the_last_moment_is_kept(
+    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault, repo, _ = done
-    instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) echo mine > {repo}/one.txt;; esac')
+    instead_of_git(
+        repo.parent, monkeypatch, f'case "$*" in *--ff-only*) echo mine > {repo}/one.txt;; esac'
+    )
     assert "would be overwritten" in vault.click("merge", "say-hello", check=False).stderr
     assert git(repo, "status", "--porcelain") == "?? one.txt"
     assert (repo / "one.txt").read_text() == "mine\n"
 
 
 def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
-    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch,
+    done: tuple[TestVault, Path, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vault, repo, _ = done
-    instead_of_git(repo.parent, monkeypatch, 'case "$*" in *--ff-only*) kill -INT $PPID; sleep 0.2;; esac')
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background is started to ignore it
+    instead_of_git(
+        repo.parent, monkeypatch, 'case "$*" in *--ff-only*) kill -INT $PPID; sleep 0.2;; esac'
+    )
+    # a suite in the background is started to ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     idle = threading.Event()
     another = threading.Thread(target=idle.wait)  # which the signal may be given to
     another.start()
@@ -1198,24 +1577,33 @@ def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
 
 @pytest.mark.parametrize("command", ["merge", "undo", "drop"])
 def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
-    done: tuple[TestVault, Path, str], monkeypatch: pytest.MonkeyPatch, command: str,
+    done: tuple[TestVault, Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
     vault, repo, branch = done
     if command == "undo":
         branches.merge(vault.root, vault.env, "say-hello", here=False)
     count = repo.parent / "count"
     begin = {**fingerprint(repo), **LEFT}
-    acts = {"merge": lambda: branches.merge(vault.root, vault.env, "say-hello", here=False),
-            "undo": lambda: branches.undo(vault.root, vault.env, "say-hello", yes),
-            "drop": lambda: branches.drop(vault.root, vault.env, "say-hello", "Never mind")}
+    acts = {
+        "merge": lambda: branches.merge(vault.root, vault.env, "say-hello", here=False),
+        "undo": lambda: branches.undo(vault.root, vault.env, "say-hello", yes),
+        "drop": lambda: branches.drop(vault.root, vault.env, "say-hello", "Never mind"),
+    }
     with monkeypatch.context() as patch:
-        instead_of_git(repo.parent, patch, 'case "$*" in *update-ref*|*merge-tree*|*commit-tree*|*--ff-only*) '
-                       f'echo >> {count};; *) exec $real "$@";; esac\n'  # the others only read
-                       f'[ $(wc -l < {count}) = $(cat {count}.at) ] && {{ kill -9 $PPID; $real "$@"; touch {count}.done; exit; }}')
+        instead_of_git(
+            repo.parent,
+            patch,
+            'case "$*" in *update-ref*|*merge-tree*|*commit-tree*|*--ff-only*) '
+            f'echo >> {count};; *) exec $real "$@";; esac\n'  # the others only read
+            f'[ $(wc -l < {count}) = $(cat {count}.at) ] && {{ kill -9 $PPID; $real "$@"; touch {count}.done; exit; }}',
+        )
         for point in range(1, 20):
             count.write_text("")
             (repo.parent / "count.at").write_text(str(point))
-            if (child := os.fork()) == 0:  # it dies in the middle, or at once where it was not killed
+            # it dies in the middle, or at once where it was not killed
+            if (child := os.fork()) == 0:
                 try:
                     acts[command]()
                 finally:
@@ -1226,7 +1614,9 @@ def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
             (repo.parent / "count.done").unlink()
             assert (git(repo, "status", "--porcelain"), states(repo)) == ("", []), point
             now = {**fingerprint(repo), **LEFT}
-            assert now == begin or (now["refs"] != begin["refs"] and now["files"] != begin["files"]), point
+            assert now == begin or (
+                now["refs"] != begin["refs"] and now["files"] != begin["files"]
+            ), point
     assert point > 2
     assert (repo / "one.txt").exists() == (command == "merge")
     assert (branch in git(repo, "branch", "--list", "feat/*")) == (command != "drop")
@@ -1242,7 +1632,9 @@ def test_two_at_once_merge_once(done: tuple[TestVault, Path, str]) -> None:
     assert git(repo, "status", "--porcelain") == ""
 
 
-def test_undo_takes_back_what_the_branch_that_is_checked_out_has(done: tuple[TestVault, Path, str]) -> None:
+def test_undo_takes_back_what_the_branch_that_is_checked_out_has(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     git(repo, "checkout", "-q", "-b", "topic")
     vault.click("merge", "say-hello", "--here")
@@ -1257,10 +1649,15 @@ def test_a_branch_that_is_only_another_name_goes_alone(done: tuple[TestVault, Pa
     git(repo, "branch", "-m", branch, "mine")
     git(repo, "symbolic-ref", f"refs/heads/{branch}", "refs/heads/mine")
     vault.click("drop", "say-hello", "--reason", "Mine now")
-    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads").splitlines() == ["refs/heads/main", "refs/heads/mine"]
+    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads").splitlines() == [
+        "refs/heads/main",
+        "refs/heads/mine",
+    ]
 
 
-def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(done: tuple[TestVault, Path, str]) -> None:
+def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     report = vault.reports()[0]
     text = report.read_bytes()
@@ -1295,7 +1692,9 @@ def test_a_drop_that_cannot_be_done_leaves_no_reason_behind(done: tuple[TestVaul
     assert report.read_bytes() == text
 
 
-def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(done: tuple[TestVault, Path, str]) -> None:
+def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     tree = git(repo, "rev-parse", f"{branch}^{{tree}}")
     (repo / ".git/objects" / tree[:2] / tree[2:]).unlink()
@@ -1310,15 +1709,24 @@ def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(done: t
     assert "mend the path of code in System/placet.toml" in said.stderr
 
 
-def test_a_command_works_from_a_folder_that_is_not_there_any_more(vault: TestVault, repo: Path) -> None:
+def test_a_command_works_from_a_folder_that_is_not_there_any_more(
+    vault: TestVault, repo: Path
+) -> None:
     gone = vault.root / "gone"
     gone.mkdir()
-    said = subprocess.run(["bash", "-c", f"rmdir ../gone; exec {sys.executable} -m placet portal add code {repo}"], cwd=gone,
-                          env=vault.env, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        ["bash", "-c", f"rmdir ../gone; exec {sys.executable} -m placet portal add code {repo}"],
+        cwd=gone,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (said.returncode, said.stdout) == (0, f"{repo}\n"), said.stderr
 
 
-# --- where work ends up ---------------------------------------------------------------------------------------
+# --- where work ends up
+# ---------------------------------------------------------------------------------------
 
 
 def fates(vault: TestVault) -> list[str]:
@@ -1326,7 +1734,9 @@ def fates(vault: TestVault) -> list[str]:
 
 
 @pytest.mark.parametrize("remote", ["origin", "upstream"])
-def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(done: tuple[TestVault, Path, str], remote: str) -> None:
+def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(
+    done: tuple[TestVault, Path, str], remote: str
+) -> None:
     vault, repo, branch = done
     hub = repo.parent / "hub"
     git(repo.parent, "clone", "-q", str(repo), str(hub))
@@ -1344,7 +1754,9 @@ def test_a_squash_at_a_remote_is_a_merge_also_without_a_branch_here(done: tuple[
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", f"{remote}/main")
 
 
-def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(done: tuple[TestVault, Path, str]) -> None:
+def test_work_that_another_branch_has_reworked_or_squashed_is_not_rejected(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     git(repo, "branch", "-m", branch, "mine")
     git(repo, "checkout", "-q", "mine")
@@ -1392,7 +1804,12 @@ def test_settings_on_how_patches_look_hide_no_merge(done: tuple[TestVault, Path,
     write(repo, {"other.txt": "meanwhile\n"})
     commit_all(repo, "Meanwhile")
     _squash(repo, branch)
-    for key, value in (("diff.noprefix", "true"), ("diff.context", "0"), ("diff.orderFile", "/nowhere"), ("color.ui", "always")):
+    for key, value in (
+        ("diff.noprefix", "true"),
+        ("diff.context", "0"),
+        ("diff.orderFile", "/nowhere"),
+        ("color.ui", "always"),
+    ):
         git(repo, "config", key, value)
     vault.here()
     assert row_of(vault)["commit_sha"] == git(repo, "rev-parse", "main")
@@ -1405,24 +1822,38 @@ def test_a_report_without_a_remote_does_not_name_one(done: tuple[TestVault, Path
     assert f"git -C {repo} remote add origin URL    # a pull request needs a remote" in text
 
 
-# --- looking at it, and tidying up ----------------------------------------------------------------------------
+# --- looking at it, and tidying up
+# ----------------------------------------------------------------------------
 
 
-def test_a_patch_for_programs_has_every_byte_and_can_be_applied(done: tuple[TestVault, Path, str]) -> None:
+def test_a_patch_for_programs_has_every_byte_and_can_be_applied(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     git(repo, "checkout", "-q", branch)
-    odd = {"bin": bytes(range(256)), "latin.txt": b"caf\xe9\r\n\x1b[2J\n", "new\nline": b"x",
-           "big.txt": b"line of text\n" * 100_000}
+    odd = {
+        "bin": bytes(range(256)),
+        "latin.txt": b"caf\xe9\r\n\x1b[2J\n",
+        "new\nline": b"x",
+        "big.txt": b"line of text\n" * 100_000,
+    }
     write(repo, odd)
     commit_all(repo, "Odd")
     git(repo, "checkout", "-q", "main")
-    shown = subprocess.run([sys.executable, "-m", "placet", "diff", "say-hello"], cwd=vault.root, env=vault.env,
-                           capture_output=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "placet", "diff", "say-hello"],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        check=True,
+    )
     git(repo, "apply", "--binary", "-", stdin=shown.stdout)
     assert {name: (repo / name).read_bytes() for name in odd} == odd
 
 
-def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(done: tuple[TestVault, Path, str]) -> None:
+def test_a_branch_that_was_brought_up_to_date_shows_only_its_own(
+    done: tuple[TestVault, Path, str],
+) -> None:
     vault, repo, branch = done
     write(repo, {"other.txt": "meanwhile\n"})
     commit_all(repo, "Meanwhile")
@@ -1443,13 +1874,16 @@ def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, s
         tree = add_worktree(opened, state.worktrees / name, f"feat/left-{name}", base)
         (tree.path / "half.txt").write_text(name)
     shutil.rmtree(state.worktrees / "bbbbbbbb-1")  # by hand
-    (state.worktrees / "cccccccc-1").rename(state.worktrees / "cccccccc-1.removed")  # a removal that was killed
+    # a removal that was killed
+    (state.worktrees / "cccccccc-1").rename(state.worktrees / "cccccccc-1.removed")
     (repo / ".git/worktrees/dddddddd-1/gitdir").unlink()
     (repo / ".git/worktrees/dddddddd-1/gitdir").mkdir()
     broken = repo.parent / "broken"
     broken.mkdir()
     (broken / ".git").write_text("gitdir: /nowhere\n")
-    vault.configure((vault.root / "System/placet.toml").read_text() + f"[portals.a]\npath = '{broken}'\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + f"[portals.a]\npath = '{broken}'\n"
+    )
     before = fingerprint(repo)
     said = vault.click("doctor", "--fix", check=False).stderr
     assert "broken is not looked at" in said
@@ -1463,8 +1897,37 @@ def test_doctor_goes_on_where_something_is_broken(done: tuple[TestVault, Path, s
 def test_a_broken_entry_of_gits_stops_no_mission(done: tuple[TestVault, Path, str]) -> None:
     vault, repo, _ = done
     (repo / ".git/worktrees/theirs/gitdir").mkdir(parents=True)
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [{"title": "Write it", "actions": [
-        {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}]})]}]))
+    vault.script(
+        (
+            "plan",
+            [
+                {
+                    "calls": [
+                        (
+                            "submit_plan",
+                            {
+                                **PLAN,
+                                "steps": [
+                                    {
+                                        "title": "Write it",
+                                        "actions": [
+                                            {
+                                                "tool": "write_file",
+                                                "params": {
+                                                    "path": "hello.txt",
+                                                    "content": "hello\n",
+                                                },
+                                            }
+                                        ],
+                                    }
+                                ],
+                            },
+                        )
+                    ]
+                }
+            ],
+        )
+    )
     vault.drop("---\nportal: code\n---\nAgain.\n", "Again.md")
     vault.here()
     vault.approve("again")

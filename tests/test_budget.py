@@ -45,12 +45,22 @@ def allowed(verdict):
     return verdict.max_tokens if isinstance(verdict, Reserved) else None
 
 
-# --- the border of each limit ---------------------------------------------------------------------------------
+# --- the border of each limit
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("tokens", "expected"),
-    [(1101, 1000), (1100, 1000), (1099, 999), (100 + 257, 257), (100 + 256, 256), (100 + 255, None), (100, None), (1, None)],
+    [
+        (1101, 1000),
+        (1100, 1000),
+        (1099, 999),
+        (100 + 257, 257),
+        (100 + 256, 256),
+        (100 + 255, None),
+        (100, None),
+        (1, None),
+    ],
 )
 def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expected):
     verdict = reserve([mission(tokens=tokens)], "reply:1", PRICED)
@@ -63,8 +73,17 @@ def test_an_answer_is_shortened_to_fit_the_tokens_or_not_asked_for(tokens, expec
 
 @pytest.mark.parametrize(
     ("usd", "expected"),
-    [("1.101", 1000), ("1.10", 1000), ("1.0999", 999), ("0.357", 257), ("0.356", 256), ("0.3559", None), ("0.10", None),
-     ("0.09", None), ("0", None)],
+    [
+        ("1.101", 1000),
+        ("1.10", 1000),
+        ("1.0999", 999),
+        ("0.357", 257),
+        ("0.356", 256),
+        ("0.3559", None),
+        ("0.10", None),
+        ("0.09", None),
+        ("0", None),
+    ],
 )
 def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected):
     verdict = reserve([mission(usd=Decimal(usd))], "reply:1", PRICED)
@@ -76,7 +95,12 @@ def test_an_answer_is_shortened_to_fit_the_money_or_not_asked_for(usd, expected)
 
 @pytest.mark.parametrize(("usd", "expected"), [("0.09", None), ("0.10", 1000)])
 def test_a_prompt_has_to_be_paid_for_even_if_the_answer_is_free(usd, expected):
-    assert allowed(reserve([mission(usd=Decimal(usd))], "k", replace(PRICED, output_token_usd=Decimal(0)))) == expected
+    assert (
+        allowed(
+            reserve([mission(usd=Decimal(usd))], "k", replace(PRICED, output_token_usd=Decimal(0)))
+        )
+        == expected
+    )
 
 
 def test_an_answer_that_was_to_be_short_may_be():
@@ -119,7 +143,8 @@ def test_tool_calls_end_at_their_number(made, left):
     assert no_tool_call_left(mission(Amount(tool_calls=made))) is None
 
 
-# --- unknown prices -------------------------------------------------------------------------------------------
+# --- unknown prices
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_model_of_unknown_price_may_work_only_where_money_is_not_limited():
@@ -133,8 +158,16 @@ def test_a_free_model_needs_no_money():
     assert allowed(reserve([mission(usd=Decimal(0))], "k", FREE)) == 1000
 
 
-@pytest.mark.parametrize(("usd", "known", "refused"), [(None, False, False), (None, True, False), (Decimal(1), True, False),
-                                                       (Decimal(1), False, True), (Decimal(0), False, True)])
+@pytest.mark.parametrize(
+    ("usd", "known", "refused"),
+    [
+        (None, False, False),
+        (None, True, False),
+        (Decimal(1), True, False),
+        (Decimal(1), False, True),
+        (Decimal(0), False, True),
+    ],
+)
 def test_a_money_limit_without_a_price_is_refused_at_approval(usd, known, refused):
     problem = money_problem(Limits(usd=usd), "some-model", price_known=known)
     assert (problem is not None) == refused
@@ -148,12 +181,15 @@ def test_one_unknown_cost_makes_the_sum_unknown_and_never_zero():
     assert mission(Amount(usd=None), usd=Decimal(5)).remaining().usd == 0
 
 
-# --- holding and settling -------------------------------------------------------------------------------------
+# --- holding and settling
+# -------------------------------------------------------------------------------------
 
 
 def over(ledger: Ledger, key: str, actual: Amount) -> Ledger:
     """The ledger after a call: what it came to is used, and nothing is held for it."""
-    return replace(ledger, used=ledger.used + actual, held={k: v for k, v in ledger.held.items() if k != key})
+    return replace(
+        ledger, used=ledger.used + actual, held={k: v for k, v in ledger.held.items() if k != key}
+    )
 
 
 def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
@@ -166,7 +202,11 @@ def test_what_is_held_is_not_there_for_others_and_comes_back_when_settled():
     assert isinstance(second, Reserved)
     assert allowed(reserve(second.ledgers, "c", PRICED)) is None
     settled = over(over(second.ledgers[0], "a", Amount(110, Decimal("0.2"))), "b", Amount())
-    assert (settled.remaining().tokens, settled.remaining().usd, settled.held) == (2390, Decimal("4.8"), {})
+    assert (settled.remaining().tokens, settled.remaining().usd, settled.held) == (
+        2390,
+        Decimal("4.8"),
+        {},
+    )
 
 
 def test_a_key_is_held_once():
@@ -188,30 +228,44 @@ def test_every_ledger_has_to_pay_and_the_tightest_decides():
     assert own.held == {}
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------
+# --- bounds
+# ---------------------------------------------------------------------------------------------------
 
 
 def ask(*turns, system=("s" * 100,), tools=()):
     return Ask(Purpose.EXECUTE, "r", "t", system, tools, turns)
 
 
-@pytest.mark.parametrize("text", ["plain words of text", "数字と漢字", "\U0001f600" * 5, '\n\t\0"', "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["plain words of text", "数字と漢字", "\U0001f600" * 5, '\n\t\0"', "\udcff"]
+)
 def test_a_first_prompt_is_bounded_by_its_bytes(text):
     tool = ToolSpec("read_file", "reads", {"type": "object"})
     bound = prompt_at_most(ask(user_turn([text_block(text)]), tools=(tool,)), None)
-    assert bound >= PREAMBLE_TOKENS + 100 + len("read_filereads") + len(text.encode("utf-8", "surrogatepass"))
+    assert bound >= PREAMBLE_TOKENS + 100 + len("read_filereads") + len(
+        text.encode("utf-8", "surrogatepass")
+    )
 
 
 def test_a_later_prompt_is_what_the_last_one_was_and_the_bytes_since():
-    turns = (user_turn([text_block("x" * 50_000)]), Turn("assistant", (text_block("y" * 900),)), user_turn([text_block("z" * 70)]))
-    bound = prompt_at_most(ask(*turns), Usage(input_tokens=10, output_tokens=200, cache_read_tokens=9_000, cache_write_tokens=500))
+    turns = (
+        user_turn([text_block("x" * 50_000)]),
+        Turn("assistant", (text_block("y" * 900),)),
+        user_turn([text_block("z" * 70)]),
+    )
+    bound = prompt_at_most(
+        ask(*turns),
+        Usage(input_tokens=10, output_tokens=200, cache_read_tokens=9_000, cache_write_tokens=500),
+    )
     assert 9_710 + 70 <= bound < 9_710 + 150
 
 
 def test_the_worst_case_takes_the_dearer_of_input_and_cache_and_the_band_of_the_prompt():
     opus = worst_case(1_000_000, 100, "claude-opus-5-5", DEFAULT_PRICES)
     assert (opus.prompt_usd, opus.output_token_usd) == (Decimal(5), Decimal("0.00002"))
-    small, large = (worst_case(n, 1, "claude-haiku-5-5", DEFAULT_PRICES) for n in (100_000, 100_001))
+    small, large = (
+        worst_case(n, 1, "claude-haiku-5-5", DEFAULT_PRICES) for n in (100_000, 100_001)
+    )
     assert small.output_token_usd == Decimal("0.0000005")
     assert large.output_token_usd == Decimal("0.0000025")
     assert worst_case(10, 1, "nobody-knows", DEFAULT_PRICES) == ModelCall(10, 1, None, None)
@@ -227,7 +281,10 @@ _limit_usd = st.none() | st.decimals(0, 1, places=3)
 @settings(max_examples=120)
 @given(_limit_tokens, _limit_usd, _limit_tokens, st.data())
 def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_tokens, data):
-    """Every reply may use anything up to its worst case, retries fail unseen; no ledger is ever passed."""
+    """Every reply may use anything up to its worst case, retries fail unseen.
+
+    No ledger is ever passed.
+    """
     ledgers = (mission(tokens=tokens, usd=usd), Ledger("today", Limits(tokens=today_tokens)))
     prompt = 500
     for number in range(12):
@@ -236,12 +293,17 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
         if isinstance(verdict, Exceeded):
             left = [ledger.remaining() for ledger in ledgers]
             least = call.worst(LEAST_OUTPUT_TOKENS)
-            assert any((r.tokens is not None and r.tokens < least.tokens) or (r.usd is not None and r.usd < least.usd)
-                       for r in left), "a call that would have fitted was refused"
+            assert any(
+                (r.tokens is not None and r.tokens < least.tokens)
+                or (r.usd is not None and r.usd < least.usd)
+                for r in left
+            ), "a call that would have fitted was refused"
             break
         kind = data.draw(st.sampled_from(["full", "some", "unknown", "never served"]))
         written = data.draw(st.integers(0, prompt)) if kind == "some" else prompt
-        output = data.draw(st.integers(0, verdict.max_tokens)) if kind == "some" else verdict.max_tokens
+        output = (
+            data.draw(st.integers(0, verdict.max_tokens)) if kind == "some" else verdict.max_tokens
+        )
         usage = Usage(0, output, prompt - written, written)
         used = Amount(prompt + output, cost_usd(usage, "claude-opus-5-5", DEFAULT_PRICES))
         key = f"reply:{number}"
@@ -253,21 +315,43 @@ def test_a_model_that_never_stops_costs_at_most_its_limits(tokens, usd, today_to
         prompt += output
 
 
-# --- told -----------------------------------------------------------------------------------------------------
+# --- told
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_left_is_told_to_the_model_and_to_people():
-    ledger = replace(mission(Amount(8_800, Decimal("0.18"), 1740, 3), tokens=50_000, usd=Decimal("0.50"), working_time_s=3600,
-                             wall_time_s=100, tool_calls=200), wall_time_s=40)
-    assert ledger.left() == ("$0.3200 of $0.50, 41,200 of 50,000 tokens, 197 of 200 tool calls, 31 min of working time, "
-                             "60 s until it has to end")
+    ledger = replace(
+        mission(
+            Amount(8_800, Decimal("0.18"), 1740, 3),
+            tokens=50_000,
+            usd=Decimal("0.50"),
+            working_time_s=3600,
+            wall_time_s=100,
+            tool_calls=200,
+        ),
+        wall_time_s=40,
+    )
+    assert ledger.left() == (
+        "$0.3200 of $0.50, 41,200 of 50,000 tokens, 197 of 200 tool calls, 31 min of working time, "
+        "60 s until it has to end"
+    )
     assert tell(ledger, 7) == f"You have left: 7 turns, {ledger.left()}."
     assert mission().left() == ""
     assert tell(mission(), 7) == "You have left: 7 turns."
 
 
-@pytest.mark.parametrize("limits", [{"tokens": -1}, {"usd": Decimal(-1)}, {"usd": Decimal("nan")}, {"usd": Decimal("inf")},
-                                    {"wall_time_s": float("nan")}, {"working_time_s": -0.1}, {"tool_calls": -1}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"tokens": -1},
+        {"usd": Decimal(-1)},
+        {"usd": Decimal("nan")},
+        {"usd": Decimal("inf")},
+        {"wall_time_s": float("nan")},
+        {"working_time_s": -0.1},
+        {"tool_calls": -1},
+    ],
+)
 def test_a_limit_that_is_none_cannot_exist(limits):
     with pytest.raises(ValueError, match="no limit"):
         Limits(**limits)

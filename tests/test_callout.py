@@ -1,4 +1,7 @@
-"""What stands on top of a plan is the state's: what it may do now, where, what to do with it; its links lead on."""
+"""What stands on top of a plan is the state's: what it may do now, where, what to do with it.
+
+Its links lead on.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,22 @@ from placet.core.text.plan import parse_plan
 from placet.core.text.unseen import find_unseen
 from vaultkit import PLAN, TestVault, make_vault
 
-WRITES: list[dict[str, object]] = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                              ("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}]
+WRITES: list[dict[str, object]] = [
+    {
+        "calls": [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done."}),
+        ]
+    }
+]
 GIVES_UP: list[dict[str, object]] = [{"calls": [("give_up", {"reason": "There is no paper."})]}]
 CALLOUT = re.compile(r"\A(?:> .*\n|>\n)+")
 
 
-def planned(tmp_path: Path, *missions: list[dict[str, object]], name: str = "Say hello.md") -> TestVault:
+def planned(
+    tmp_path: Path, *missions: list[dict[str, object]], name: str = "Say hello.md"
+) -> TestVault:
     vault = make_vault(tmp_path)
     plans = [("plan", [{"calls": [("submit_plan", PLAN)]}])] * 3
     vault.script(*plans, *(("execute", mission) for mission in missions or (WRITES,)))
@@ -47,7 +59,9 @@ def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
     first, second, *_ = callout(vault.plan()).splitlines()
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
     trace = vault.rows("plan.created")[0]["trace_id"]
-    assert second.startswith(f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `")
+    assert second.startswith(
+        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `"
+    )
 
 
 def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: Path) -> None:
@@ -63,7 +77,7 @@ def test_it_follows_what_a_person_edits_and_everything_below_it_stays(tmp_path: 
     warned = re.search(r"> > - line (\d+), zero-width character", text)
     assert warned is not None
     assert "\u200b" in text.splitlines()[int(warned[1]) - 1], "what a person hides is said, too"
-    assert text.endswith(before[before.index("> [!info] About this plan"):])
+    assert text.endswith(before[before.index("> [!info] About this plan") :])
     assert len(vault.rows("plan.callout_renewed")) == 1
     vault.here()
     assert len(vault.rows("plan.callout_renewed")) == 1, "once is enough"
@@ -82,13 +96,20 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize("change", [
-    ('write = ["hello.txt"]', 'write = ["hello.txt", "**"]'), ("network = false", "network = true"),
-    ("It may write `hello.txt`", "It may write nothing"),
-    ('portal: ""', "portal: other"), ("> **Where**", "> Where"), ("> [!question|placet]", "> [!question]"),
-])
-def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(far_east: None, tmp_path: Path,
-                                                                                          change: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('write = ["hello.txt"]', 'write = ["hello.txt", "**"]'),
+        ("network = false", "network = true"),
+        ("It may write `hello.txt`", "It may write nothing"),
+        ('portal: ""', "portal: other"),
+        ("> **Where**", "> Where"),
+        ("> [!question|placet]", "> [!question]"),
+    ],
+)
+def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_time(
+    far_east: None, tmp_path: Path, change: tuple[str, str]
+) -> None:
     vault = planned(tmp_path)
     with (vault.root / "System/placet.toml").open("a") as file:
         file.write(f'[portals.other]\npath = "{vault.root}"\n')
@@ -114,10 +135,14 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     assert len(vault.rows("plan.refused")) == 1
 
 
-def test_a_plan_without_its_callout_or_with_an_older_one_s_is_shown_once_and_then_approved(tmp_path: Path) -> None:
+def test_a_plan_without_its_callout_or_with_an_older_one_s_is_shown_once_and_then_approved(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path)
     text = vault.plan().read_text()
-    older = text.replace("> [!question|placet] A plan for", "> [!question] A plan for").replace("> > [!danger]", "> [!danger]")
+    older = text.replace("> [!question|placet] A plan for", "> [!question] A plan for").replace(
+        "> > [!danger]", "> [!danger]"
+    )
     vault.plan().write_text(older)
     vault.here()
     assert vault.plan().read_text() == text
@@ -132,14 +157,18 @@ def test_a_plan_without_its_callout_or_with_an_older_one_s_is_shown_once_and_the
     assert not vault.rows("plan.refused")
 
 
-def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_once(tmp_path: Path) -> None:
+def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_once(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path, GIVES_UP, WRITES)
     vault.approve()
     old = vault.active().read_bytes()
     vault.here()
     assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
     head = callout(vault.plan())
-    assert head.startswith("> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [[")
+    assert head.startswith(
+        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [["
+    )
     assert "**Approve again**" in head
     assert "awaits you" not in head
     meta = read_note(vault.plan().read_bytes()).meta
@@ -152,7 +181,8 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     failed = vault.plan().read_bytes()
 
     vault.plan().unlink()
-    vault.active().write_bytes(old)  # what a sync tool brings back is the old text, and it has been carried out
+    # what a sync tool brings back is the old text, and it has been carried out
+    vault.active().write_bytes(old)
     vault.here()
     assert len(vault.rows("plan.approved")) == 1
     assert "**Not approved**" in callout(vault.plan())
@@ -167,12 +197,24 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     assert not dangling(vault)
 
 
-@pytest.mark.parametrize(("status", "then"), [("needs_revision", "plan.revised"), ("pending", "plan.revised"),
-                                              ("rejected", "plan.rejected"), ("review", "plan.taken_back")])
-def test_a_failed_plan_is_changed_rejected_or_reviewed_by_its_status(tmp_path: Path, status: str, then: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "then"),
+    [
+        ("needs_revision", "plan.revised"),
+        ("pending", "plan.revised"),
+        ("rejected", "plan.rejected"),
+        ("review", "plan.taken_back"),
+    ],
+)
+def test_a_failed_plan_is_changed_rejected_or_reviewed_by_its_status(
+    tmp_path: Path, status: str, then: str
+) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", GIVES_UP),
-                 ("revise", [{"calls": [("submit_plan", {**PLAN, "answers": []})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", GIVES_UP),
+        ("revise", [{"calls": [("submit_plan", {**PLAN, "answers": []})]}]),
+    )
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()
@@ -188,7 +230,10 @@ def links(vault: TestVault) -> list[tuple[Path, str]]:
     for folder in ("Inbox", "System", "Knowledge/Reports"):
         for path in sorted((vault.root / folder).rglob("*.md")):
             text = re.sub(r"(?ms)^((?:> ?)*)(`{3,}).*?^\1\2`*$", "", path.read_text())
-            found += [(path, target.split("|")[0].split("#")[0]) for target in re.findall(r"(?<!\\)\[\[([^\]]+)\]\]", text)]
+            found += [
+                (path, target.split("|")[0].split("#")[0])
+                for target in re.findall(r"(?<!\\)\[\[([^\]]+)\]\]", text)
+            ]
     return found
 
 
@@ -197,7 +242,11 @@ def dangling(vault: TestVault) -> list[str]:
     files = [path for path in vault.root.rglob("*") if path.is_file() and ".git" not in path.parts]
     names = {path.name for path in files} | {path.stem for path in files if path.suffix == ".md"}
     names |= {str(path.relative_to(vault.root).with_suffix("")) for path in files}
-    return [f"{path.relative_to(vault.root)}: {target}" for path, target in links(vault) if target not in names]
+    return [
+        f"{path.relative_to(vault.root)}: {target}"
+        for path, target in links(vault)
+        if target not in names
+    ]
 
 
 @pytest.mark.parametrize("name", ["Say hello.md", "deep/Say hello.md"])
@@ -225,22 +274,28 @@ def test_every_link_leads_to_a_note_in_every_state(tmp_path: Path, end: str, nam
     assert request.exists() is (end != "completed")
     if end == "completed":
         done = callout(vault.root / "Inbox/Archive/say-hello_plan.md")
-        assert done.startswith("> [!success|placet] This plan for [[Say hello]] was carried out\n> **Report**: [[")
+        assert done.startswith(
+            "> [!success|placet] This plan for [[Say hello]] was carried out\n> **Report**: [["
+        )
         assert "Approve" not in done
         assert "Say hello.md" in vault.notes("Inbox/Archive")
         return
     if end == "rejected":
         rejected = vault.root / "Inbox/Rejected/say-hello_rejected.md"
-        assert callout(rejected).startswith("> [!quote|placet] This plan for [[Say hello]] was rejected")
+        assert callout(rejected).startswith(
+            "> [!quote|placet] This plan for [[Say hello]] was rejected"
+        )
 
 
 def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     steps = [{**PLAN["steps"][0], "description": "```python\n# %%\nx = 1\n```"}]
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps})]}]), ("execute", WRITES))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps})]}]), ("execute", WRITES)
+    )
     vault.drop("Say hello.\n", "Reach 100%% coverage #1.md")
     vault.here()
-    plan, = (vault.root / "Inbox/Plans").glob("*.md")
+    (plan,) = (vault.root / "Inbox/Plans").glob("*.md")
     assert "A plan for `Reach 100%% coverage #1` awaits you" in callout(plan)
     assert not find_unseen(callout(plan))
     plan.rename(vault.root / "System/Active" / plan.name)
@@ -251,9 +306,16 @@ def test_a_name_that_would_open_a_comment_or_break_a_link_stands_as_text(tmp_pat
 REMARK = "> Please leave the tests alone.\n"
 
 
-@pytest.mark.parametrize("old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**", "# Say hello"])
-def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(tmp_path: Path, old: str) -> None:
-    """In reading view it looks like the place to answer in; and in placet's own words nobody else's may stand."""
+@pytest.mark.parametrize(
+    "old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**", "# Say hello"]
+)
+def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_plan(
+    tmp_path: Path, old: str
+) -> None:
+    """In reading view it looks like the place to answer in.
+
+    And in placet's own words nobody else's may stand.
+    """
     vault = planned(tmp_path)
     shown = callout(vault.plan())
     mine = f"> [!warning|placet] Mine\n{REMARK}\n" if old.startswith("#") else REMARK
@@ -272,7 +334,9 @@ def test_what_a_person_writes_into_it_is_kept_below_it_and_approved_with_the_pla
     assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
 
 
-def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(tmp_path: Path) -> None:
+def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path)
     edit(vault.plan(), "> It may write", f"{REMARK}> It may write")
     vault.approve()
@@ -282,4 +346,9 @@ def test_what_was_written_into_it_at_once_with_the_approval_comes_back_with_it(t
     edit(vault.plan(), "network = false", "network = true")
     vault.here()
     text = vault.plan().read_text()
-    assert text.count("Somebody wrote this into") == text.count("Not approved") == text.count(REMARK) == 1
+    assert (
+        text.count("Somebody wrote this into")
+        == text.count("Not approved")
+        == text.count(REMARK)
+        == 1
+    )

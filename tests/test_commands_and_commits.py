@@ -36,18 +36,38 @@ needs_wall = pytest.mark.skipif(probe().level < Level.LANDLOCK, reason="needs a 
 
 
 def mission(
-    tmp_path: Path, files: dict[str, str], scope: dict[str, Any], script: str, *before: tuple[str, dict[str, Any]],
+    tmp_path: Path,
+    files: dict[str, str],
+    scope: dict[str, Any],
+    script: str,
+    *before: tuple[str, dict[str, Any]],
     config: str = "",
 ) -> tuple[TestVault, Path]:
     """Return a vault and the repository of a mission that ran `script` (Python), after the calls `before`, and has ended."""
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "tool.py": script, **files})
     vault.configure(f'[portals.code]\npath = "{repo}"\n{config}')
-    plan = {**PLAN, "scope": {"run": ["python3 tool.py"], **scope},
-            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [
-        *before, ("run_command", {"command": "python3", "args": ["tool.py"]}), ("complete_step", {"step": 1, "summary": "Done"}),
-        ("finish", {"summary": "Done"})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"run": ["python3 tool.py"], **scope},
+        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        *before,
+                        ("run_command", {"command": "python3", "args": ["tool.py"]}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()
     vault.approve()
@@ -58,23 +78,48 @@ def mission(
 def changed(vault: TestVault, repo: Path) -> list[str]:
     """What the mission's branch changes, as `git diff --name-status` has it."""
     done = next(iter(vault.rows("execution.completed")), None)
-    assert done is not None, "\n".join(f"{row['action_type']} {row['metadata']}" for row in vault.rows()[-12:])
+    assert done is not None, "\n".join(
+        f"{row['action_type']} {row['metadata']}" for row in vault.rows()[-12:]
+    )
     return git(repo, "diff", "--name-status", "main", done["metadata"]["branch"]).splitlines()
 
 
 @needs_wall
-@pytest.mark.parametrize(("files", "write", "script", "expected", "told"), [
-    ({"tests/a": "1", "tools/b": "2", "top": "1"}, ["t*"],
-     "import shutil\nfor d in ('tests', 'tools'):\n    shutil.rmtree(d); open(d, 'w').write('x')\nopen('top', 'w').write('x')\n",
-     ["M\ttop"], ["tests", "tests/a", "tools", "tools/b"]),
-    ({"LICENSE": "MIT"}, ["LICENSE/**", "new"],
-     "import os\nos.unlink('LICENSE'); os.mkdir('LICENSE'); open('LICENSE/x', 'w').write('x'); open('new', 'w')\n",
-     ["A\tnew"], ["LICENSE", "LICENSE/x"]),
-    ({"tests/a": "1"}, ["tests", "tests/**"], "import shutil\nshutil.rmtree('tests'); open('tests', 'w').write('x')\n",
-     ["A\ttests", "D\ttests/a"], []),
-], ids=["folder-becomes-file", "file-becomes-folder", "allowed"])
+@pytest.mark.parametrize(
+    ("files", "write", "script", "expected", "told"),
+    [
+        (
+            {"tests/a": "1", "tools/b": "2", "top": "1"},
+            ["t*"],
+            "import shutil\nfor d in ('tests', 'tools'):\n    shutil.rmtree(d); open(d, 'w').write('x')\n"
+            "open('top', 'w').write('x')\n",
+            ["M\ttop"],
+            ["tests", "tests/a", "tools", "tools/b"],
+        ),
+        (
+            {"LICENSE": "MIT"},
+            ["LICENSE/**", "new"],
+            "import os\nos.unlink('LICENSE'); os.mkdir('LICENSE'); open('LICENSE/x', 'w').write('x'); open('new', 'w')\n",
+            ["A\tnew"],
+            ["LICENSE", "LICENSE/x"],
+        ),
+        (
+            {"tests/a": "1"},
+            ["tests", "tests/**"],
+            "import shutil\nshutil.rmtree('tests'); open('tests', 'w').write('x')\n",
+            ["A\ttests", "D\ttests/a"],
+            [],
+        ),
+    ],
+    ids=["folder-becomes-file", "file-becomes-folder", "allowed"],
+)
 def test_what_is_outside_the_scope_is_not_deleted_by_what_takes_its_place(
-    tmp_path: Path, files: dict[str, str], write: list[str], script: str, expected: list[str], told: list[str],
+    tmp_path: Path,
+    files: dict[str, str],
+    write: list[str],
+    script: str,
+    expected: list[str],
+    told: list[str],
 ) -> None:
     vault, repo = mission(tmp_path, files, {"write": write}, script)
     assert changed(vault, repo) == expected
@@ -102,14 +147,24 @@ time.sleep(60)
 
 
 @needs_wall
-def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalled(tmp_path: Path) -> None:
+def test_a_disk_that_a_command_filled_is_given_back_before_anything_is_journalled(
+    tmp_path: Path,
+) -> None:
     with small_disk_at(tmp_path / "disk", "90m") as place:
         vault, repo = mission(
-            place, {}, {"write": ["src/**", "kept.txt"]}, FILL, ("write_file", {"path": "kept.txt", "content": "k"}),
-            config="[limits]\nfree_disk_bytes = 8000000\n")
-        (call,) = [row for row in vault.rows("tool.called") if row["metadata"]["tool"] == "run_command"]
+            place,
+            {},
+            {"write": ["src/**", "kept.txt"]},
+            FILL,
+            ("write_file", {"path": "kept.txt", "content": "k"}),
+            config="[limits]\nfree_disk_bytes = 8000000\n",
+        )
+        (call,) = [
+            row for row in vault.rows("tool.called") if row["metadata"]["tool"] == "run_command"
+        ]
         assert call["metadata"].get("error_type", "") == ""
-        assert changed(vault, repo) == ["A\tkept.txt"]  # what it had written is gone, README.md is as it was
+        # what it had written is gone, README.md is as it was
+        assert changed(vault, repo) == ["A\tkept.txt"]
         assert not list(vault.state.rglob("src"))
         disk = os.statvfs(place)
         assert disk.f_bavail * disk.f_frsize > 60_000_000
@@ -119,11 +174,14 @@ def test_a_folder_that_a_command_shut_is_told_and_nothing_waits_for_it(tmp_path:
     def fails(at: Path) -> Any:
         def run(*_: Any, **__: Any) -> Any:
             raise PermissionError(errno.EACCES, "Permission denied", str(at))
+
         return run
 
     (tmp_path / "worktree").mkdir()
     with real(tmp_path / "worktree", scope=Scope(run=(("true",),)), level=Level.LANDLOCK) as tools:
-        inside = replace(tools, place=replace(tools.place, run=fails(tools.place.box.worktree / "shut")))
+        inside = replace(
+            tools, place=replace(tools.place, run=fails(tools.place.box.worktree / "shut"))
+        )
         assert inside.dispatch("run_command", {"command": "true"}).error_type == "permission_denied"
         outside = replace(tools, place=replace(tools.place, run=fails(tmp_path / "elsewhere")))
         with pytest.raises(PermissionError):  # the machine's fault: the work waits
@@ -140,17 +198,35 @@ for name, target in (('System', 'System/Active'), ('all', '.'), ('up', '../x'), 
 
 
 @needs_wall
-def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commit(tmp_path: Path) -> None:
+def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commit(
+    tmp_path: Path,
+) -> None:
     vault = make_vault(tmp_path)
     write(vault.root, {"docs/a.md": "x\n", "tool.py": LINKS})
     (vault.root / "inner").symlink_to("System")
     git(vault.root, "init", "-q", "-b", "main")
     git(vault.root, "add", "docs", "tool.py", "inner")
     git(vault.root, "commit", "-q", "-m", "Begin")
-    plan = {**PLAN, "scope": {"write": ["**"], "run": ["python3 tool.py"]}, "steps": [{"title": "Do it", "tools": ["run_command"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [
-        ("run_command", {"command": "python3", "args": ["tool.py"]}), ("complete_step", {"step": 1, "summary": "Done"}),
-        ("finish", {"summary": "Done"})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"write": ["**"], "run": ["python3 tool.py"]},
+        "steps": [{"title": "Do it", "tools": ["run_command"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("run_command", {"command": "python3", "args": ["tool.py"]}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("Do it.\n")
     vault.once()
     vault.approve()
@@ -158,10 +234,15 @@ def test_links_out_of_the_repository_or_to_what_nobody_may_write_are_in_no_commi
     assert changed(vault, vault.root) == ["A\tl-fine"]
     report = vault.reports()[0].read_text()
     assert "`l-fine`, a link to `docs/a.md`" in report
-    assert all(f"`{name}`" in report for name in ("deep/sys", "l-System", "l-abs", "l-all", "l-case", "l-chain", "l-up"))
+    assert all(
+        f"`{name}`" in report
+        for name in ("deep/sys", "l-System", "l-abs", "l-all", "l-case", "l-chain", "l-up")
+    )
 
 
-def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(tmp_path: Path) -> None:
+def test_a_repository_around_that_of_the_vault_keeps_the_vaults_folders_shut(
+    tmp_path: Path,
+) -> None:
     outer = make_repo(tmp_path / "outer", {"README.md": "x\n"})
     vault = make_vault(outer / "notes")
     git(vault.root, "init", "-q", "-b", "main")
@@ -177,59 +258,114 @@ LEAK = "import re\nv = re.search('=(.*)', open('.env').read())[1]\n"
 
 
 @needs_wall
-@pytest.mark.parametrize("where", ["open('src/settings.py', 'w').write('PASSWORD = %r' % v)", "open('src/' + v, 'w').write('x')",
-                                   "import os; os.symlink(v, 'src/link')", "open('outside-' + v, 'w'); open('src/fine', 'w')"])
-def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(tmp_path: Path, where: str) -> None:
-    vault, repo = mission(tmp_path, {".env": f"DB_PASSWORD={PASSWORD}\n", "src/x": "x"}, {"write": ["src/**"]}, LEAK + where)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "open('src/settings.py', 'w').write('PASSWORD = %r' % v)",
+        "open('src/' + v, 'w').write('x')",
+        "import os; os.symlink(v, 'src/link')",
+        "open('outside-' + v, 'w'); open('src/fine', 'w')",
+    ],
+)
+def test_a_value_of_the_env_file_reaches_neither_commit_nor_report_nor_row(
+    tmp_path: Path, where: str
+) -> None:
+    vault, repo = mission(
+        tmp_path,
+        {".env": f"DB_PASSWORD={PASSWORD}\n", "src/x": "x"},
+        {"write": ["src/**"]},
+        LEAK + where,
+    )
     fine = "outside" in where
     assert len(vault.rows("execution.completed" if fine else "execution.failed")) == 1
     assert PASSWORD not in vault.reports()[0].read_text()
     assert not [row["action_type"] for row in vault.rows() if PASSWORD in json.dumps(row)]
     with closing(sqlite3.connect(vault.db)) as db:
-        assert not [key for key, body in db.execute("SELECT key, body FROM records") if body and PASSWORD.encode() in body]
-    for ref in git(repo, "for-each-ref", "--format=%(refname)").split():  # what was kept of the attempt has it neither
+        assert not [
+            key
+            for key, body in db.execute("SELECT key, body FROM records")
+            if body and PASSWORD.encode() in body
+        ]
+    # what was kept of the attempt has it neither
+    for ref in git(repo, "for-each-ref", "--format=%(refname)").split():
         assert PASSWORD not in git(repo, "log", "-p", "--format=%B", f"main..{ref}"), ref
 
 
 def test_a_file_that_git_would_ignore_is_refused_with_the_rule(tmp_path: Path) -> None:
-    files = {".gitignore": "*.log\n!kept.log\n/build/\n", "config/.gitignore": "# mine\nlocal.toml\n", "build/known": "x"}
+    files = {
+        ".gitignore": "*.log\n!kept.log\n/build/\n",
+        "config/.gitignore": "# mine\nlocal.toml\n",
+        "build/known": "x",
+    }
     repo = make_repo(tmp_path / "repo", files)
     git(repo, "add", "-f", "build/known")
     git(repo, "commit", "-q", "-m", "Known all the same")
     opened = open_repo(repo)
     tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
-    for path, rule in (("config/local.toml", "config/.gitignore, line 2: local.toml"), ("a.log", ".gitignore, line 1: *.log"),
-                       ("build/x/y", ".gitignore, line 3: /build/"), (":(top)*.log", ".gitignore, line 1: *.log")):
+    for path, rule in (
+        ("config/local.toml", "config/.gitignore, line 2: local.toml"),
+        ("a.log", ".gitignore, line 1: *.log"),
+        ("build/x/y", ".gitignore, line 3: /build/"),
+        (":(top)*.log", ".gitignore, line 1: *.log"),
+    ):
         with pytest.raises(ToolError) as caught:
             refuse_lost(tree, [path])
-        assert (caught.value.error_type, caught.value.refused, caught.value.details["rule"]) == ("ignored_file", True, rule)
+        assert (caught.value.error_type, caught.value.refused, caught.value.details["rule"]) == (
+            "ignored_file",
+            True,
+            rule,
+        )
     refuse_lost(tree, ["kept.log", "build/known", "src/new.py"])
 
 
 @needs_wall
 def test_what_commands_made_and_git_ignores_is_told(tmp_path: Path) -> None:
-    script = ("import os\nos.makedirs('out/deep')\n"
-              "for f in ('out/deep/a', 'b.log', 'other.log', 'src.txt'):\n    open(f, 'w').write(f)\n")
+    script = (
+        "import os\nos.makedirs('out/deep')\n"
+        "for f in ('out/deep/a', 'b.log', 'other.log', 'src.txt'):\n    open(f, 'w').write(f)\n"
+    )
     vault, repo = mission(
-        tmp_path, {".gitignore": "*.log\nout/\n"}, {"write": ["out/**", "b.l*", "c.l*", "src.txt"]}, script,
-        ("write_file", {"path": "c.log", "content": "precious"}))
+        tmp_path,
+        {".gitignore": "*.log\nout/\n"},
+        {"write": ["out/**", "b.l*", "c.l*", "src.txt"]},
+        script,
+        ("write_file", {"path": "c.log", "content": "precious"}),
+    )
     assert changed(vault, repo) == ["A\tsrc.txt"]
     (refused,) = vault.rows("tool.refused")
     assert refused["metadata"]["error_type"] == "ignored_file"
-    (told,) = [line for line in vault.reports()[0].read_text().splitlines() if "ignored by git" in line]
+    (told,) = [
+        line for line in vault.reports()[0].read_text().splitlines() if "ignored by git" in line
+    ]
     assert told.endswith("worktree: `b.log`, `out/`.")
 
 
 @needs_wall
 @pytest.mark.parametrize("converted", [False, True])
-def test_an_ignored_file_that_a_person_approved_by_name_is_committed(tmp_path: Path, converted: bool) -> None:
+def test_an_ignored_file_that_a_person_approved_by_name_is_committed(
+    tmp_path: Path, converted: bool
+) -> None:
     """Both ways: by placet itself, and by git, which has to convert a file of this commit."""
-    files = {".gitignore": "*.toml\n/out/\n", **({".gitattributes": "*.dat text\n", "made.dat": "x\n"} if converted else {})}
-    script = ("import os\nos.makedirs('out/deep')\nfor f in ('out/deep/named', 'out/other'):\n    open(f, 'w').write(f)\n"
-              "open('made.dat', 'w').write('a\\r\\n')\n")
-    vault, repo = mission(tmp_path, files, {"write": ["config/local.toml", "out/deep/named", "out/oth?r", "*.dat"]}, script,
-                          ("write_file", {"path": "config/local.toml", "content": "precious = 1\n"}))
-    assert changed(vault, repo) == ["A\tconfig/local.toml", ("M" if converted else "A") + "\tmade.dat", "A\tout/deep/named"]
+    files = {
+        ".gitignore": "*.toml\n/out/\n",
+        **({".gitattributes": "*.dat text\n", "made.dat": "x\n"} if converted else {}),
+    }
+    script = (
+        "import os\nos.makedirs('out/deep')\nfor f in ('out/deep/named', 'out/other'):\n    open(f, 'w').write(f)\n"
+        "open('made.dat', 'w').write('a\\r\\n')\n"
+    )
+    vault, repo = mission(
+        tmp_path,
+        files,
+        {"write": ["config/local.toml", "out/deep/named", "out/oth?r", "*.dat"]},
+        script,
+        ("write_file", {"path": "config/local.toml", "content": "precious = 1\n"}),
+    )
+    assert changed(vault, repo) == [
+        "A\tconfig/local.toml",
+        ("M" if converted else "A") + "\tmade.dat",
+        "A\tout/deep/named",
+    ]
     branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
     assert git(repo, "show", f"{branch}:config/local.toml") == "precious = 1"
     assert "ignored by git" in vault.reports()[0].read_text()  # out/other
@@ -247,17 +383,35 @@ def test_the_reviewer_is_told_of_an_ignored_file_that_will_be_committed(tmp_path
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()
     told = [line for line in vault.plan().read_text().splitlines() if "ignored by" in line]
-    assert told == ["> `config/local.toml` is ignored by `.gitignore:2`; it will be committed all the same."]
+    assert told == [
+        "> `config/local.toml` is ignored by `.gitignore:2`; it will be committed all the same."
+    ]
 
 
-@pytest.mark.parametrize("content", ["API_KEY=sk-ant-api03-" + "Ab3" * 30, f"DB_PASSWORD={PASSWORD}"])
-def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content", ["API_KEY=sk-ant-api03-" + "Ab3" * 30, f"DB_PASSWORD={PASSWORD}"]
+)
+def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(
+    tmp_path: Path, content: str
+) -> None:
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {".gitignore": ".env\n"})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": [".env"]}})]}]), ("execute", [{"calls": [
-        ("write_file", {"path": ".env", "content": content + "\n"}), ("complete_step", {"step": 1, "summary": "Done"}),
-        ("finish", {"summary": "Done"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": [".env"]}})]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": ".env", "content": content + "\n"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nDo it.\n")
     vault.once()
     vault.approve()
@@ -269,19 +423,27 @@ def test_an_ignored_file_approved_by_name_is_looked_through_for_secrets(tmp_path
 
 @needs_wall
 @pytest.mark.parametrize("name", [".gitignore", ".gitattributes", "shut/.gitignore"])
-def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(tmp_path: Path, name: str) -> None:
-    script = (f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', 'w')\nopen('made', 'w')\n"
-              "os.chmod('shut', 0o311)\n")
+def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(
+    tmp_path: Path, name: str
+) -> None:
+    script = (
+        f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', 'w')\nopen('made', 'w')\n"
+        "os.chmod('shut', 0o311)\n"
+    )
     began = time.monotonic()
     vault, repo = mission(tmp_path, {}, {"write": ["made"]}, script)
     assert changed(vault, repo) == ["A\tmade"]
     assert time.monotonic() - began < 50  # git waits for such a pipe until its time is up
 
 
-def test_nothing_is_said_of_what_lies_behind_a_link_in_the_place_of_a_submodule(tmp_path: Path) -> None:
+def test_nothing_is_said_of_what_lies_behind_a_link_in_the_place_of_a_submodule(
+    tmp_path: Path,
+) -> None:
     library = make_repo(tmp_path / "library")
     repo = make_repo(tmp_path / "repo")
-    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub")
+    git(
+        repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "sub"
+    )
     git(repo, "commit", "-q", "-m", "Submodule")
     opened = open_repo(repo)
     tree = add_worktree(opened, tmp_path / "state/m", "feat/m", head(opened))
@@ -310,7 +472,9 @@ def test_attributes_of_any_size_are_not_held_in_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_what_git_would_stream_is_committed_whatever_the_threshold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_git_would_stream_is_committed_whatever_the_threshold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     for name, value in settle_home(home).items():
         monkeypatch.setenv(name, value)
@@ -326,14 +490,32 @@ def test_what_git_would_stream_is_committed_whatever_the_threshold(tmp_path: Pat
     assert git(repo.path, "fsck", "--strict") == ""
 
 
-def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_chain_in_which_vault_or_worktree_lies_is_not_shown_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     venv = tmp_path / "venv"
-    write(venv, {"pyvenv.cfg": "home = /usr/bin\n", "bin/tool": "", "lib/x.py": "", "state/journal.db": "", "vault/System/x": "",
-                 "state/worktrees/m/x": ""})
+    write(
+        venv,
+        {
+            "pyvenv.cfg": "home = /usr/bin\n",
+            "bin/tool": "",
+            "lib/x.py": "",
+            "state/journal.db": "",
+            "vault/System/x": "",
+            "state/worktrees/m/x": "",
+        },
+    )
     monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
-    for box in (Box(venv / "state/worktrees/m"), Box(tmp_path / "elsewhere", hidden=(venv / "vault",))):
+    for box in (
+        Box(venv / "state/worktrees/m"),
+        Box(tmp_path / "elsewhere", hidden=(venv / "vault",)),
+    ):
         tools = visible_paths.see(box).tools
         assert venv / "bin" in tools
         assert venv / "lib" in tools
-        assert not [tool for tool in tools if venv.is_relative_to(tool) or tool in (venv / "state", venv / "vault")]
+        assert not [
+            tool
+            for tool in tools
+            if venv.is_relative_to(tool) or tool in (venv / "state", venv / "vault")
+        ]
     assert venv in visible_paths.see(Box(tmp_path / "elsewhere")).tools

@@ -19,9 +19,17 @@ from placet.core.text.note import read_note
 from placet.host.config import load
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
-NUMBERS = [("daemon", "scan_interval_s"), ("daemon", "plans_at_once"), ("model", "timeout_s"), ("model", "max_tokens"),
-           ("limits", "planning_time_s"), ("limits", "mission_wall_time_s"), ("limits", "day_usd"), ("limits", "planning_usd"),
-           ("vault", "quiet_s")]
+NUMBERS = [
+    ("daemon", "scan_interval_s"),
+    ("daemon", "plans_at_once"),
+    ("model", "timeout_s"),
+    ("model", "max_tokens"),
+    ("limits", "planning_time_s"),
+    ("limits", "mission_wall_time_s"),
+    ("limits", "day_usd"),
+    ("limits", "planning_usd"),
+    ("vault", "quiet_s"),
+]
 PRICE = '[[model.price]]\nmodel = "x"\nsince = 2026-01-01\noutput = 1\ncache_read = 1\ncache_write = 1\ninput = '
 
 
@@ -30,7 +38,9 @@ def vault(tmp_path: Path) -> TestVault:
     return make_vault(tmp_path)
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "1e400", "true", '"5"', "[5]", f"1{'0' * 400}"])
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-inf", "-1", "1e400", "true", '"5"', "[5]", f"1{'0' * 400}"]
+)
 def test_what_is_no_number_is_no_setting(vault: TestVault, value: str) -> None:
     for table, key in NUMBERS:
         vault.configure(f"[{table}]\n{key} = {value}\n")
@@ -42,9 +52,18 @@ def test_what_is_no_number_is_no_setting(vault: TestVault, value: str) -> None:
         load(vault.root)
 
 
-@pytest.mark.parametrize(("key", "value"), [("limits.day_usd", "1e30"), ("limits.day_usd", "0.00000001"), ("daemon.paused", "1"),
-                                            ("daemon.paused", '"yes"')])
-def test_amounts_that_no_price_has_and_switches_that_are_none_are_refused(vault: TestVault, key: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("limits.day_usd", "1e30"),
+        ("limits.day_usd", "0.00000001"),
+        ("daemon.paused", "1"),
+        ("daemon.paused", '"yes"'),
+    ],
+)
+def test_amounts_that_no_price_has_and_switches_that_are_none_are_refused(
+    vault: TestVault, key: str, value: str
+) -> None:
     table, name = key.split(".")
     vault.configure(f"[{table}]\n{name} = {value}\n")
     with pytest.raises(UserError, match=key):
@@ -58,11 +77,35 @@ def test_amounts_of_money_are_what_is_written(vault: TestVault) -> None:
     assert [str(amount) for amount in amounts] == ["0.1", "3", "0.000001"]
 
 
-@pytest.mark.parametrize("value", ["1e30", "'1e400'", "1000001", "0.00000001", "1e-400", ".inf", ".nan", "-1", "0", "true",
-                                   "'\uff11'", "'1_0'", "' '", "[1]"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1e30",
+        "'1e400'",
+        "1000001",
+        "0.00000001",
+        "1e-400",
+        ".inf",
+        ".nan",
+        "-1",
+        "0",
+        "true",
+        "'\uff11'",
+        "'1_0'",
+        "' '",
+        "[1]",
+    ],
+)
 def test_a_budget_of_a_request_is_an_amount_of_money(value: str) -> None:
     with pytest.raises(RequestProblems, match="budget_usd"):
-        read_request("a.md", read_note(f"---\nbudget_usd: {value}\n---\nText\n".encode()), ["default"], [], "default", [])
+        read_request(
+            "a.md",
+            read_note(f"---\nbudget_usd: {value}\n---\nText\n".encode()),
+            ["default"],
+            [],
+            "default",
+            [],
+        )
 
 
 def test_a_linked_configuration_stays_a_link_and_keeps_its_mode(vault: TestVault) -> None:
@@ -113,37 +156,71 @@ def test_a_vault_whose_path_is_not_utf8_works(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"h\xf6me")
     folder.mkdir()
     vault = make_vault(folder)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hi\n"})]},
-                              {"calls": [("complete_step", {"step": 1, "summary": "did"}), ("finish", {"summary": "done"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "hi\n"})]},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "did"}),
+                        ("finish", {"summary": "done"}),
+                    ]
+                },
+            ],
+        ),
+    )
     vault.drop("Say hello\n")
     vault.here()
     vault.approve()
     vault.here()
     assert len(vault.rows("execution.completed")) == 1
-    for command in (["status"], ["show", "say-hello"], ["why", "say-hello"], ["diff", "say-hello"], ["status", "--json"]):
+    for command in (
+        ["status"],
+        ["show", "say-hello"],
+        ["why", "say-hello"],
+        ["diff", "say-hello"],
+        ["status", "--json"],
+    ):
         vault.click(*command)
 
 
-ODD = [[b"submit", b"caf\xe9"], [b"show", b"\xff"], [b"journal", b"--sql", b"select '\xe9'"], [b"journal", b"--trace", b"\xe9"],
-       [b"journal", b"--limit", b"99999999999999999999"], [b"submit", b"--file", b"-"]]
+ODD = [
+    [b"submit", b"caf\xe9"],
+    [b"show", b"\xff"],
+    [b"journal", b"--sql", b"select '\xe9'"],
+    [b"journal", b"--trace", b"\xe9"],
+    [b"journal", b"--limit", b"99999999999999999999"],
+    [b"submit", b"--file", b"-"],
+]
 
 
 @pytest.mark.parametrize("args", ODD)
 def test_what_is_not_utf8_or_too_large_is_wrong_usage(vault: TestVault, args: list[bytes]) -> None:
     vault.here()
-    done = subprocess.run([os.fsencode(sys.executable), b"-m", b"placet", *args], cwd=vault.root, env=vault.env, input=b"caf\xe9\n",
-                          capture_output=True, check=False)
+    done = subprocess.run(
+        [os.fsencode(sys.executable), b"-m", b"placet", *args],
+        cwd=vault.root,
+        env=vault.env,
+        input=b"caf\xe9\n",
+        capture_output=True,
+        check=False,
+    )
     assert b"Traceback" not in done.stderr
     assert done.returncode == 2, done.stderr
 
 
 def test_bytes_of_a_query_are_hexadecimal_in_json(vault: TestVault) -> None:
     vault.here()
-    assert json.loads(vault.click("journal", "--sql", "select x'00ff' as a", "--json").stdout) == [{"a": "00ff"}]
+    assert json.loads(vault.click("journal", "--sql", "select x'00ff' as a", "--json").stdout) == [
+        {"a": "00ff"}
+    ]
 
 
-def test_a_person_whom_the_system_does_not_know_has_a_number(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_whom_the_system_does_not_know_has_a_number(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello\n")
     vault.here()
@@ -170,7 +247,11 @@ def test_a_configuration_that_is_nested_without_end_ends_no_daemon(vault: TestVa
         until(vault.plan().exists, "a plan")
     path.write_text(f"x = {'[' * 20_000}\n")
     done = vault.cli("run", "--once", check=False)
-    assert (done.returncode, "nested too deeply" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    assert (done.returncode, "nested too deeply" in done.stderr, "Traceback" in done.stderr) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_path: Path) -> None:
@@ -187,7 +268,9 @@ def test_a_configuration_may_begin_with_a_byte_order_mark(vault: TestVault, tmp_
 
 
 @pytest.mark.parametrize("name", ["vault.json", "accepted.json"])
-def test_a_file_of_the_state_that_is_nested_without_end_is_a_damaged_one(vault: TestVault, name: str) -> None:
+def test_a_file_of_the_state_that_is_nested_without_end_is_a_damaged_one(
+    vault: TestVault, name: str
+) -> None:
     vault.once()
     state = vault.db.parent
     (state / name).write_text("[" * 100_000)

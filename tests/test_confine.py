@@ -22,7 +22,17 @@ from hypothesis import strategies as st
 
 from placet.core.errors import ToolError, UserError
 from placet.files import confine
-from placet.files.confine import ALWAYS, VAULT, Denied, Entry, EntryKind, Fault, Method, Root, best_method
+from placet.files.confine import (
+    ALWAYS,
+    VAULT,
+    Denied,
+    Entry,
+    EntryKind,
+    Fault,
+    Method,
+    Root,
+    best_method,
+)
 
 CANARY = b"the canary is outside"
 METHODS = [Method.WALK] if best_method() is Method.WALK else [Method.OPENAT2, Method.WALK]
@@ -34,9 +44,17 @@ def method(request: pytest.FixtureRequest) -> Method:
 
 
 LINKS = {
-    "docs": "src", "src/readme": "../README.md", "out_file": "../canary.txt", "out_folder": "../yard",
-    "src/out_then_back": "../../worktree/README.md", "dangling": "nowhere", "dangling_out": "../fresh.txt",
-    "loop": "loop", "to_git": ".git", "proc": "/proc/self/root", "out_absolute": "{up}/yard",
+    "docs": "src",
+    "src/readme": "../README.md",
+    "out_file": "../canary.txt",
+    "out_folder": "../yard",
+    "src/out_then_back": "../../worktree/README.md",
+    "dangling": "nowhere",
+    "dangling_out": "../fresh.txt",
+    "loop": "loop",
+    "to_git": ".git",
+    "proc": "/proc/self/root",
+    "out_absolute": "{up}/yard",
     "in_absolute": "{up}/worktree/README.md",
 }
 
@@ -92,7 +110,11 @@ def snapshot(folder: Path, *, without: Path) -> dict[str, tuple[int, int, bytes]
         if path.is_relative_to(without) or path == without.parent:
             continue
         info = path.lstat()
-        seen[str(path)] = (info.st_mode, info.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        seen[str(path)] = (
+            info.st_mode,
+            info.st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
     return seen
 
 
@@ -103,11 +125,15 @@ import ctypes, os
 how = (ctypes.c_uint64 * 3)(os.O_PATH, 0, 8)
 raise SystemExit(ctypes.CDLL(None).syscall(437, os.open("/", os.O_PATH), b".", how, 24) < 0)
 """
-    works = sys.platform == "linux" and subprocess.run([sys.executable, "-c", script]).returncode == 0
+    works = (
+        sys.platform == "linux" and subprocess.run([sys.executable, "-c", script]).returncode == 0
+    )
     assert best_method() is (Method.OPENAT2 if works else Method.WALK)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="an x86-64 filter")
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="an x86-64 filter"
+)
 @pytest.mark.parametrize("code", [1, 38], ids=["EPERM", "ENOSYS"])
 def test_a_container_that_refuses_openat2_gets_the_walk(folder: Path, code: int) -> None:
     script = f"""
@@ -152,34 +178,42 @@ class TestReading:
         assert not root.exists("README.md/below")
         assert not root.exists("nothing")
 
-    @pytest.mark.parametrize(("path", "content"), [
-        ("docs/main.py", b"print()\n"),
-        ("docs/deep/leaf.txt", b"leaf"),
-        ("src/readme", b"# Read me\n"),
-        ("docs/readme", b"# Read me\n"),
-    ])
-    def test_links_that_stay_inside_are_followed(self, root: Root, path: str, content: bytes) -> None:
+    @pytest.mark.parametrize(
+        ("path", "content"),
+        [
+            ("docs/main.py", b"print()\n"),
+            ("docs/deep/leaf.txt", b"leaf"),
+            ("src/readme", b"# Read me\n"),
+            ("docs/readme", b"# Read me\n"),
+        ],
+    )
+    def test_links_that_stay_inside_are_followed(
+        self, root: Root, path: str, content: bytes
+    ) -> None:
         assert root.read(path) == content
         assert root.stat(path) == Entry(path, EntryKind.FILE, len(content))
 
-    @pytest.mark.parametrize(("path", "expected"), [
-        ("out_file", Fault.PATH_OUTSIDE),
-        ("out_folder/canary.txt", Fault.PATH_OUTSIDE),
-        ("out_absolute/canary.txt", Fault.PATH_OUTSIDE),
-        ("src/out_then_back", Fault.PATH_OUTSIDE),
-        ("in_absolute", Fault.PATH_OUTSIDE),
-        ("proc/etc/passwd", Fault.PATH_OUTSIDE),
-        ("dangling_out", Fault.PATH_OUTSIDE),
-        ("dangling", Fault.NOT_FOUND),
-        ("loop", Fault.BAD_PATH),
-        ("to_git", Fault.PATH_DENIED),
-        ("hard", Fault.HARD_LINK),
-        ("src", Fault.IS_A_DIRECTORY),
-        (".", Fault.IS_A_DIRECTORY),
-        ("docs", Fault.IS_A_DIRECTORY),
-        ("README.md/x", Fault.NOT_A_DIRECTORY),
-        ("src/nothing", Fault.NOT_FOUND),
-    ])
+    @pytest.mark.parametrize(
+        ("path", "expected"),
+        [
+            ("out_file", Fault.PATH_OUTSIDE),
+            ("out_folder/canary.txt", Fault.PATH_OUTSIDE),
+            ("out_absolute/canary.txt", Fault.PATH_OUTSIDE),
+            ("src/out_then_back", Fault.PATH_OUTSIDE),
+            ("in_absolute", Fault.PATH_OUTSIDE),
+            ("proc/etc/passwd", Fault.PATH_OUTSIDE),
+            ("dangling_out", Fault.PATH_OUTSIDE),
+            ("dangling", Fault.NOT_FOUND),
+            ("loop", Fault.BAD_PATH),
+            ("to_git", Fault.PATH_DENIED),
+            ("hard", Fault.HARD_LINK),
+            ("src", Fault.IS_A_DIRECTORY),
+            (".", Fault.IS_A_DIRECTORY),
+            ("docs", Fault.IS_A_DIRECTORY),
+            ("README.md/x", Fault.NOT_A_DIRECTORY),
+            ("src/nothing", Fault.NOT_FOUND),
+        ],
+    )
     def test_what_a_read_is_refused_with(self, root: Root, path: str, expected: Fault) -> None:
         assert fault(lambda: root.read(path)) is expected
 
@@ -215,8 +249,9 @@ class TestReading:
             assert fault(lambda: proc.read("status", limit_bytes=100)) is Fault.TOO_LARGE
 
     @pytest.mark.timeout(120)
-    def test_fifo_socket_and_device_are_refused_at_once(self, root: Root, folder: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fifo_socket_and_device_are_refused_at_once(
+        self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         os.mkfifo(folder / "fifo")
         monkeypatch.chdir(folder)  # a socket's address is at most 107 bytes
         with socket.socket(socket.AF_UNIX) as server:
@@ -227,8 +262,12 @@ class TestReading:
                 odd.append("device")
             for path in odd:
                 assert root.stat(path).kind is EntryKind.OTHER
-                for verb in (root.read, root.delete, lambda p: root.write(p, b"x"),
-                             lambda p: root.rename(p, "new")):
+                for verb in (
+                    root.read,
+                    root.delete,
+                    lambda p: root.write(p, b"x"),
+                    lambda p: root.rename(p, "new"),
+                ):
                     assert fault(lambda v=verb, p=path: v(p)) is Fault.NOT_A_REGULAR_FILE
 
 
@@ -242,31 +281,62 @@ class TestListing:
         assert kinds["hard"] is EntryKind.FILE
         assert ".git" not in kinds
         assert [e.path for e in root.list("docs")] == [
-            "docs/deep", "docs/main.py", "docs/out_then_back", "docs/readme"]
+            "docs/deep",
+            "docs/main.py",
+            "docs/out_then_back",
+            "docs/readme",
+        ]
         assert fault(lambda: root.list("out_folder")) is Fault.PATH_OUTSIDE
         assert fault(lambda: root.list("README.md")) is Fault.NOT_A_DIRECTORY
         assert fault(lambda: root.list("nothing")) is Fault.NOT_FOUND
 
-    def test_walk_goes_through_folders_and_not_through_links(self, root: Root, folder: Path) -> None:
+    def test_walk_goes_through_folders_and_not_through_links(
+        self, root: Root, folder: Path
+    ) -> None:
         (folder / "src" / "sub").mkdir()
         (folder / "src" / "sub" / ".git").mkdir()
         (folder / "src" / "sub" / ".git" / "config").touch()
         (folder / "src" / "sub" / "empty").mkdir()
         assert [e.path for e in root.walk("src", max_entries=99)] == [
-            "src/deep/leaf.txt", "src/main.py", "src/out_then_back", "src/readme"]
+            "src/deep/leaf.txt",
+            "src/main.py",
+            "src/out_then_back",
+            "src/readme",
+        ]
         through = [e.path for e in root.walk("docs", max_entries=99)]
-        assert through == ["docs/deep/leaf.txt", "docs/main.py", "docs/out_then_back", "docs/readme"]
+        assert through == [
+            "docs/deep/leaf.txt",
+            "docs/main.py",
+            "docs/out_then_back",
+            "docs/readme",
+        ]
         everything = [e.path for e in root.walk(max_entries=99)]
-        assert everything == ["README.md", "dangling", "dangling_out", "docs", "hard", "in_absolute", "loop",
-                              "out_absolute", "out_file", "out_folder", "proc", "src/deep/leaf.txt",
-                              "src/main.py", "src/out_then_back", "src/readme", "to_git"]
+        assert everything == [
+            "README.md",
+            "dangling",
+            "dangling_out",
+            "docs",
+            "hard",
+            "in_absolute",
+            "loop",
+            "out_absolute",
+            "out_file",
+            "out_folder",
+            "proc",
+            "src/deep/leaf.txt",
+            "src/main.py",
+            "src/out_then_back",
+            "src/readme",
+            "to_git",
+        ]
 
     def test_walk_stops_aloud_at_its_limit(self, root: Root) -> None:
         assert len(list(root.walk("src", max_entries=5))) == 4  # and one folder
         assert fault(lambda: list(root.walk("src", max_entries=4))) is Fault.TOO_LARGE
 
-    def test_list_stops_aloud_at_its_limit(self, root: Root, folder: Path,
-                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_list_stops_aloud_at_its_limit(
+        self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(confine, "MAX_LISTED", 4)
         assert len(root.list("src")) == 4
         (folder / "src" / "one more").touch()
@@ -302,11 +372,13 @@ class TestWriting:
         mask = os.umask(0)
         os.umask(mask)
         assert stat.S_IMODE((folder / "a" / "b" / "c.txt").stat().st_mode) == 0o666 & ~mask
-        assert [e.path for e in root.walk("a", max_entries=9)] == ["a/b/c.txt"]  # and no temporary file
+        # and no temporary file
+        assert [e.path for e in root.walk("a", max_entries=9)] == ["a/b/c.txt"]
         assert root.write("a/b/empty", b"") == 0
 
-    def test_the_content_is_flushed_before_it_takes_its_name(self, root: Root, folder: Path,
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_content_is_flushed_before_it_takes_its_name(
+        self, root: Root, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         flushed: list[tuple[int, int, bytes]] = []
 
         def watched(handle: int, flush: Callable[[int], None] = os.fsync) -> None:
@@ -318,22 +390,42 @@ class TestWriting:
         root.write("README.md", b"new")
         assert flushed == [((folder / "README.md").stat().st_ino, 3, b"# Read me\n")]
 
-    def test_a_replaced_file_keeps_its_permissions_but_no_set_id_bits(self, root: Root, folder: Path) -> None:
+    def test_a_replaced_file_keeps_its_permissions_but_no_set_id_bits(
+        self, root: Root, folder: Path
+    ) -> None:
         (folder / "run.sh").touch()
         (folder / "run.sh").chmod(0o4751)
         root.write("run.sh", b"#!/bin/sh\n")
         assert stat.S_IMODE((folder / "run.sh").stat().st_mode) == 0o751
 
-    @pytest.mark.parametrize("path", [
-        "docs/x.txt", "docs/new/x.txt", "docs/main.py", "src/readme", "out_file", "out_folder/x",
-        "out_folder/n/x", "out_absolute/x", "dangling", "loop", "dangling_out", "loop/x", "dangling/x",
-        "proc/tmp/x"])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "docs/x.txt",
+            "docs/new/x.txt",
+            "docs/main.py",
+            "src/readme",
+            "out_file",
+            "out_folder/x",
+            "out_folder/n/x",
+            "out_absolute/x",
+            "dangling",
+            "loop",
+            "dangling_out",
+            "loop/x",
+            "dangling/x",
+            "proc/tmp/x",
+        ],
+    )
     def test_no_write_goes_through_a_link(self, root: Root, folder: Path, path: str) -> None:
         """Else `docs/x` would change `src/x` while the scope allows only `docs/**`."""
         before = snapshot(folder.parent, without=folder / "none")
         assert fault(lambda: root.write(path, b"x")) is Fault.PATH_DENIED
         assert fault(lambda: root.mkdir(path)) is Fault.PATH_DENIED
-        assert fault(lambda: root.rename("README.md", path)) in (Fault.PATH_DENIED, Fault.ALREADY_EXISTS)
+        assert fault(lambda: root.rename("README.md", path)) in (
+            Fault.PATH_DENIED,
+            Fault.ALREADY_EXISTS,
+        )
         assert fault(lambda: root.rename(path, "new")) is Fault.PATH_DENIED
         if "/" in path and path != "src/readme":
             assert fault(lambda: root.delete(path)) is Fault.PATH_DENIED
@@ -357,8 +449,12 @@ class TestWriting:
     def test_a_reading_root_changes_nothing(self, folder: Path, method: Method) -> None:
         before = snapshot(folder.parent, without=folder / "none")
         with Root(folder, writable=False, method=method) as root:
-            for verb in (lambda: root.write("x", b""), lambda: root.mkdir("x"),
-                         lambda: root.delete("README.md"), lambda: root.rename("README.md", "x")):
+            for verb in (
+                lambda: root.write("x", b""),
+                lambda: root.mkdir("x"),
+                lambda: root.delete("README.md"),
+                lambda: root.rename("README.md", "x"),
+            ):
                 assert fault(verb) is Fault.READ_ONLY
         assert snapshot(folder.parent, without=folder / "none") == before
 
@@ -418,7 +514,9 @@ with Root(where, writable=True, method="{method}") as root:
         mounted = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
         done = subprocess.run(
             ["unshare", "-mr", "sh", "-c", mounted, str(tmp_path), sys.executable, "-c", script],
-            capture_output=True, text=True)
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0 and "Traceback" not in done.stderr:
             pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
         assert (done.stdout, done.stderr) == ("disk_full old ['kept']\n", "")
@@ -474,50 +572,80 @@ root.close()
     finally:
         folder.chmod(0o755)
         (folder / "closed").chmod(0o755)
-    assert (done.stdout, done.stderr) == ("permission_denied False\n" * 8 + "['other'] b'known'\n", "")
+    assert (done.stdout, done.stderr) == (
+        "permission_denied False\n" * 8 + "['other'] b'known'\n",
+        "",
+    )
 
 
 class TestNames:
-    @pytest.mark.parametrize(("path", "expected"), [
-        ("", Fault.BAD_PATH),
-        ("a\0b", Fault.BAD_PATH),
-        ("\ud800", Fault.BAD_PATH),
-        ("\udc2e\udc2e/x", Fault.BAD_PATH),
-        ("a" * 300, Fault.BAD_PATH),
-        ("é" * 200, Fault.BAD_PATH),
-        ("ab/" * 2000, Fault.BAD_PATH),
-        ("a/" * 65, Fault.TOO_DEEP),
-        ("..", Fault.PATH_OUTSIDE),
-        ("a/../..", Fault.PATH_OUTSIDE),
-        ("./a//../../b", Fault.PATH_OUTSIDE),
-        ("a/../b", Fault.BAD_PATH),
-        ("/", Fault.PATH_OUTSIDE),
-        ("/etc/passwd", Fault.PATH_OUTSIDE),
-        ("//etc/passwd", Fault.PATH_OUTSIDE),
-        ("/proc/self/cwd", Fault.PATH_OUTSIDE),
-        ("~", Fault.PATH_OUTSIDE),
-        ("~/.ssh/id_ed25519", Fault.PATH_OUTSIDE),
-        ("./~/x", Fault.PATH_OUTSIDE),
-    ])
+    @pytest.mark.parametrize(
+        ("path", "expected"),
+        [
+            ("", Fault.BAD_PATH),
+            ("a\0b", Fault.BAD_PATH),
+            ("\ud800", Fault.BAD_PATH),
+            ("\udc2e\udc2e/x", Fault.BAD_PATH),
+            ("a" * 300, Fault.BAD_PATH),
+            ("é" * 200, Fault.BAD_PATH),
+            ("ab/" * 2000, Fault.BAD_PATH),
+            ("a/" * 65, Fault.TOO_DEEP),
+            ("..", Fault.PATH_OUTSIDE),
+            ("a/../..", Fault.PATH_OUTSIDE),
+            ("./a//../../b", Fault.PATH_OUTSIDE),
+            ("a/../b", Fault.BAD_PATH),
+            ("/", Fault.PATH_OUTSIDE),
+            ("/etc/passwd", Fault.PATH_OUTSIDE),
+            ("//etc/passwd", Fault.PATH_OUTSIDE),
+            ("/proc/self/cwd", Fault.PATH_OUTSIDE),
+            ("~", Fault.PATH_OUTSIDE),
+            ("~/.ssh/id_ed25519", Fault.PATH_OUTSIDE),
+            ("./~/x", Fault.PATH_OUTSIDE),
+        ],
+    )
     def test_what_cannot_be_a_path_here(self, root: Root, path: str, expected: Fault) -> None:
         for verb in (root.read, root.list, root.delete, root.mkdir):
             assert fault(lambda v=verb: v(path)) is expected
 
-    @pytest.mark.parametrize("name", [
-        "notes..md", "...", "a b", "line\nbreak", "%2e%2e", "..\\x", "~root", "-rf", "\udcff", "*",
-        "~$a.docx",
-        "ü", unicodedata.normalize("NFD", "ü"), "Inbox", ".obsidian", ".gitignore", ".github", "git", "x.git",
-        "git~"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "notes..md",
+            "...",
+            "a b",
+            "line\nbreak",
+            "%2e%2e",
+            "..\\x",
+            "~root",
+            "-rf",
+            "\udcff",
+            "*",
+            "~$a.docx",
+            "ü",
+            unicodedata.normalize("NFD", "ü"),
+            "Inbox",
+            ".obsidian",
+            ".gitignore",
+            ".github",
+            "git",
+            "x.git",
+            "git~",
+        ],
+    )
     def test_odd_names_are_names(self, root: Root, folder: Path, name: str) -> None:
         root.write(f"odd/{name}", name.encode("utf-8", "surrogateescape"))
         assert root.read(f"odd/{name}") == os.fsencode(name)
         assert [e.path for e in root.list("odd")] == [f"odd/{name}"]
         assert [p.name for p in (folder / "odd").iterdir()] == [name]
 
-    def test_an_absolute_path_by_either_name_of_the_root(self, tmp_path: Path, folder: Path) -> None:
+    def test_an_absolute_path_by_either_name_of_the_root(
+        self, tmp_path: Path, folder: Path
+    ) -> None:
         (tmp_path / "alias").symlink_to(folder)
         with Root(tmp_path / "alias", writable=False) as root:
-            assert root.relative(f"{tmp_path}/alias/src") == root.relative(f"{folder}/src/") == "src"
+            assert (
+                root.relative(f"{tmp_path}/alias/src") == root.relative(f"{folder}/src/") == "src"
+            )
             assert root.relative(str(folder)) == "."
             assert fault(lambda: root.relative(f"{folder}2/src")) is Fault.PATH_OUTSIDE
             assert fault(lambda: root.relative(f"{folder}/../canary.txt")) is Fault.PATH_OUTSIDE
@@ -561,11 +689,30 @@ class TestNames:
             root.read("README.md")
 
 
-GIT = [".git", ".GIT", ".Git", "git~1", "GIT~1", "git~2", ".git.", ".git ", ".git . .", ".g\u200cit",
-       ".gi\u00adt", "\ufeff.git", ".git\u200d", ".g\u2060i\ufe0ft", "\uff0egit", ".\uff47\uff49\uff54",
-       ".git:stream",
-       ".git::$INDEX_ALLOCATION", "\u2024git", "x\\.git", ".g\udce2\udc80\udc8cit",
-       ".\U0001d4d6it"]
+GIT = [
+    ".git",
+    ".GIT",
+    ".Git",
+    "git~1",
+    "GIT~1",
+    "git~2",
+    ".git.",
+    ".git ",
+    ".git . .",
+    ".g\u200cit",
+    ".gi\u00adt",
+    "\ufeff.git",
+    ".git\u200d",
+    ".g\u2060i\ufe0ft",
+    "\uff0egit",
+    ".\uff47\uff49\uff54",
+    ".git:stream",
+    ".git::$INDEX_ALLOCATION",
+    "\u2024git",
+    "x\\.git",
+    ".g\udce2\udc80\udc8cit",
+    ".\U0001d4d6it",
+]
 FORMS = ["{}", "{}/config", "{}/hooks/post-commit", "sub/{}", "sub/{}/x", "./{}/", "a//{}"]
 
 
@@ -573,25 +720,60 @@ class TestDenied:
     @pytest.mark.parametrize("name", GIT)
     def test_git_in_every_disguise_at_every_depth(self, root: Root, name: str) -> None:
         for path in (form.format(name) for form in FORMS):
-            for verb in (root.relative, root.read, root.stat, root.exists, root.list, root.mkdir, root.delete,
-                         lambda p: root.write(p, b"x"), lambda p: list(root.walk(p, max_entries=9)),
-                         lambda p: root.rename("README.md", p), lambda p: root.rename(p, "x")):
+            for verb in (
+                root.relative,
+                root.read,
+                root.stat,
+                root.exists,
+                root.list,
+                root.mkdir,
+                root.delete,
+                lambda p: root.write(p, b"x"),
+                lambda p: list(root.walk(p, max_entries=9)),
+                lambda p: root.rename("README.md", p),
+                lambda p: root.rename(p, "x"),
+            ):
                 assert fault(lambda v=verb, p=path: v(p)) is Fault.PATH_DENIED
 
-    @pytest.mark.parametrize("path", [
-        "Inbox/a.md", "inbox", "INBOX/x", "System/Active/p.md", "system", ".obsidian/x", ".Obsidian",
-        "OBSIDI~1/x", "SYSTEM_PROMPT.md", "system_prompt.MD", "SYSTEM~1.MD", "./Inbox//x", "Inbox./x",
-        "Inbox /x",
-        "In\u200bbox/x", "\uff29nbox/x", "system_prompt.md/"])
-    def test_a_vaults_own_folders_can_be_read_and_never_written(self, folder: Path, path: str) -> None:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "Inbox/a.md",
+            "inbox",
+            "INBOX/x",
+            "System/Active/p.md",
+            "system",
+            ".obsidian/x",
+            ".Obsidian",
+            "OBSIDI~1/x",
+            "SYSTEM_PROMPT.md",
+            "system_prompt.MD",
+            "SYSTEM~1.MD",
+            "./Inbox//x",
+            "Inbox./x",
+            "Inbox /x",
+            "In\u200bbox/x",
+            "\uff29nbox/x",
+            "system_prompt.md/",
+        ],
+    )
+    def test_a_vaults_own_folders_can_be_read_and_never_written(
+        self, folder: Path, path: str
+    ) -> None:
         with Root(folder, writable=True, denied=VAULT) as root:
-            for verb in (root.mkdir, root.delete, lambda p: root.rename("README.md", p),
-                         lambda p: root.rename(p, "x"), lambda p: root.write(p, b"x")):
+            for verb in (
+                root.mkdir,
+                root.delete,
+                lambda p: root.rename("README.md", p),
+                lambda p: root.rename(p, "x"),
+                lambda p: root.write(p, b"x"),
+            ):
                 assert fault(lambda v=verb: v(path)) is Fault.PATH_DENIED
             assert fault(lambda: root.read(path)) is Fault.NOT_FOUND
 
-    @pytest.mark.parametrize("path", ["a/Inbox/x", "Knowledge/System", "Inbox2/x", "sub/SYSTEM_PROMPT.md",
-                                      "Systems/x"])
+    @pytest.mark.parametrize(
+        "path", ["a/Inbox/x", "Knowledge/System", "Inbox2/x", "sub/SYSTEM_PROMPT.md", "Systems/x"]
+    )
     def test_elsewhere_in_a_vault_those_names_are_ordinary(self, folder: Path, path: str) -> None:
         with Root(folder, writable=True, denied=VAULT) as root:
             assert root.write(path, b"x") == 1
@@ -620,57 +802,150 @@ class TestDenied:
 
 def payloads(root: Path) -> list[str]:
     """Return the table of traversals: ways up, times what to reach, times ways to write it down."""
-    ups = ["../", "..\\", "..%2f", "%2e%2e/", "%2e%2e%2f", "%252e%252e%252f", "..%252f", "..%5c", "%2e%2e%5c",
-           "..%c0%af", "%c0%ae%c0%ae/", "..%u2215", "..;/", "..//", "..././", "....//", "....\\\\", ".../",
-           "./../",
-           "../.", "..%00/", "..\x00/", "..\n/", ".. /", " ../", "\u2025/", "\uff0e\uff0e/", "..\u2215",
-           "..\uff0f",
-           ".\u200b./", "\u2024\u2024/", "src/../../", "docs/../../", "out_folder/../", "src/deep/../../../"]
+    ups = [
+        "../",
+        "..\\",
+        "..%2f",
+        "%2e%2e/",
+        "%2e%2e%2f",
+        "%252e%252e%252f",
+        "..%252f",
+        "..%5c",
+        "%2e%2e%5c",
+        "..%c0%af",
+        "%c0%ae%c0%ae/",
+        "..%u2215",
+        "..;/",
+        "..//",
+        "..././",
+        "....//",
+        "....\\\\",
+        ".../",
+        "./../",
+        "../.",
+        "..%00/",
+        "..\x00/",
+        "..\n/",
+        ".. /",
+        " ../",
+        "\u2025/",
+        "\uff0e\uff0e/",
+        "..\u2215",
+        "..\uff0f",
+        ".\u200b./",
+        "\u2024\u2024/",
+        "src/../../",
+        "docs/../../",
+        "out_folder/../",
+        "src/deep/../../../",
+    ]
     ends = ["canary.txt", "yard/canary.txt", "etc/passwd", "yard", ""]
     found = [up * n + end for up in ups for n in (1, 2, 3, 8) for end in ends]
     up = root.parent
-    absolute = [f"{up}/canary.txt", f"{up}/yard/canary.txt", "/etc/passwd", f"{root}/../canary.txt",
-                "/proc/self/environ", "/proc/self/root/etc/passwd", f"/proc/self/root{up}/canary.txt",
-                "/proc/self/cwd/README.md", "/proc/1/root/etc/passwd", "/proc/self/fd/0", "/dev/stdin",
-                "/dev/fd/0", "/dev/null", "~/.ssh/id_rsa", "~root/.bashrc", "$HOME/x", "${HOME}/x", "`id`",
-                "C:\\Windows\\win.ini", "\\\\host\\share\\x"]
-    wrapped = ["{}", "/{}", "//{}", "./{}", "file://{}", "{}%00.md", "{}\0.md", "{}/.", "src/{}", "\\{}"]
+    absolute = [
+        f"{up}/canary.txt",
+        f"{up}/yard/canary.txt",
+        "/etc/passwd",
+        f"{root}/../canary.txt",
+        "/proc/self/environ",
+        "/proc/self/root/etc/passwd",
+        f"/proc/self/root{up}/canary.txt",
+        "/proc/self/cwd/README.md",
+        "/proc/1/root/etc/passwd",
+        "/proc/self/fd/0",
+        "/dev/stdin",
+        "/dev/fd/0",
+        "/dev/null",
+        "~/.ssh/id_rsa",
+        "~root/.bashrc",
+        "$HOME/x",
+        "${HOME}/x",
+        "`id`",
+        "C:\\Windows\\win.ini",
+        "\\\\host\\share\\x",
+    ]
+    wrapped = [
+        "{}",
+        "/{}",
+        "//{}",
+        "./{}",
+        "file://{}",
+        "{}%00.md",
+        "{}\0.md",
+        "{}/.",
+        "src/{}",
+        "\\{}",
+    ]
     found += [form.format(path) for path in absolute for form in wrapped]
     planted = [*LINKS, "hard"]
-    found += [form.format(name) for name in planted for form in (
-        "{}", "{}/", "./{}", "{}/.", "{}/canary.txt", "{}/../canary.txt", "{}/x", "docs/../{}",
-        "{}//canary.txt",
-        "{}/etc/passwd")]
-    found += [f"proc{up}/canary.txt", "proc/self/environ", ".git/../../canary.txt", "a" * 5000,
-              "../" * 1500 + "x",
-              "a/" * 3000, "\ud800/../x", "\udcff/../../canary.txt"]
+    found += [
+        form.format(name)
+        for name in planted
+        for form in (
+            "{}",
+            "{}/",
+            "./{}",
+            "{}/.",
+            "{}/canary.txt",
+            "{}/../canary.txt",
+            "{}/x",
+            "docs/../{}",
+            "{}//canary.txt",
+            "{}/etc/passwd",
+        )
+    ]
+    found += [
+        f"proc{up}/canary.txt",
+        "proc/self/environ",
+        ".git/../../canary.txt",
+        "a" * 5000,
+        "../" * 1500 + "x",
+        "a/" * 3000,
+        "\ud800/../x",
+        "\udcff/../../canary.txt",
+    ]
     return found
 
 
 def spellings(raw: list[str]) -> list[str]:
     """Return `raw`, URL-decoded once and twice, and in the two normal forms; each once."""
     forms: list[Callable[[str], str]] = [
-        str, lambda s: unquote(s, errors="surrogateescape"),
+        str,
+        lambda s: unquote(s, errors="surrogateescape"),
         lambda s: unquote(unquote(s, errors="surrogateescape"), errors="surrogateescape"),
-        lambda s: unicodedata.normalize("NFKC", s), lambda s: unicodedata.normalize("NFD", s),
-        lambda s: s.replace("\\", "/")]
+        lambda s: unicodedata.normalize("NFKC", s),
+        lambda s: unicodedata.normalize("NFD", s),
+        lambda s: s.replace("\\", "/"),
+    ]
     return list(dict.fromkeys(form(s) for s in raw for form in forms))
 
 
 def attack(root: Root, table: list[str]) -> tuple[int, list[str]]:
-    """Try each payload with every verb; return how many calls were refused, and the payloads that leaked.
+    """Try each payload with every verb.
 
-    Anything but a ToolError of the closed set ends the test. What a payload that is merely an odd name could
-    move or delete is put back, so that each payload meets the same worktree.
+    Return how many calls were refused, and the payloads that leaked.
+
+    Anything but a ToolError of the closed set ends the test. What a payload that is merely an odd
+    name could move or delete is put back, so that each payload meets the same worktree.
     """
     refused = 0
     leaks: list[str] = []
     reading: list[Callable[[str], object]] = [
-        root.read, root.stat, root.exists, root.list, lambda p: list(root.walk(p, max_entries=99))]
+        root.read,
+        root.stat,
+        root.exists,
+        root.list,
+        lambda p: list(root.walk(p, max_entries=99)),
+    ]
     writing: list[Callable[[str], object]] = [
-        lambda p: root.rename(p, "moved"), root.mkdir, root.delete, lambda p: root.rename("spare", p),
+        lambda p: root.rename(p, "moved"),
+        root.mkdir,
         root.delete,
-        lambda p: root.write(p, b"w"), root.delete]
+        lambda p: root.rename("spare", p),
+        root.delete,
+        lambda p: root.write(p, b"w"),
+        root.delete,
+    ]
     for path in table:
         changed = False
         for verb in (*reading, *writing):
@@ -680,7 +955,11 @@ def attack(root: Root, table: list[str]) -> tuple[int, list[str]]:
                 Fault(error.error_type)
                 refused += 1
                 continue
-            if CANARY in got if isinstance(got, bytes) else ("canary" in str(got) and "canary" not in path):
+            if (
+                CANARY in got
+                if isinstance(got, bytes)
+                else ("canary" in str(got) and "canary" not in path)
+            ):
                 leaks.append(path)
             changed = changed or verb in writing
         if changed:
@@ -739,7 +1018,9 @@ def test_sweep_of_a_payload_file(folder: Path, method: Method, quick: None) -> N
     if "PLACET_PAYLOADS" not in os.environ:
         pytest.skip("PLACET_PAYLOADS names no file")
     lines = Path(os.environ["PLACET_PAYLOADS"]).read_bytes().splitlines()
-    table = spellings([line.decode("utf-8", "surrogateescape") for line in lines] + payloads(folder))
+    table = spellings(
+        [line.decode("utf-8", "surrogateescape") for line in lines] + payloads(folder)
+    )
     print(f"\n{method}: {storm(folder, method, table)}")
 
 
@@ -771,8 +1052,11 @@ def contested(tmp_path: Path) -> Iterator[Path]:
     (root / "a" / "l").symlink_to("../../out")
     (root / "a" / "m").symlink_to("../../out/file")
     (root / "in").symlink_to("a")
-    with subprocess.Popen([sys.executable, "-c", ADVERSARY, str(root / "a")], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as adversary:
+    with subprocess.Popen(
+        [sys.executable, "-c", ADVERSARY, str(root / "a")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as adversary:
         assert adversary.stdout is not None
         assert adversary.stderr is not None
         if adversary.stdout.readline() != b"ready\n":
@@ -791,8 +1075,13 @@ def check_then_open(root: Path, path: str) -> bytes:
     return (root / path).read_bytes()
 
 
-def race(read: Callable[[], bytes], enough: Callable[[int, int, int], bool]) -> tuple[int, int, int]:
-    """Read until `enough(tries, inside, escapes)`; return these: how often, and what was read by it."""
+def race(
+    read: Callable[[], bytes], enough: Callable[[int, int, int], bool]
+) -> tuple[int, int, int]:
+    """Read until `enough(tries, inside, escapes)`.
+
+    Return these: how often, and what was read by it.
+    """
     tries = inside = escapes = 0
     while not enough(tries, inside, escapes):
         tries += 1
@@ -812,13 +1101,26 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="RENAME_EXCHANGE
 
 @linux_only
 def test_nobody_wins_a_race_for_reads(contested: Path, method: Method) -> None:
-    """Each goes on until the swaps were really met, however busy the machine is; the time-out is pytest's."""
-    assert race(lambda: check_then_open(contested, "a/d/file"), lambda _, __, escapes: escapes > 0)[2] == 1
+    """Each goes on until the swaps were really met, however busy the machine is.
+
+    The time-out is pytest's.
+    """
+    assert (
+        race(lambda: check_then_open(contested, "a/d/file"), lambda _, __, escapes: escapes > 0)[2]
+        == 1
+    )
     with Root(contested, writable=False, method=method) as root:
         for path in ("a/d/file", "in/d/file", "a/f", "in/f"):
             end = time.monotonic() + 0.2
-            assert race(lambda p=path: root.read(p), lambda tries, inside, escapes, e=end: (
-                escapes > 0 or (0 < inside < tries and time.monotonic() > e)))[2] == 0
+            assert (
+                race(
+                    lambda p=path: root.read(p),
+                    lambda tries, inside, escapes, e=end: (
+                        escapes > 0 or (0 < inside < tries and time.monotonic() > e)
+                    ),
+                )[2]
+                == 0
+            )
 
 
 @linux_only
@@ -844,9 +1146,13 @@ def test_nobody_wins_a_race_for_writes(contested: Path, method: Method, quick: N
         for n in itertools.count():
             if time.monotonic() > end and done > 5:
                 break
-            for verb in (lambda n=n: root.write(f"a/d/n{n % 9}/new", b"x"), lambda: root.mkdir("a/d/m"),
-                         lambda: root.write("a/d/file", b"inside"), lambda: root.delete("a/d/moved"),
-                         lambda: root.rename("a/d/n0/new", "a/d/moved")):
+            for verb in (
+                lambda n=n: root.write(f"a/d/n{n % 9}/new", b"x"),
+                lambda: root.mkdir("a/d/m"),
+                lambda: root.write("a/d/file", b"inside"),
+                lambda: root.delete("a/d/moved"),
+                lambda: root.rename("a/d/n0/new", "a/d/moved"),
+            ):
                 try:
                     verb()
                     done += 1
@@ -861,7 +1167,9 @@ def test_nobody_wins_a_race_for_writes(contested: Path, method: Method, quick: N
 @pytest.mark.timeout(3600)
 def test_sweep_of_a_million_races(contested: Path, method: Method) -> None:
     tries = 1_000_000
-    control = race(lambda: check_then_open(contested, "a/d/file"), lambda n, _, e: n >= tries or e >= 1000)
+    control = race(
+        lambda: check_then_open(contested, "a/d/file"), lambda n, _, e: n >= tries or e >= 1000
+    )
     with Root(contested, writable=False, method=method) as root:
         ours = race(lambda: root.read("a/d/file"), lambda n, *_: n >= tries)
     print(f"\n{method}: tries, inside, escapes {ours}; check-then-open {control}")
@@ -871,11 +1179,13 @@ def test_sweep_of_a_million_races(contested: Path, method: Method) -> None:
 
 def timed_us(call: Callable[[], object], times: int) -> float:
     """Return the least of five means of `call`, in µs."""
+
     def one() -> float:
         began = time.perf_counter()
         for _ in range(times):
             call()
         return (time.perf_counter() - began) / times * 1e6
+
     return min(one() for _ in range(5))
 
 
@@ -905,6 +1215,8 @@ def test_sweep_of_what_it_costs(folder: Path, method: Method) -> None:
         up = timed_us(lambda: refused("../../etc/passwd"), 2000)
         out = timed_us(lambda: refused("out_file"), 2000)
         wrote = timed_us(lambda: root.write("src/deep/w", b"k" * 1024), 20)
-    print(f"\n{method}: read 1 KiB {ours:.1f} µs, bare {plain:.1f}, ratio {ours / plain:.1f}, through a link "
-          f"{linked:.1f}; refused ../ {up:.1f}, link out {out:.1f}; write with fsync {wrote:.0f}")
+    print(
+        f"\n{method}: read 1 KiB {ours:.1f} µs, bare {plain:.1f}, ratio {ours / plain:.1f}, through a link "
+        f"{linked:.1f}; refused ../ {up:.1f}, link out {out:.1f}; write with fsync {wrote:.0f}"
+    )
     assert up < 50

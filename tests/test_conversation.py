@@ -25,7 +25,12 @@ from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Repl
 from placet.journal.writes import AddRecord
 from vaultkit import PLAN, TestVault, make_vault
 
-WORK = [{"title": "Write it", "tools": ["write_file", "read_file", "grep", "list_directory", "edit_file"]}]
+WORK = [
+    {
+        "title": "Write it",
+        "tools": ["write_file", "read_file", "grep", "list_directory", "edit_file"],
+    }
+]
 DONE = call("complete_step", {"step": 1, "summary": "Done"})
 FINISH = call("finish", {"summary": "Done."})
 
@@ -42,10 +47,15 @@ def carried_out(vault: TestVault, request: str = "Say hello.\n") -> None:
 
 
 def ends(vault: TestVault) -> list[str]:
-    return [row["metadata"]["reason"] for row in vault.rows() if row["action_type"] in ("execution.completed", "execution.failed")]
+    return [
+        row["metadata"]["reason"]
+        for row in vault.rows()
+        if row["action_type"] in ("execution.completed", "execution.failed")
+    ]
 
 
-# --- the prefix ---------------------------------------------------------------------------------------------
+# --- the prefix
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -53,12 +63,19 @@ def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: in
     """With long results, refusals, nudges, turns without a call, answers that break off, and a server that is overloaded."""
     chance = random.Random(seed)
     plan = {**PLAN, "steps": WORK, "scope": {"write": ["*.txt"]}, "complexity": "complex"}
-    odd = [lambda n: reply(text("I only talk.")), lambda n: reply(thinking("Hm."), stop_reason="max_tokens"),
-           lambda n: reply(text("So"), call("read_file", {"path": "h1.txt"}), stop_reason="max_tokens"),
-           lambda n: status(529, "overloaded_error", headers={"retry-after-ms": "1"}),
-           lambda n: reply(call("write_file", {"path": "../out.txt", "content": "x"})),
-           lambda n: reply(call("list_directory", {"path": "."}), call("list_directory", {"path": "."})),
-           lambda n: reply()]
+    odd = [
+        lambda n: reply(text("I only talk.")),
+        lambda n: reply(thinking("Hm."), stop_reason="max_tokens"),
+        lambda n: reply(
+            text("So"), call("read_file", {"path": "h1.txt"}), stop_reason="max_tokens"
+        ),
+        lambda n: status(529, "overloaded_error", headers={"retry-after-ms": "1"}),
+        lambda n: reply(call("write_file", {"path": "../out.txt", "content": "x"})),
+        lambda n: reply(
+            call("list_directory", {"path": "."}), call("list_directory", {"path": "."})
+        ),
+        lambda n: reply(),
+    ]
     asked: list[int] = []
 
     def script(body: dict[str, Any]) -> Answer:
@@ -70,12 +87,18 @@ def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: in
             return reply(DONE, FINISH)
         if n % 3 == 0:
             return chance.choice(odd)(n)
-        return reply(thinking(f"Thought {n}"), text("I go on."),
-                     call("write_file", {"path": f"h{n}.txt", "content": "é🙂\n" * 3000}),
-                     call("read_file", {"path": f"h{n}.txt"}), call("grep", {"pattern": f"x{n}"}))
+        return reply(
+            thinking(f"Thought {n}"),
+            text("I go on."),
+            call("write_file", {"path": f"h{n}.txt", "content": "é🙂\n" * 3000}),
+            call("read_file", {"path": f"h{n}.txt"}),
+            call("grep", {"pattern": f"x{n}"}),
+        )
 
     with MessagesApi(script) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         carried_out(vault)
     assert ends(vault) == ["finished"]
     assert api.refused == []
@@ -85,15 +108,21 @@ def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: in
     for earlier, later in pairwise(sent):
         raw = [request.raw.split(b'"messages":[', 1)[1] for request in (earlier, later)]
         assert raw[1].startswith(raw[0].split(b'],"model"', 1)[0])
-        assert [later.body[key] for key in ("system", "tools", "cache_control")] \
-            == [earlier.body[key] for key in ("system", "tools", "cache_control")]
+        assert [later.body[key] for key in ("system", "tools", "cache_control")] == [
+            earlier.body[key] for key in ("system", "tools", "cache_control")
+        ]
 
 
 @pytest.mark.parametrize("purpose", [Purpose.PLAN, Purpose.EXECUTE])
-def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(tmp_path: Path, purpose: Purpose) -> None:
+def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(
+    tmp_path: Path, purpose: Purpose
+) -> None:
     """Whatever was written meanwhile into the vault's instructions, or by the mission itself into the repository's."""
     vault = bare_vault(tmp_path)
-    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{make_repo(tmp_path / "repo")}"\n')
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text()
+        + f'[portals.code]\npath = "{make_repo(tmp_path / "repo")}"\n'
+    )
     (vault.root / "SYSTEM_PROMPT.md").write_text("Be kind.\n")
     (vault.root / "System/Agents/default.md").write_text("You are brief.\n")
     cut: list[Ask] = []
@@ -105,13 +134,23 @@ def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(tmp_path: P
             (vault.root / "System/Agents/default.md").unlink()
             raise ModelError(ModelErrorKind.CANCELLED, "killed")
         if turns_taken(ask):
-            return greeter(replace(ask, turns=ask.turns[2:])) if ask.purpose is Purpose.EXECUTE else greeter(ask)
+            return (
+                greeter(replace(ask, turns=ask.turns[2:]))
+                if ask.purpose is Purpose.EXECUTE
+                else greeter(ask)
+            )
         if ask.purpose is Purpose.EXECUTE:
             return says(("write_file", {"path": "AGENTS.md", "content": "Answer in Latin.\n"}))
         return says(("list_directory", {"path": "."}))
 
     plan = {**PLAN, "scope": {"write": ["hello.txt", "AGENTS.md"]}}
-    model = Fake(lambda ask: says(("submit_plan", plan)) if ask.purpose is Purpose.PLAN and turns_taken(ask) else answer(ask))
+    model = Fake(
+        lambda ask: (
+            says(("submit_plan", plan))
+            if ask.purpose is Purpose.PLAN and turns_taken(ask)
+            else answer(ask)
+        )
+    )
     if purpose is Purpose.PLAN:
         model = Fake(answer)
     vault.drop("---\nportal: code\n---\nSay hello.\n")
@@ -125,11 +164,14 @@ def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(tmp_path: P
     assert len(vault.rows("execution.completed")) == 1
 
 
-# --- what a kill cut off is counted --------------------------------------------------------------------------
+# --- what a kill cut off is counted
+# --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["review", "completed", "withdrawn"])
-def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(tmp_path: Path, state: str) -> None:
+def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
+    tmp_path: Path, state: str
+) -> None:
     vault = bare_vault(tmp_path)
     vault.drop("Say hello.\n")
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
@@ -141,8 +183,13 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(tmp_p
             vault.plan().unlink()
         running.settle()
         worst = json.dumps([25_077, "0.365385", 0.0, ""]).encode()
-        for attempt, key in ((case.generation, "attempt:reply:9:1"), (case.generation + 5, "attempt:reply:1:1")):
-            running.loop.ports.journal.commit([AddRecord(case.trace_id, attempt, 900, "intent", key, worst)])
+        for attempt, key in (
+            (case.generation, "attempt:reply:9:1"),
+            (case.generation + 5, "attempt:reply:1:1"),
+        ):
+            running.loop.ports.journal.commit(
+                [AddRecord(case.trace_id, attempt, 900, "intent", key, worst)]
+            )
     for _ in range(2):
         with looping(vault, time=Time()) as running, running.loop.ports.journal.read() as reader:
             used = Amount(*reader.used_since("2000"))
@@ -151,22 +198,39 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(tmp_p
     assert used.usd == Decimal("0.73077")
 
 
-# --- prices ---------------------------------------------------------------------------------------------------
+# --- prices
+# ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("said", "price"), [
-    ("anthropic/claude-opus-5-5", "claude-opus-5-5"),  # a proxy's prefix: what was asked for is what is paid for
-    ("claude-haiku-5-5-20261001", "claude-haiku-5-5"), (None, "claude-opus-5-5")])
-def test_a_reply_under_another_name_costs_what_was_asked_for(tmp_path: Path, said: str | None, price: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "price"),
+    [
+        # a proxy's prefix: what was asked for is what is paid for
+        ("anthropic/claude-opus-5-5", "claude-opus-5-5"),
+        ("claude-haiku-5-5-20261001", "claude-haiku-5-5"),
+        (None, "claude-opus-5-5"),
+    ],
+)
+def test_a_reply_under_another_name_costs_what_was_asked_for(
+    tmp_path: Path, said: str | None, price: str
+) -> None:
     used = {"input_tokens": 1_000, "output_tokens": 100}
 
     def script(body: dict[str, Any]) -> Answer:
         if planning(body):
             return reply(call("submit_plan", PLAN), model=said, usage=used)
-        return reply(call("write_file", {"path": "hello.txt", "content": "hi\n"}), DONE, FINISH, model=said, usage=used)
+        return reply(
+            call("write_file", {"path": "hello.txt", "content": "hi\n"}),
+            DONE,
+            FINISH,
+            model=said,
+            usage=used,
+        )
 
     with MessagesApi(script) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         vault.configure("[limits]\nday_usd = 5\n")
         carried_out(vault, "---\nbudget_usd: 2\n---\nSay hello.\n")
     assert ends(vault) == ["finished"]
@@ -175,10 +239,13 @@ def test_a_reply_under_another_name_costs_what_was_asked_for(tmp_path: Path, sai
     assert [row["metadata"]["cost_usd"] for row in vault.rows("model.called")] == [float(cost)] * 2
 
 
-# --- waits ----------------------------------------------------------------------------------------------------
+# --- waits
+# ----------------------------------------------------------------------------------------------------
 
 
-def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the_longest_rest(tmp_path: Path) -> None:
+def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the_longest_rest(
+    tmp_path: Path,
+) -> None:
     vault, time = bare_vault(tmp_path), Time()
     slow = [True]
 
@@ -200,22 +267,44 @@ def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the
     assert vault.plan().exists()
 
 
-# --- instructions ---------------------------------------------------------------------------------------------
+# --- instructions
+# ---------------------------------------------------------------------------------------------
 
 LONG = "Use tabs, and say größe.\n" * 4_000
 
 
-@pytest.mark.parametrize(("make", "told"), [
-    ("printf '%s' \"$LONG\" > AGENTS.md", "Only the first 65,536 of"), ("mkdir AGENTS.md && touch AGENTS.md/x", "left out"),
-    ("ln -s /etc/hostname AGENTS.md", "left out"), ("ln -s ../elsewhere.md AGENTS.md", "left out"), ("mkfifo AGENTS.md", ""),
-    ("ln -s NOWHERE.md AGENTS.md", ""), ("printf 'caf\\351\\n' > AGENTS.md", "")])
-def test_no_planning_fails_of_the_repositorys_instructions(tmp_path: Path, make: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        ("printf '%s' \"$LONG\" > AGENTS.md", "Only the first 65,536 of"),
+        ("mkdir AGENTS.md && touch AGENTS.md/x", "left out"),
+        ("ln -s /etc/hostname AGENTS.md", "left out"),
+        ("ln -s ../elsewhere.md AGENTS.md", "left out"),
+        ("mkfifo AGENTS.md", ""),
+        ("ln -s NOWHERE.md AGENTS.md", ""),
+        ("printf 'caf\\351\\n' > AGENTS.md", ""),
+    ],
+)
+def test_no_planning_fails_of_the_repositorys_instructions(
+    tmp_path: Path, make: str, told: str
+) -> None:
     vault = bare_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
     (tmp_path / "elsewhere.md").write_text("Trust me.\n")
-    subprocess.run(["sh", "-c", f"{make} && git add -A && git -c user.name=a -c user.email=a@b commit -qm x || true"], cwd=repo,
-                   env={"PATH": "/usr/bin:/bin", "LONG": LONG}, check=True, capture_output=True)
-    vault.configure((vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{repo}"\n')
+    subprocess.run(
+        [
+            "sh",
+            "-c",
+            f"{make} && git add -A && git -c user.name=a -c user.email=a@b commit -qm x || true",
+        ],
+        cwd=repo,
+        env={"PATH": "/usr/bin:/bin", "LONG": LONG},
+        check=True,
+        capture_output=True,
+    )
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + f'[portals.code]\npath = "{repo}"\n'
+    )
     model = Fake(greeter)
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     with looping(vault, model=lambda: model, time=Time()) as running:
@@ -225,7 +314,9 @@ def test_no_planning_fails_of_the_repositorys_instructions(tmp_path: Path, make:
     assert told in vault.plan().read_text()
     if "LONG" in make:
         assert "[AGENTS.md goes on; it was cut here, at 65,536 bytes.]" in opening
-        assert opening.count("Use tabs") == MAX_PROMPT_NOTE_BYTES // len(LONG.splitlines(keepends=True)[0].encode())
+        assert opening.count("Use tabs") == MAX_PROMPT_NOTE_BYTES // len(
+            LONG.splitlines(keepends=True)[0].encode()
+        )
 
 
 def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path) -> None:
@@ -239,18 +330,25 @@ def test_a_long_system_prompt_is_cut_in_planning_and_in_a_mission(tmp_path: Path
         vault.drop("Say more.\n", "More.md")
         running.settle()
     assert len(vault.rows("execution.completed")) == 1
-    assert all("SYSTEM_PROMPT.md goes on; it was cut here" in "".join(ask.system) for ask in model.asks[1:])
+    assert all(
+        "SYSTEM_PROMPT.md goes on; it was cut here" in "".join(ask.system) for ask in model.asks[1:]
+    )
     assert "bytes of SYSTEM_PROMPT.md were read" in vault.plan("more").read_text()
 
 
-# --- when the model is made ready ------------------------------------------------------------------------------
+# --- when the model is made ready
+# ------------------------------------------------------------------------------
 
 
-def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs_no_model(tmp_path: Path) -> None:
+def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs_no_model(
+    tmp_path: Path,
+) -> None:
     vault, model, when = bare_vault(tmp_path), Fake(greeter), []
     copy = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
     literal = {**PLAN, "steps": [{"title": "Copy", "tools": ["write_file"], "actions": copy}]}
-    with patch("placet.loop.tick.prepare", lambda provider: when.append((provider, len(model.asks)))):
+    with patch(
+        "placet.loop.tick.prepare", lambda provider: when.append((provider, len(model.asks)))
+    ):
         with looping(vault, model=lambda: model, time=Time()) as running:
             running.settle()
             assert when == []
@@ -267,29 +365,47 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
             assert len(vault.rows("execution.completed")) == 1
             assert len(when) == asked, "a plan that is carried out as written needs no model"
             when.clear()
-            vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
+            vault.configure(
+                (vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n"
+            )
             running.settle()
             vault.drop("Say more.\n", "More.md")
             running.settle()
             assert when == [], "nothing is asked while it is paused"
 
 
-# --- answers that break off -----------------------------------------------------------------------------------
+# --- answers that break off
+# -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [
-    reply(thinking("Let me think for long"), stop_reason="max_tokens"), reply(thinking("Hm."), text("\n"), stop_reason="end_turn"),
-    reply(text("I begin."), thinking("And then"), stop_reason="max_tokens"), reply(thinking("Hm."), stop_reason="end_turn")])
-def test_an_answer_that_ends_in_thinking_is_sent_back_so_that_the_server_takes_it(tmp_path: Path, first: Answer) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        reply(thinking("Let me think for long"), stop_reason="max_tokens"),
+        reply(thinking("Hm."), text("\n"), stop_reason="end_turn"),
+        reply(text("I begin."), thinking("And then"), stop_reason="max_tokens"),
+        reply(thinking("Hm."), stop_reason="end_turn"),
+    ],
+)
+def test_an_answer_that_ends_in_thinking_is_sent_back_so_that_the_server_takes_it(
+    tmp_path: Path, first: Answer
+) -> None:
     """The fake server refuses one whose last block is `thinking`, as the API does."""
+
     def script(body: dict[str, Any]) -> Answer:
         if planning(body):
             return reply(call("submit_plan", PLAN))
         turns = sum(message["role"] == "assistant" for message in body["messages"])
-        return first if not turns else reply(call("write_file", {"path": "hello.txt", "content": "hi\n"}), DONE, FINISH)
+        return (
+            first
+            if not turns
+            else reply(call("write_file", {"path": "hello.txt", "content": "hi\n"}), DONE, FINISH)
+        )
 
     with MessagesApi(script) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         carried_out(vault)
     assert api.refused == []
     assert ends(vault) == ["finished"]

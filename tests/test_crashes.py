@@ -21,23 +21,51 @@ PARTS = 3
 
 
 def run(tmp_path: Path, kind: str, step: int, *rest: str, parts: int = 1) -> dict[str, Any]:
-    """Run a sweep in so many processes at once; return their tallies as one. `step`: every so-manieth point, or rounds."""
+    """Run a sweep in so many processes at once; return their tallies as one.
+
+    `step`: every so-manieth point, or rounds.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))}
-    started = [subprocess.Popen(
-        [sys.executable, str(HERE / "crashkit.py"), kind, str(tmp_path / str(part)), str(part), str(parts), str(step), *rest],
-        env=env, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for part in range(parts)]
+    started = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                str(HERE / "crashkit.py"),
+                kind,
+                str(tmp_path / str(part)),
+                str(part),
+                str(parts),
+                str(step),
+                *rest,
+            ],
+            env=env,
+            cwd=HERE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for part in range(parts)
+    ]
     total: dict[str, Any] = {"points": 0, "killed": 0, "cut": 0, "bad": []}
     for process in started:
         out, err = process.communicate()
         assert process.returncode == 0, err
         for key, value in json.loads(out).items():
             total[key] += value
-    print(kind, *rest, {**total, "bad": len(total["bad"])}, *(str(bad)[:200] for bad in total["bad"]), sep="\n")
+    print(
+        kind,
+        *rest,
+        {**total, "bad": len(total["bad"])},
+        *(str(bad)[:200] for bad in total["bad"]),
+        sep="\n",
+    )
     return total
 
 
 @pytest.mark.parametrize(("place", "step"), [("after git update-ref", 3), ("before os.rename", 2)])
-def test_a_daemon_killed_where_it_hurt_before_goes_on(tmp_path: Path, place: str, step: int) -> None:
+def test_a_daemon_killed_where_it_hurt_before_goes_on(
+    tmp_path: Path, place: str, step: int
+) -> None:
     found = run(tmp_path, "failpoints", step, "", place)
     assert found["killed"] == found["points"] >= 3
     assert found["bad"] == []
@@ -48,7 +76,8 @@ def test_a_daemon_killed_where_it_hurt_before_goes_on(tmp_path: Path, place: str
 def test_killed_at_every_failpoint(tmp_path: Path) -> None:
     found = run(tmp_path, "failpoints", 1, "", parts=PARTS)
     assert found["bad"] == []
-    # Whether a folder for an object is there already depends on its digest, and that on the time: a few points are met or not.
+    # Whether a folder for an object is there already depends on its digest, and that on the time: a
+    # few points are met or not.
     assert found["points"] * 0.98 <= found["killed"] <= found["points"]
     assert found["points"] >= 100
 
@@ -83,8 +112,12 @@ def test_killed_at_every_write_side_system_call(tmp_path: Path) -> None:
     assert found["points"] >= 250
 
 
-@pytest.mark.parametrize(("error", "call", "step"), [("ENOSPC", "os.mkdir", 7), ("EIO", "os.rename", 4)])
-def test_work_that_meets_a_full_or_failing_disk_waits_and_goes_on(tmp_path: Path, error: str, call: str, step: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "call", "step"), [("ENOSPC", "os.mkdir", 7), ("EIO", "os.rename", 4)]
+)
+def test_work_that_meets_a_full_or_failing_disk_waits_and_goes_on(
+    tmp_path: Path, error: str, call: str, step: int
+) -> None:
     found = run(tmp_path, "errors", step, error, call)
     assert found["points"] >= 3
     assert found["bad"] == []
@@ -117,7 +150,9 @@ def test_of_six_daemons_one_does_the_work(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_of_six_daemons_one_does_the_work_a_hundred_times(tmp_path: Path) -> None:
     assert run(tmp_path, "crowd", 100, "", parts=PARTS)["bad"] == []
-    assert run(tmp_path / "control", "crowd", 6, "trusting")["bad"], "daemons that trust each other do it twice"
+    assert run(tmp_path / "control", "crowd", 6, "trusting")["bad"], (
+        "daemons that trust each other do it twice"
+    )
 
 
 def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Path) -> None:
@@ -129,4 +164,6 @@ def test_a_holder_that_was_stopped_past_its_lease_does_nothing_more(tmp_path: Pa
 @pytest.mark.timeout(3600)
 def test_a_holder_that_was_stopped_at_fifty_places_does_nothing_more(tmp_path: Path) -> None:
     assert run(tmp_path, "stopped", 51, "", parts=PARTS)["bad"] == []
-    assert run(tmp_path / "control", "stopped", 12, "trusting")["bad"], "a holder that trusts in its lease does it twice"
+    assert run(tmp_path / "control", "stopped", 12, "trusting")["bad"], (
+        "a holder that trusts in its lease does it twice"
+    )

@@ -32,11 +32,23 @@ def vault(tmp_path: Path) -> TestVault:
     return found
 
 
-def on_a_terminal(vault: TestVault, answer: str, *args: str, patience_s: float = 60) -> tuple[int, str]:
-    """Run a command on a terminal of 80 columns, answer what it asks; return its exit code and what was shown."""
+def on_a_terminal(
+    vault: TestVault, answer: str, *args: str, patience_s: float = 60
+) -> tuple[int, str]:
+    """Run a command on a terminal of 80 columns, answer what it asks.
+
+    Return its exit code and what was shown.
+    """
     main, end = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "placet", *args], cwd=vault.root, stdin=end, stdout=end, stderr=end,
-                               env={**vault.env, "COLUMNS": "80", "TERM": "xterm"}, close_fds=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", *args],
+        cwd=vault.root,
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        env={**vault.env, "COLUMNS": "80", "TERM": "xterm"},
+        close_fds=True,
+    )
     os.close(end)
     said = b""
     until = time.monotonic() + patience_s
@@ -60,8 +72,16 @@ def test_on_a_terminal_an_approval_shows_what_it_allows_and_asks(vault: TestVaul
     code, said = on_a_terminal(vault, "n", "approve", "say-hello")
     assert code == 1
     assert "Not approved; nothing was changed." in said
-    for piece in ("Say hello", f"where     {vault.root}", "branch    feat/say-hello-", "write     **",
-                  "run       python -c 'print(1)'", "network   no", "danger", "digest"):
+    for piece in (
+        "Say hello",
+        f"where     {vault.root}",
+        "branch    feat/say-hello-",
+        "write     **",
+        "run       python -c 'print(1)'",
+        "network   no",
+        "danger",
+        "digest",
+    ):
         assert piece in said, piece
     assert all(len(line) <= 80 for line in said.splitlines() if str(vault.root) not in line), said
     assert vault.plan().exists()
@@ -94,7 +114,9 @@ def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     assert vault.active().exists()
 
 
-def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     main, end = pty.openpty()
     terminal = os.fdopen(end, "r")
     monkeypatch.setattr("sys.stdin", terminal)
@@ -132,13 +154,16 @@ def test_the_demo_is_as_wide_as_the_terminal_and_can_be_read(tmp_path: Path) -> 
     assert 30 < time.monotonic() - began < 120
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
     assert "Next: placet init" in plain[-1]
-    assert all(len(line) <= 80 for line in plain if max(map(len, line.split()), default=0) < 60), plain
+    assert all(len(line) <= 80 for line in plain if max(map(len, line.split()), default=0) < 60), (
+        plain
+    )
 
 
 def planner(asked: list[Any]) -> Any:
     def answer(body: Any) -> Any:
         asked.append(body)
         return reply(call("submit_plan", PLAN))
+
     return answer
 
 
@@ -153,7 +178,9 @@ def test_retry_plans_again_what_was_rejected_with_the_comment(tmp_path: Path) ->
         assert "placet revise say-hello" in done.stderr
         vault.click("reject", "say-hello", "--reason", "too loud")
         done = vault.click("retry", "say-hello", check=False)
-        assert "Its plan was rejected, which was not taken up yet." in done.stderr, "it is in review no more"
+        assert "Its plan was rejected, which was not taken up yet." in done.stderr, (
+            "it is in review no more"
+        )
         assert "Start the daemon, and ask again then: placet run" in done.stderr
         vault.once()
         assert vault.click("retry", "say-hello", "--comment", " ", check=False).returncode == 2
@@ -174,7 +201,9 @@ def test_retry_does_not_wait_for_an_editor(vault: TestVault) -> None:
     vault.click("reject", "say-hello", "--reason", "no")
     with running(vault):
         vault.await_action("plan.rejected")
-        until(lambda: "status: rejected" in (vault.root / "Inbox/Requests/Say hello.md").read_text())
+        until(
+            lambda: "status: rejected" in (vault.root / "Inbox/Requests/Say hello.md").read_text()
+        )
         vault.click("retry", "say-hello", "--comment", "quickly")
         vault.await_action("plan.revised", patience_s=60)
 
@@ -191,7 +220,9 @@ def test_retry_plans_again_what_could_not_be_planned(tmp_path: Path) -> None:
     assert vault.plan().exists()
 
 
-def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met_with_a_suggestion(tmp_path: Path) -> None:
+def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met_with_a_suggestion(
+    tmp_path: Path,
+) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     for name in ("Say hello.md", "Say hello twice.md", "Mend the door.md"):
@@ -204,10 +235,17 @@ def test_a_unique_beginning_names_a_request_an_exact_name_wins_and_a_slip_is_met
     assert named("say-hello") == "say-hello"
     assert named("say-hello-t") == "say-hello-twice"
     assert named("mend") == "mend-the-door"
-    assert named(vault.rows("request.detected")[0]["trace_id"][:8]) in ("say-hello", "say-hello-twice", "mend-the-door")
+    assert named(vault.rows("request.detected")[0]["trace_id"][:8]) in (
+        "say-hello",
+        "say-hello-twice",
+        "mend-the-door",
+    )
     several = vault.click("show", "say", check=False)
     assert several.returncode == 3
-    assert "say-hello, say-hello-twice" in several.stderr or "say-hello-twice, say-hello" in several.stderr
+    assert (
+        "say-hello, say-hello-twice" in several.stderr
+        or "say-hello-twice, say-hello" in several.stderr
+    )
     slip = vault.click("show", "mend-teh-door", check=False)
     assert slip.returncode == 3
     assert "Did you mean mend-the-door?" in slip.stderr
@@ -218,14 +256,23 @@ def test_show_has_the_request_as_it_stands_and_once_it_is_gone(vault: TestVault)
     found = json.loads(vault.click("show", "say-hello", "--json").stdout)
     assert "# Say hello" in found["request_text"]
     (vault.root / "Inbox/Requests/Say hello.md").unlink()
-    assert "# Say hello" in json.loads(vault.click("show", "say-hello", "--json").stdout)["request_text"]
+    assert (
+        "# Say hello"
+        in json.loads(vault.click("show", "say-hello", "--json").stdout)["request_text"]
+    )
 
 
 @pytest.mark.parametrize("text", ["not toml", "[model]\nname = 7\n", "[vault]\nquiet_s = 'soon'\n"])
-def test_who_looks_is_shown_what_can_be_and_told_of_a_configuration_that_cannot_be_used(vault, text):
+def test_who_looks_is_shown_what_can_be_and_told_of_a_configuration_that_cannot_be_used(
+    vault, text
+):
     (vault.root / "System/placet.toml").write_text(text)
-    for command, shown in [(("status",), "say-hello"), (("plans",), "say-hello"), (("show", "say-hello"), "Say hello"),
-                           (("why", "say-hello"), "waits for you")]:
+    for command, shown in [
+        (("status",), "say-hello"),
+        (("plans",), "say-hello"),
+        (("show", "say-hello"), "Say hello"),
+        (("why", "say-hello"), "waits for you"),
+    ]:
         done = vault.click(*command, check=False)
         assert shown in done.stdout
         assert "System/placet.toml" in done.stderr

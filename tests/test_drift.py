@@ -16,18 +16,29 @@ from vaultkit import PLAN, TestVault, make_vault, meddling
 OLD, NEW = "a" * 40, "b" * 40
 
 
-@pytest.mark.parametrize(("tip", "changed", "now", "verdict", "paths"), [
-    (OLD, [], {}, DriftVerdict.UNCHANGED, ()),
-    (NEW, [], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
-    (NEW, ["x.txt"], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ("x.txt",)),
-    (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
-    (NEW, ["read.txt"], {}, DriftVerdict.UNDER, ("read.txt",)),
-    (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, DriftVerdict.UNDER, ("src/a.py",)),
-    (NEW, None, {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
-    (NEW, None, {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
-])
-def test_the_verdict(tip: str, changed: list[str] | None, now: dict[str, str], verdict: DriftVerdict, paths: tuple[str, ...]) -> None:  # noqa: E501
-    found = judge(Facts(OLD, tip, changed, now), {"read.txt": "1"}, Scope(write=("src/**",)).allows_write)
+@pytest.mark.parametrize(
+    ("tip", "changed", "now", "verdict", "paths"),
+    [
+        (OLD, [], {}, DriftVerdict.UNCHANGED, ()),
+        (NEW, [], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
+        (NEW, ["x.txt"], {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ("x.txt",)),
+        (NEW, ["x.txt", "read.txt"], {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
+        (NEW, ["read.txt"], {}, DriftVerdict.UNDER, ("read.txt",)),
+        (NEW, ["src/a.py", "x.txt"], {"read.txt": "1"}, DriftVerdict.UNDER, ("src/a.py",)),
+        (NEW, None, {"read.txt": "1"}, DriftVerdict.ELSEWHERE, ()),
+        (NEW, None, {"read.txt": "2"}, DriftVerdict.UNDER, ("read.txt",)),
+    ],
+)
+def test_the_verdict(
+    tip: str,
+    changed: list[str] | None,
+    now: dict[str, str],
+    verdict: DriftVerdict,
+    paths: tuple[str, ...],
+) -> None:
+    found = judge(
+        Facts(OLD, tip, changed, now), {"read.txt": "1"}, Scope(write=("src/**",)).allows_write
+    )
     assert (found.verdict, found.paths) == (verdict, paths)
 
 
@@ -43,11 +54,16 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    return make_repo(tmp_path / "repo", {"read.txt": "read\n", "mine.txt": "old\n", "other.txt": "other\n"})
+    return make_repo(
+        tmp_path / "repo", {"read.txt": "read\n", "mine.txt": "old\n", "other.txt": "other\n"}
+    )
 
 
 def step(title: str, *actions: tuple[str, dict[str, object]]) -> dict[str, object]:
-    return {"title": title, "actions": [{"tool": tool, "params": params} for tool, params in actions]}
+    return {
+        "title": title,
+        "actions": [{"tool": tool, "params": params} for tool, params in actions],
+    }
 
 
 WRITE = step("Write it", ("write_file", {"path": "mine.txt", "content": "new\n"}))
@@ -63,7 +79,15 @@ def plan(tmp_path: Path, repo: Path, steps: list[dict[str, object]]) -> TestVaul
     vault = make_vault(tmp_path)
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     plan = {**PLAN, "scope": {"write": ["mine.txt"], "run": ["python3 act.py"]}, "steps": steps}
-    vault.script(("plan", [{"calls": [("read_file", {"path": "./read.txt"})]}, {"calls": [("submit_plan", plan)]}]))
+    vault.script(
+        (
+            "plan",
+            [
+                {"calls": [("read_file", {"path": "./read.txt"})]},
+                {"calls": [("submit_plan", plan)]},
+            ],
+        )
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     return vault
@@ -88,7 +112,9 @@ def test_what_changed_elsewhere_is_noted_and_stops_nothing(planned: TestVault, r
 
 
 @pytest.mark.parametrize("name", ["read.txt", "mine.txt"])
-def test_what_changed_under_the_plan_asks_again_before_anything_is_done(planned: TestVault, repo: Path, name: str) -> None:
+def test_what_changed_under_the_plan_asks_again_before_anything_is_done(
+    planned: TestVault, repo: Path, name: str
+) -> None:
     change(repo, name)
     before = fingerprint(repo)
     (drift,) = run(planned)
@@ -100,7 +126,9 @@ def test_what_changed_under_the_plan_asks_again_before_anything_is_done(planned:
     assert "status: review" in text
     assert f"`{name}`" in text
     assert f"base_commit: {git(repo, 'rev-parse', 'HEAD')}" in text
-    run(planned)  # a person has read it and approves it as it is: it begins at the new state, and is not asked again
+    # a person has read it and approves it as it is: it begins at the new state, and is not asked
+    # again
+    run(planned)
     done = planned.rows("execution.completed")[0]["metadata"]
     assert git(repo, "rev-parse", f"{done['branch']}^") == git(repo, "rev-parse", "HEAD")
     assert len(planned.rows("plan.drifted")) == 1
@@ -110,7 +138,9 @@ def test_what_changed_under_the_plan_asks_again_before_anything_is_done(planned:
 def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: Path) -> None:
     change(repo, "mine.txt")
     path = planned.plan()
-    path.write_text(path.read_text().replace("status: review\n", "status: review\nif_changed: proceed\n", 1))
+    path.write_text(
+        path.read_text().replace("status: review\n", "status: review\nif_changed: proceed\n", 1)
+    )
     (drift,) = run(planned)
     assert drift["verdict"] == "changed under the plan"
     done = planned.rows("execution.completed")[0]["metadata"]
@@ -120,7 +150,9 @@ def test_a_person_may_say_in_the_plan_that_it_goes_on(planned: TestVault, repo: 
 
 def test_a_word_that_means_nothing_approves_nothing(planned: TestVault) -> None:
     path = planned.plan()
-    path.write_text(path.read_text().replace("status: review\n", "status: review\nif_changed: whatever\n", 1))
+    path.write_text(
+        path.read_text().replace("status: review\n", "status: review\nif_changed: whatever\n", 1)
+    )
     run(planned)
     assert planned.rows("plan.approved") == []
     assert "neither `ask` nor `proceed`" in path.read_text()
@@ -134,7 +166,9 @@ def test_a_person_on_another_branch_has_changed_nothing(planned: TestVault, repo
 
 
 @pytest.mark.parametrize("name", ["other.txt", "read.txt"])
-def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(planned: TestVault, repo: Path, name: str) -> None:
+def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(
+    planned: TestVault, repo: Path, name: str
+) -> None:
     write(repo, {name: "amended\n"})
     git(repo, "commit", "-q", "-a", "--amend", "-m", "Begin anew")
     git(repo, "reflog", "expire", "--expire=now", "--all")
@@ -148,15 +182,32 @@ def test_a_base_commit_that_is_gone_is_made_up_for_by_digests(planned: TestVault
         assert len(planned.rows("execution.completed")) == 1
 
 
-def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_path: Path, repo: Path) -> None:
+def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(
+    tmp_path: Path, repo: Path
+) -> None:
     """The plan's own command does what a person would: it commits in the person's checkout."""
-    write(repo, {"act.py": "import subprocess, pathlib\n"
-                           f"pathlib.Path({str(repo / 'read.txt')!r}).write_text('meanwhile')\n"
-                           f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b',"
-                           " 'commit', '-qam', 'Meanwhile'], check=True)\n"})
+    write(
+        repo,
+        {
+            "act.py": "import subprocess, pathlib\n"
+            f"pathlib.Path({str(repo / 'read.txt')!r}).write_text('meanwhile')\n"
+            f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b',"
+            " 'commit', '-qam', 'Meanwhile'], check=True)\n"
+        },
+    )
     commit_all(repo, "Act")
-    vault = plan(tmp_path, repo, [WRITE, step("Act", ("run_command", {"command": "python3", "args": ["act.py"]}),
-                                              ("write_file", {"path": "mine.txt", "content": "newer\n"}))])
+    vault = plan(
+        tmp_path,
+        repo,
+        [
+            WRITE,
+            step(
+                "Act",
+                ("run_command", {"command": "python3", "args": ["act.py"]}),
+                ("write_file", {"path": "mine.txt", "content": "newer\n"}),
+            ),
+        ],
+    )
     with meddling():
         (drift,) = run(vault)
     assert drift["files"] == ["read.txt"]
@@ -170,7 +221,9 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(tmp_p
 
 def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> None:
     drift = Drift(DriftVerdict.UNDER, ("`![x](https://example.com)`",))
-    repo = Repo(Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False)
+    repo = Repo(
+        Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False
+    )
     said = _what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
     assert "`'![x](https://example.com)'`" in said
     assert """git -C '/it'"'"'s' diff""" in said

@@ -28,8 +28,13 @@ NOTICE = Notice(Event.TEST, "", "", "vault", "")
 
 def start(vault: TestVault, **options: Any) -> subprocess.Popen[bytes]:
     count = len(vault.rows("daemon.started"))
-    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)],
+        env=vault.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        **options,
+    )
     until(lambda: len(vault.rows("daemon.started")) > count, "daemon.started")
     return process
 
@@ -43,7 +48,11 @@ def ended(process: subprocess.Popen[bytes], how: signal.Signals) -> int:
 
 
 def planner(body: dict[str, Any]) -> Any:
-    return reply(call("submit_plan", PLAN)) if "submit_plan" in {tool["name"] for tool in body["tools"]} else hang()
+    return (
+        reply(call("submit_plan", PLAN))
+        if "submit_plan" in {tool["name"] for tool in body["tools"]}
+        else hang()
+    )
 
 
 def test_a_terminal_that_is_closed_ends_the_daemon_in_order(tmp_path: Path) -> None:
@@ -85,7 +94,9 @@ def test_only_a_daemon_that_did_not_end_in_order_has_crashed(tmp_path: Path) -> 
     def begin(error: Exception | None = None) -> int:
         with suppress(ValueError), daemon(vault.root, vault.env, lambda _: None) as one:
             (case,) = one.loop.cases.values()
-            crashes = Record.load(one.journal, case, case.generation, one.loop.ports.clock).begin_life()
+            crashes = Record.load(
+                one.journal, case, case.generation, one.loop.ports.clock
+            ).begin_life()
             if error is not None:
                 raise error
         return crashes
@@ -105,7 +116,9 @@ def full_disk() -> tuple[Any, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("log", [closed_pipe, full_disk])
-def test_a_daemon_whose_log_is_gone_goes_on(tmp_path: Path, log: Callable[[], tuple[Any, Callable[[], None]]]) -> None:
+def test_a_daemon_whose_log_is_gone_goes_on(
+    tmp_path: Path, log: Callable[[], tuple[Any, Callable[[], None]]]
+) -> None:
     if log is full_disk and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     vault = make_vault(tmp_path)
@@ -128,7 +141,9 @@ def test_slow_notices_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(notify, "LAST_S", 2.0)
     said: list[str] = []
     began = time.monotonic()
-    with Messenger(NotifySettings(command=("sleep", "60"), timeout_s=1.0), said.append) as messenger:
+    with Messenger(
+        NotifySettings(command=("sleep", "60"), timeout_s=1.0), said.append
+    ) as messenger:
         for _ in range(8):
             messenger.send(NOTICE)
     assert time.monotonic() - began < 10
@@ -149,7 +164,9 @@ def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) 
 
 def test_notices_are_sent_before_the_end_where_there_is_time(tmp_path: Path) -> None:
     said: list[str] = []
-    with Messenger(NotifySettings(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append) as messenger:
+    with Messenger(
+        NotifySettings(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append
+    ) as messenger:
         for _ in range(3):
             messenger.send(NOTICE)
     assert (tmp_path / "told").read_text() == "x\n" * 3
@@ -164,8 +181,13 @@ def test_once_ends_when_the_vault_goes_away(tmp_path: Path) -> None:
     with MessagesApi(slow) as api:
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.drop("Say hello\n")
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=vault.env,
-                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)],
+            env=vault.env,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         until(lambda: api.requests, "a call")
         vault.root.rename(tmp_path / "away")
         try:
@@ -181,8 +203,13 @@ def test_once_that_is_told_to_end_leaves_its_work_in_order(tmp_path: Path) -> No
         vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY=KEY)
         vault.configure("[daemon]\nstop_grace_s = 0.2\n")
         vault.drop("Say hello\n")
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=vault.env,
-                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)],
+            env=vault.env,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         until(lambda: api.requests, "a call")
         process.terminate()
         try:
@@ -204,13 +231,20 @@ exec {git} "$@"
 """
 
 
-@pytest.mark.parametrize(("command", "one"), [
-    pytest.param("status", "-n", id="what the vault became", marks=pytest.mark.sweep),
-    pytest.param("read-tree", "-z", id="check-out"),
-    pytest.param("status", "-z", id="commit", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    ("command", "one"),
+    [
+        pytest.param("status", "-n", id="what the vault became", marks=pytest.mark.sweep),
+        pytest.param("read-tree", "-z", id="check-out"),
+        pytest.param("status", "-z", id="commit", marks=pytest.mark.sweep),
+    ],
+)
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
-    tmp_path: Path, command: str, one: str, by_hand: bool,
+    tmp_path: Path,
+    command: str,
+    one: str,
+    by_hand: bool,
 ) -> None:
     (tmp_path / "bin").mkdir()
     trap, program = tmp_path / "trap", tmp_path / "bin/git"
@@ -218,9 +252,21 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
     program.chmod(0o755)
     vault = make_vault(tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}")
     vault.configure("[daemon]\nstop_grace_s = 0.2\n")
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [
-        ("write_file", {"path": "hello.txt", "content": "hi"}), ("complete_step", {"step": 1, "summary": "Done"}),
-        ("finish", {"summary": "Done"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "hi"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("Say hello\n")
     vault.once()
     vault.approve()
@@ -235,8 +281,13 @@ def test_a_git_that_takes_long_keeps_neither_a_stop_nor_the_end_waiting(
         assert end["metadata"]["reason"] == "stopped_by_person"
     assert ended(process, signal.SIGTERM) == 0
     assert (time.monotonic() - began) < 25
-    left = subprocess.run(["git", "for-each-ref", "--format=%(refname)", "refs/heads/feat"], cwd=vault.root, capture_output=True,
-                          text=True, check=True).stdout.split()
+    left = subprocess.run(
+        ["git", "for-each-ref", "--format=%(refname)", "refs/heads/feat"],
+        cwd=vault.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     if by_hand:
         assert not left
         assert not list((vault.db.parent / "worktrees").glob("[!.]*-*"))

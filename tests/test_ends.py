@@ -1,4 +1,7 @@
-"""Ends that only the world outside brings a mission to, through the whole daemon; what its report tells of it."""
+"""Ends that only the world outside brings a mission to, through the whole daemon.
+
+What its report tells of it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,11 @@ class Model:
     def second(self, ask: Ask) -> Reply:
         if self.error is not None:
             raise self.error
-        return says(("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."}), usage=Usage(1_000, 100))
+        return says(
+            ("complete_step", {"step": 1, "summary": "Done"}),
+            ("finish", {"summary": "Done."}),
+            usage=Usage(1_000, 100),
+        )
 
 
 def approved(running: Running) -> None:
@@ -58,22 +65,40 @@ def approved(running: Running) -> None:
 
 def test_a_literal_step_that_fails_is_a_tool_error(tmp_path: Path) -> None:
     actions = [{"tool": "edit_file", "params": {"path": "none.txt", "old": "a", "new": "b"}}]
-    model = Model({**PLAN, "steps": [{"title": "Mend it", "actions": actions}], "scope": {"write": ["none.txt"]}})
+    model = Model(
+        {
+            **PLAN,
+            "steps": [{"title": "Mend it", "actions": actions}],
+            "scope": {"write": ["none.txt"]},
+        }
+    )
     with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
         approved(running)
         running.settle()
     assert (ended(running.vault)["reason"], ended(running.vault)["iterations"]) == ("tool_error", 0)
-    assert "Execution failed during tool operation: edit_file" in running.vault.reports()[0].read_text()
+    assert (
+        "Execution failed during tool operation: edit_file"
+        in running.vault.reports()[0].read_text()
+    )
 
 
 @pytest.mark.parametrize(("done", "reason"), [(2, "finished"), (1, "talk")])
-def test_who_says_so_after_the_last_step_has_finished(tmp_path: Path, done: int, reason: str) -> None:
+def test_who_says_so_after_the_last_step_has_finished(
+    tmp_path: Path, done: int, reason: str
+) -> None:
     """Not every model calls `finish`."""
     secret = "sk-ant-api03-" + "a" * 40
-    model = Model({**PLAN, "steps": [*PLAN["steps"], {"title": "Look at it", "description": "Read it."}]})
-    steps = [says(("complete_step", {"step": n, "summary": f"Step {n}"})) for n in range(1, done + 1)]
+    model = Model(
+        {**PLAN, "steps": [*PLAN["steps"], {"title": "Look at it", "description": "Read it."}]}
+    )
+    steps = [
+        says(("complete_step", {"step": n, "summary": f"Step {n}"})) for n in range(1, done + 1)
+    ]
     model.second = lambda ask: (  # type: ignore[method-assign]
-        steps[turns_taken(ask) - 1] if turns_taken(ask) <= done else says(text=f"All is done. {secret}"))
+        steps[turns_taken(ask) - 1]
+        if turns_taken(ask) <= done
+        else says(text=f"All is done. {secret}")
+    )
     with looping(bare_vault(tmp_path), model=lambda: model.fake) as running:
         approved(running)
         running.settle()
@@ -90,11 +115,15 @@ def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
     model = Model({**PLAN, "complexity": "complex"})
     model.fake.provider, model.fake.name = "anthropic", "test"
     model.second = lambda ask: says(  # type: ignore[method-assign]
-        ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}), usage=Usage(1_000, 100))
+        ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}),
+        usage=Usage(1_000, 100),
+    )
     vault = bare_vault(tmp_path)
-    vault.configure('[model]\nprovider = "anthropic"\nname = "test"\nmax_tokens = 1000\n'
-                    '[[model.price]]\nmodel = "test"\nsince = 2026-01-01\ninput = 10.0\noutput = 50.0\n'
-                    'cache_read = 1.0\ncache_write = 12.5\n')
+    vault.configure(
+        '[model]\nprovider = "anthropic"\nname = "test"\nmax_tokens = 1000\n'
+        '[[model.price]]\nmodel = "test"\nsince = 2026-01-01\ninput = 10.0\noutput = 50.0\n'
+        "cache_read = 1.0\ncache_write = 12.5\n"
+    )
     with looping(vault, model=lambda: model.fake) as running:
         vault.drop("---\nbudget_usd: 0.2\n---\nSay hello.\n")
         running.settle()
@@ -105,10 +134,18 @@ def test_dollars_end_it_before_they_are_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["stopped_by_person", "timeout"])
-def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(tmp_path: Path, reason: str) -> None:
-    vault, time, model = bare_vault(tmp_path, "[limits]\nmission_wall_time_s = 600\n"), Time(), Model()
+def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(
+    tmp_path: Path, reason: str
+) -> None:
+    vault, time, model = (
+        bare_vault(tmp_path, "[limits]\nmission_wall_time_s = 600\n"),
+        Time(),
+        Model(),
+    )
     model.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
-    with looping(vault, time=time, model=lambda: model.fake, retry=RetryPolicy(first_wait_s=20)) as running:
+    with looping(
+        vault, time=time, model=lambda: model.fake, retry=RetryPolicy(first_wait_s=20)
+    ) as running:
         approved(running)
         running.settle()
         if reason == "timeout":
@@ -122,7 +159,9 @@ def test_a_mission_that_ends_while_it_waits_tells_what_it_had_done(tmp_path: Pat
     assert "write_file (1)" in vault.reports()[0].read_text()
 
 
-def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is(tmp_path: Path) -> None:
+def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is(
+    tmp_path: Path,
+) -> None:
     vault, model = bare_vault(tmp_path), Model()
 
     def second(_ask: Ask) -> Reply:
@@ -139,8 +178,12 @@ def test_a_repository_that_is_gone_ends_it_and_the_report_says_where_the_work_is
     assert "had changed nothing" not in report
 
 
-@pytest.mark.parametrize("how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"])
-def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    "how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"]
+)
+def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(
+    tmp_path: Path, how: str
+) -> None:
     vault, model = bare_vault(tmp_path), Model()
 
     def second(_ask: Ask) -> Reply:
@@ -169,19 +212,27 @@ def test_a_branch_that_a_person_takes_away_ends_it_and_the_work_is_kept(tmp_path
     assert "Tools executed before failure: write_file (1)" in report
     assert git(vault.root, "show", f"{end['kept']}:hello.txt") == "hello"
     refs = git(vault.root, "for-each-ref", "--format=%(refname)").splitlines()
-    assert sorted(refs) == ["refs/heads/main", *(["refs/heads/mine"] if how in ("renamed", "switched") else []), end["kept"]]
+    assert sorted(refs) == [
+        "refs/heads/main",
+        *(["refs/heads/mine"] if how in ("renamed", "switched") else []),
+        end["kept"],
+    ]
     assert [path for path in vault.state.glob("*/worktrees/*") if path.is_dir()] == []
 
 
 def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) -> None:
     model = Model()
-    with looping(bare_vault(tmp_path), model=lambda: model.fake) as running, \
-            patch("placet.agent.mission.writing", side_effect=ZeroDivisionError("a mistake")):
+    with (
+        looping(bare_vault(tmp_path), model=lambda: model.fake) as running,
+        patch("placet.agent.mission.writing", side_effect=ZeroDivisionError("a mistake")),
+    ):
         approved(running)
         running.settle()
     end, report = ended(running.vault), running.vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
-    assert re.search(r"placet made a mistake: ZeroDivisionError: a mistake \(mission\.py:\d+, commit\)", report), "where, too"
+    assert re.search(
+        r"placet made a mistake: ZeroDivisionError: a mistake \(mission\.py:\d+, commit\)", report
+    ), "where, too"
     assert "had changed nothing" not in report
 
 
@@ -196,14 +247,18 @@ def test_who_lost_the_lease_writes_nothing_more_and_goes_on_when_it_is_free(tmp_
             assert held is not None
             journal.commit([AcquireLease(case.trace_id, STRANGER, 30, held.token)])
             taken.append(held.token)
-        return says(("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."}))
+        return says(
+            ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})
+        )
 
     model.second = second  # type: ignore[method-assign]
     with looping(vault, time=time, model=lambda: model.fake) as running:
         approved(running)
         tick = running.settle()
         assert any("what was done here counts for nothing" in said for said in running.said)
-        assert vault.rows("execution.failed") == vault.rows("step.completed") == vault.reports() == []
+        assert (
+            vault.rows("execution.failed") == vault.rows("step.completed") == vault.reports() == []
+        )
         assert "waiting for another daemon" in tick.waiting[0]
         time.pass_time(31)
         while not vault.rows("execution.completed"):
@@ -218,18 +273,32 @@ def test_reads_that_a_failing_disk_ends_are_not_told_to_the_model(tmp_path: Path
     model = Model({**PLAN, "steps": [{"title": "Say hello", "tools": ["read_file", "write_file"]}]})
     reads = [("read_file", {"path": "a.md"}), ("read_file", {"path": "b.md"})]
     model.second = lambda ask: says(  # type: ignore[method-assign]
-        *(reads if turns_taken(ask) == 1 else
-          [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]))
+        *(
+            reads
+            if turns_taken(ask) == 1
+            else [
+                ("complete_step", {"step": 1, "summary": "Done"}),
+                ("finish", {"summary": "Done."}),
+            ]
+        )
+    )
     for name in ("a.md", "b.md"):
         (vault.root / name).write_text("A note.\n")
 
     def dispatch(box: Toolbox, name: str, given: dict[str, Any]) -> Outcome:
         if name == "read_file" and fails[0]:
-            return Outcome('{"error": "Input/output error", "error_type": "io_error"}', ok=False, error_type="io_error")
+            return Outcome(
+                '{"error": "Input/output error", "error_type": "io_error"}',
+                ok=False,
+                error_type="io_error",
+            )
         return real(box, name, given)
 
     real = Toolbox.dispatch
-    with looping(vault, time=time, model=lambda: model.fake) as running, patch.object(Toolbox, "dispatch", dispatch):
+    with (
+        looping(vault, time=time, model=lambda: model.fake) as running,
+        patch.object(Toolbox, "dispatch", dispatch),
+    ):
         approved(running)
         tick = running.settle()
         assert "waiting for the machine: Input/output error" in tick.waiting[0]
@@ -254,7 +323,9 @@ def test_a_planning_that_goes_on_after_a_wait_is_based_on_what_it_had_read(tmp_p
         return says(("submit_plan", PLAN))
 
     fake = Fake(answer)
-    with looping(vault, time=time, model=lambda: fake, retry=RetryPolicy(first_wait_s=20)) as running:
+    with looping(
+        vault, time=time, model=lambda: fake, retry=RetryPolicy(first_wait_s=20)
+    ) as running:
         vault.drop("Say hello.\n")
         running.settle()
         base = git(vault.root, "rev-parse", "HEAD")

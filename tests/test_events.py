@@ -1,4 +1,7 @@
-"""Live events: each committed row once, one schema; slow, dead and foreign clients; the socket comes and goes with the daemon."""
+"""Live events: each committed row once, one schema.
+
+Slow, dead and foreign clients; the socket comes and goes with the daemon.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,8 @@ def events(sock: socket.socket, until_type: str = "", count: int = 0) -> list[An
     return found
 
 
-# --- a whole mission ----------------------------------------------------------------------------------------
+# --- a whole mission
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -102,16 +106,35 @@ def runtime() -> Iterator[str]:
 def test_a_mission_is_followed_live_on_socket_and_journal(tmp_path: Path, runtime: str) -> None:
     vault = make_vault(tmp_path)
     vault.extra["XDG_RUNTIME_DIR"] = runtime
-    plan = {**PLAN, "steps": [{"title": "Look", "description": "At it.", "tools": ["read_file", "write_file", "run_command"]}],
-            "scope": {"write": ["hello.txt"], "run": ["echo"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]),
-                 ("execute", [{"calls": [("run_command", {"command": "echo", "args": [SECRET]})]},
-                              *({"calls": [("read_file", {"path": f"nowhere{n}.txt"})]} for n in range(3)),
-                              {"calls": [("give_up", {"reason": "It is nowhere."})]}]))
+    plan = {
+        **PLAN,
+        "steps": [
+            {
+                "title": "Look",
+                "description": "At it.",
+                "tools": ["read_file", "write_file", "run_command"],
+            }
+        ],
+        "scope": {"write": ["hello.txt"], "run": ["echo"]},
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("run_command", {"command": "echo", "args": [SECRET]})]},
+                *({"calls": [("read_file", {"path": f"nowhere{n}.txt"})]} for n in range(3)),
+                {"calls": [("give_up", {"reason": "It is nowhere."})]},
+            ],
+        ),
+    )
     with running(vault) as daemon:
         where = Path(vault.cli("events", "path").stdout.strip())
         assert where.is_relative_to(runtime)
-        with told(vault, "events") as client, told(vault, "journal", "--follow", "--json", "--limit", "0") as follower:
+        with (
+            told(vault, "events") as client,
+            told(vault, "journal", "--follow", "--json", "--limit", "0") as follower,
+        ):
             await_clients(daemon.pid, where, 1)
             await_follower(vault, follower)
             vault.drop("# Say hello\n")
@@ -124,21 +147,35 @@ def test_a_mission_is_followed_live_on_socket_and_journal(tmp_path: Path, runtim
             assert "the daemon has stopped" in client.stderr.read()
     assert not where.exists()
     rows = [row for row in vault.rows() if row["id"] >= seen[0].id]
-    assert [(e.id, e.type, e.metadata) for e in seen] == [(r["id"], r["action_type"], r["metadata"]) for r in rows]
+    assert [(e.id, e.type, e.metadata) for e in seen] == [
+        (r["id"], r["action_type"], r["metadata"]) for r in rows
+    ]
     assert {"request.detected", "execution.failed", "daemon.stopped"} <= {e.type for e in seen}
     (pattern,) = [e for e in seen if isinstance(e, FailureDetected)]
-    assert (pattern.request_id, pattern.pattern, pattern.affected_tool) == ("say-hello", "repeated-tool-error", "read_file")
+    assert (pattern.request_id, pattern.pattern, pattern.affected_tool) == (
+        "say-hello",
+        "repeated-tool-error",
+        "read_file",
+    )
     assert pattern.description
     assert pattern.suggested_action
     assert SECRET not in str(seen) + str(followed)
-    assert "daemon.started" not in [row["action_type"] for row in followed], "with --limit 0 only what is new"
+    assert "daemon.started" not in [row["action_type"] for row in followed], (
+        "with --limit 0 only what is new"
+    )
 
 
 @contextlib.contextmanager
 def told(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     """A command of placet's that goes on printing."""
-    with subprocess.Popen([sys.executable, "-m", "placet", *args], cwd=vault.root, env=vault.env, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "placet", *args],
+        cwd=vault.root,
+        env=vault.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             yield process
         finally:
@@ -166,10 +203,17 @@ def await_follower(vault: TestVault, follower: subprocess.Popen[str]) -> None:
 def await_clients(pid: int, where: Path, count: int) -> None:
     """Wait until so many are connected: the kernel lists the socket once for the listener and once for each of them."""
     sockets = Path(f"/proc/{pid}/net/unix")
-    until(lambda: sum(line.endswith(f" {where}") for line in sockets.read_text().splitlines()) > count, "clients")
+    until(
+        lambda: (
+            sum(line.endswith(f" {where}") for line in sockets.read_text().splitlines()) > count
+        ),
+        "clients",
+    )
 
 
-def test_a_daemon_that_was_killed_leaves_a_socket_that_the_next_one_replaces(tmp_path: Path) -> None:
+def test_a_daemon_that_was_killed_leaves_a_socket_that_the_next_one_replaces(
+    tmp_path: Path,
+) -> None:
     vault = make_vault(tmp_path)
     where = events_path(vault.root, vault.env)
     with running(vault) as daemon:
@@ -186,7 +230,8 @@ def test_a_daemon_that_was_killed_leaves_a_socket_that_the_next_one_replaces(tmp
     assert not where.exists()
 
 
-# --- clients that are a burden ------------------------------------------------------------------------------
+# --- clients that are a burden
+# ------------------------------------------------------------------------------
 
 
 def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(path: Path) -> None:
@@ -210,10 +255,14 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
         assert events(slow, count=1)[0].id == 3_001
 
 
-def test_publishing_does_not_wait_for_a_thread_that_is_stuck(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_does_not_wait_for_a_thread_that_is_stuck(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Broadcast(path, pytest.fail) as server, connected(server, path) as sock:
         go = threading.Event()
-        monkeypatch.setattr("placet.host.events.line_of", lambda event, real=line_of: go.wait(20) and real(event))
+        monkeypatch.setattr(
+            "placet.host.events.line_of", lambda event, real=line_of: go.wait(20) and real(event)
+        )
         for n in range(1, MAX_WAITING + 501):
             server.publish([Row(n)])
         go.set()
@@ -245,7 +294,10 @@ def test_dead_clients_are_let_go_and_one_that_only_listens_is_kept(path: Path) -
                 assert [e.id for e in events(sock, count=1)] == [2]
                 sock.close()
         until(lambda: not server._clients, "all are gone")
-        until(lambda: not any("process_request" in t.name for t in threading.enumerate()), "no thread is left")
+        until(
+            lambda: not any("process_request" in t.name for t in threading.enumerate()),
+            "no thread is left",
+        )
 
 
 def test_the_end_does_not_wait_for_a_client_that_does_not_read(path: Path) -> None:
@@ -253,7 +305,10 @@ def test_the_end_does_not_wait_for_a_client_that_does_not_read(path: Path) -> No
         sock = connected(server, path)
         server.publish([Row(n, details={"reason": "x" * 1_000}) for n in range(1, 1_001)])
         client = next(iter(server._clients.values()))
-        until(lambda: select.select([sock], [], [], 0)[0] and len(client.waiting) < 1_000, "its thread is sending")
+        until(
+            lambda: select.select([sock], [], [], 0)[0] and len(client.waiting) < 1_000,
+            "its thread is sending",
+        )
         began = time.monotonic()
     assert time.monotonic() - began < 20
     assert not server._clients
@@ -281,7 +336,8 @@ def test_what_was_committed_last_arrives_before_the_end(path: Path) -> None:
     assert not path.exists()
 
 
-# --- whose socket it is -------------------------------------------------------------------------------------
+# --- whose socket it is
+# -------------------------------------------------------------------------------------
 
 
 def _connect_as_nobody(path: Path) -> int:
@@ -346,7 +402,10 @@ def test_the_runtime_folder_is_used_only_as_its_specification_has_it(tmp_path: P
     fallback = state / "run" / "events.sock"
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
-    assert places(state, {"XDG_RUNTIME_DIR": str(runtime)}) == (runtime / "placet" / "vault-1" / "events.sock", fallback)
+    assert places(state, {"XDG_RUNTIME_DIR": str(runtime)}) == (
+        runtime / "placet" / "vault-1" / "events.sock",
+        fallback,
+    )
     runtime.chmod(0o755)
     for bad in (str(runtime), "relative", "", str(tmp_path / "missing")):
         assert places(state, {"XDG_RUNTIME_DIR": bad}) == (fallback,)
@@ -365,7 +424,8 @@ def test_a_successors_socket_is_left_alone(path: Path) -> None:
     other.close()
 
 
-# --- the schema ---------------------------------------------------------------------------------------------
+# --- the schema
+# ---------------------------------------------------------------------------------------------
 
 
 def test_one_schema_names_every_type_and_each_validates_as_itself() -> None:
@@ -375,4 +435,6 @@ def test_one_schema_names_every_type_and_each_validates_as_itself() -> None:
     assert set(kinds["mapping"]) == {action.value for action in Action} | {"events.skipped"}
     with pytest.raises(ValueError, match="type"):
         EVENT.validate_json('{"type": "made.up", "id": 1}')
-    assert json.loads(line_of(event_of(Row(1, details={"path": "b\udc80d"}))))["metadata"] == {"path": "b\udc80d"}
+    assert json.loads(line_of(event_of(Row(1, details={"path": "b\udc80d"}))))["metadata"] == {
+        "path": "b\udc80d"
+    }

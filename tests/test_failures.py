@@ -28,7 +28,10 @@ TALK: list[CallSeen] = []
 
 
 def steps(*rounds, stop=StopReason.TOOL_USE):
-    return [StepRecord(i, tuple(calls), stop if calls else StopReason.END_TURN) for i, calls in enumerate(rounds, 1)]
+    return [
+        StepRecord(i, tuple(calls), stop if calls else StopReason.END_TURN)
+        for i, calls in enumerate(rounds, 1)
+    ]
 
 
 def kind(found):
@@ -67,7 +70,10 @@ def test_the_last_three_steps_show_a_pattern(rounds, expected):
 
 
 def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
-    assert classify_failure_pattern(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) is None
+    assert (
+        classify_failure_pattern(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100)
+        is None
+    )
 
 
 @pytest.mark.parametrize(("taken", "approaching"), [(7, False), (8, False), (9, True), (10, False)])
@@ -91,8 +97,13 @@ def test_the_first_pattern_in_order_is_the_one(rounds, first):
 
 @pytest.mark.parametrize(
     ("rounds", "tool"),
-    [([[ERROR]] * 3, "read_file"), ([[REFUSED]] * 3, "read_file"), ([[REFUSED], [OTHER_REFUSED], [REFUSED]], ""),
-     ([[SAME]] * 3, "read_file"), ([[SAME], [EMPTY], [seen("search_files")]], "")],
+    [
+        ([[ERROR]] * 3, "read_file"),
+        ([[REFUSED]] * 3, "read_file"),
+        ([[REFUSED], [OTHER_REFUSED], [REFUSED]], ""),
+        ([[SAME]] * 3, "read_file"),
+        ([[SAME], [EMPTY], [seen("search_files")]], ""),
+    ],
 )
 def test_a_pattern_says_what_was_seen_what_helps_and_which_tool_it_is_about(rounds, tool):
     found = classify_failure_pattern(steps(*rounds), 100)
@@ -111,26 +122,57 @@ def told(rounds, max_steps=100):
 def test_a_pattern_that_goes_on_is_told_once_and_again_when_it_comes_back():
     error = FailureKind.REPEATED_TOOL_ERROR
     assert told([[ERROR]] * 6) == [None, None, error, None, None, None]
-    assert told([*[[ERROR]] * 4, [NEW[0]], *[[ERROR]] * 3]) == [None, None, error, None, None, None, None, error]
+    assert told([*[[ERROR]] * 4, [NEW[0]], *[[ERROR]] * 3]) == [
+        None,
+        None,
+        error,
+        None,
+        None,
+        None,
+        None,
+        error,
+    ]
 
 
 def test_the_same_pattern_of_another_tool_is_another_one():
     assert told([*[[ERROR]] * 3, *[[OTHER_ERROR]] * 3]) == [
-        None, None, FailureKind.REPEATED_TOOL_ERROR, None, None, FailureKind.REPEATED_TOOL_ERROR]
+        None,
+        None,
+        FailureKind.REPEATED_TOOL_ERROR,
+        None,
+        None,
+        FailureKind.REPEATED_TOOL_ERROR,
+    ]
 
 
 def test_a_refused_agent_that_settles_on_one_tool_is_not_told_again():
-    assert told([[REFUSED], *[[OTHER_REFUSED]] * 4])[2:] == [FailureKind.TOOL_REJECTION_LOOP, None, None]
+    assert told([[REFUSED], *[[OTHER_REFUSED]] * 4])[2:] == [
+        FailureKind.TOOL_REJECTION_LOOP,
+        None,
+        None,
+    ]
 
 
 def test_one_pattern_may_follow_upon_another():
     assert told([*[[REFUSED]] * 3, [NEW[0]]], 5)[2:] == [
-        FailureKind.TOOL_REJECTION_LOOP, FailureKind.MAX_STEPS_APPROACHING]
+        FailureKind.TOOL_REJECTION_LOOP,
+        FailureKind.MAX_STEPS_APPROACHING,
+    ]
 
 
 @settings(max_examples=100)
-@given(st.lists(st.lists(st.sampled_from([ERROR, OTHER_ERROR, REFUSED, OTHER_REFUSED, SAME, EMPTY, WRITTEN, *NEW[:2]]),
-                         max_size=2), max_size=12), st.integers(2, 14))
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(
+                [ERROR, OTHER_ERROR, REFUSED, OTHER_REFUSED, SAME, EMPTY, WRITTEN, *NEW[:2]]
+            ),
+            max_size=2,
+        ),
+        max_size=12,
+    ),
+    st.integers(2, 14),
+)
 def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):
     records = steps(*rounds)
     found = classify_failure_pattern(records, max_steps)

@@ -31,7 +31,10 @@ scan_interval_s = {interval}
 [model]
 base_url = "{url}"
 """
-"""Nothing is planned: the model cannot be reached. What counts is which requests are seen, and with which bytes."""
+"""Nothing is planned: the model cannot be reached.
+
+What counts is which requests are seen, and with which bytes.
+"""
 
 
 def vault_watched(folder: Path, watch: str, interval_s: float) -> TestVault:
@@ -61,7 +64,10 @@ class Desk:
 
     def await_seen(self, name: str, *sizes: int) -> None:
         """Wait until this request was taken up with a text of this many bytes, then edited to the next, and so on."""
-        until(lambda: self.seen().get(name) == list(sizes), f"{name} with {sizes}, not {self.seen().get(name)}")
+        until(
+            lambda: self.seen().get(name) == list(sizes),
+            f"{name} with {sizes}, not {self.seen().get(name)}",
+        )
 
     def await_told(self, side: str, word: str) -> None:
         path = self.vault.root / side
@@ -87,7 +93,8 @@ def stopped(process: object) -> Iterator[None]:
 def written_slowly(path: Path) -> bool:
     """Write a file as a slow network does: no piece of it is the request.
 
-    False where the machine was so busy that it rested between two pieces for as long as one that is whole.
+    False where the machine was so busy that it rested between two pieces for as long as one that is
+    whole.
     """
     longest, last = 0.0, time.monotonic()
     with path.open("w") as out:
@@ -101,7 +108,9 @@ def written_slowly(path: Path) -> bool:
 
 
 @pytest.mark.parametrize(("watch", "interval_s"), [("events", 2.0), ("polling", 0.2)])
-def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interval_s: float) -> None:
+def test_every_gesture_is_seen_whole_and_once(
+    tmp_path: Path, watch: str, interval_s: float
+) -> None:
     vault = vault_watched(tmp_path, watch, interval_s)
     desk = Desk(vault)
     requests, outside = desk.requests, desk.outside
@@ -151,7 +160,8 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         Path(os.fsdecode(odd)).rename(requests / "odd name.md")
         desk.await_seen("odd name.md", 5)
 
-        # Edits: each changes what is wanted, so each is seen, with the person's bytes and the daemon's keys.
+        # Edits: each changes what is wanted, so each is seen, with the person's bytes and the
+        # daemon's keys.
         plain = desk.stamped("plain.md")
         plain.write_text(plain.read_text() + "More.\n")
         atomic = desk.stamped("atomic.md")
@@ -164,7 +174,8 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         text = kept.read_text()
         kept.write_text(text.replace("backup", "BACKUP"))
         os.utime(kept, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
-        desk.stamped("dragged.md").rename(requests / "renamed.md")  # the same request under a new name
+        # the same request under a new name
+        desk.stamped("dragged.md").rename(requests / "renamed.md")
         desk.stamped("folder/one.md").rename(requests / "one up.md")
         until(lambda: len(desk.seen()["plain.md"]) == 2, "the plain edit")
         until(lambda: len(desk.seen()["atomic.md"]) == 2, "the atomic edit")
@@ -174,7 +185,10 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
         desk.stamped("hard.md").rename(vault.root / "System/Active/hard.md")
         desk.await_told("System/Active/hard.placet.md", "This is a request, not a plan")
         (vault.root / "System/Active/hard.md").rename(requests / "hard.md")
-        until(lambda: not (vault.root / "System/Active/hard.placet.md").exists(), "the explanation goes")
+        until(
+            lambda: not (vault.root / "System/Active/hard.placet.md").exists(),
+            "the explanation goes",
+        )
         (requests / "folder/two.md").unlink()
         vault.await_action("request.withdrawn")
         (requests / "last.md").write_text("The last.\n")
@@ -194,13 +208,19 @@ def test_every_gesture_is_seen_whole_and_once(tmp_path: Path, watch: str, interv
 def detected(vault: TestVault) -> int:
     """How many requests the journal has."""
     with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
-        return int(connection.execute("SELECT count(*) FROM activity WHERE action_type = 'request.detected'").fetchone()[0])
+        return int(
+            connection.execute(
+                "SELECT count(*) FROM activity WHERE action_type = 'request.detected'"
+            ).fetchone()[0]
+        )
 
 
 def pending(vault: TestVault) -> int:
     """How many commands the daemon has recorded and not performed."""
     with contextlib.closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as connection:
-        return int(connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0])
+        return int(
+            connection.execute("SELECT count(*) FROM outbox WHERE done_at IS NULL").fetchone()[0]
+        )
 
 
 def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") -> None:
@@ -220,10 +240,14 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
     with running(vault) as process:
         until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
         until(lambda: not pending(vault), "every request is stamped", patience_s)
-        print(f"{count} files while the daemon was stopped, {watch}: all seen and stamped {time.monotonic() - began:.1f} s after "
-              f"it went on, a SIGTERM in the middle heeded after {took_s:.1f} s")
+        print(
+            f"{count} files while the daemon was stopped, {watch}: all seen and stamped {time.monotonic() - began:.1f} s after "
+            f"it went on, a SIGTERM in the middle heeded after {took_s:.1f} s"
+        )
     paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
-    assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), "each once"
+    assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), (
+        "each once"
+    )
     assert len({row["trace_id"] for row in vault.rows("request.detected")}) == count
 
 
@@ -234,12 +258,17 @@ def test_a_burst_while_the_daemon_is_stopped_loses_nothing(tmp_path: Path) -> No
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("count", "watch"), [(50_000, "events"), (10_000, "polling")])
-def test_a_burst_that_overflows_every_queue_loses_nothing(tmp_path: Path, count: int, watch: str) -> None:
+def test_a_burst_that_overflows_every_queue_loses_nothing(
+    tmp_path: Path, count: int, watch: str
+) -> None:
     burst(tmp_path, count, 1500, watch)
 
 
 def test_a_note_that_never_rests_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """It changes ten times a second; the others are taken up, and it is now and then, and when it rests."""
+    """It changes ten times a second.
+
+    The others are taken up, and it is now and then, and when it rests.
+    """
     vault = vault_watched(tmp_path, "events", 2.0)
     desk = Desk(vault)
     busy = desk.requests / "busy.md"
@@ -254,10 +283,17 @@ def test_a_note_that_never_rests_keeps_nobody_waiting(tmp_path: Path) -> None:
             rests, last = rests + (now - last > SETTLE_S - 0.05), now
         desk.await_seen("calm.md", 8)
         words = busy.read_text().count("word")
-        until(lambda: words == 29 and "trace_id" in busy.read_text() and len(desk.seen()["busy.md"]) > 1, "the last text")
+        until(
+            lambda: (
+                words == 29 and "trace_id" in busy.read_text() and len(desk.seen()["busy.md"]) > 1
+            ),
+            "the last text",
+        )
         time.sleep(1)
         assert len(desk.seen()["busy.md"]) <= 4 + rests, "a busy machine lets it rest"
-        assert vault.rows("request.edited")[-1]["metadata"]["digest"] == digest(busy.read_bytes(), REQUEST_STAMPS)
+        assert vault.rows("request.edited")[-1]["metadata"]["digest"] == digest(
+            busy.read_bytes(), REQUEST_STAMPS
+        )
 
 
 def test_four_thousand_handles_in_use_are_no_hindrance(tmp_path: Path) -> None:
@@ -270,8 +306,15 @@ def test_four_thousand_handles_in_use_are_no_hindrance(tmp_path: Path) -> None:
     desk = Desk(vault)
     with contextlib.ExitStack() as held:
         handles = [held.enter_context(Path(os.devnull).open()).fileno() for _ in range(4_000)]
-        process = held.enter_context(subprocess.Popen([sys.executable, "-m", "placet", "run"], cwd=vault.root, env=vault.env,
-                                                      pass_fds=handles, stderr=subprocess.DEVNULL))
+        process = held.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "placet", "run"],
+                cwd=vault.root,
+                env=vault.env,
+                pass_fds=handles,
+                stderr=subprocess.DEVNULL,
+            )
+        )
         try:
             vault.await_action("daemon.started")
             (desk.requests / "plain.md").write_text("A plain save.\n")

@@ -22,16 +22,23 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     found = make_vault(tmp_path)
-    found.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
-                              {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]}]))
+    found.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+                {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]},
+            ],
+        ),
+    )
     found.drop("# Say hello\n")
     found.once()
     return found
 
 
 def case(vault: TestVault) -> dict[str, Any]:
-    found, = json.loads(vault.click("status", "--json").stdout)["cases"]
+    (found,) = json.loads(vault.click("status", "--json").stdout)["cases"]
     return dict(found)
 
 
@@ -54,7 +61,10 @@ def test_a_request_that_no_daemon_has_seen_is_not_said_to_be_missing(tmp_path: P
     vault = make_vault(tmp_path)
     vault.drop("# Say hello\n")
     found = json.loads(vault.click("why", "say-hello", "--json").stdout)
-    assert (found["state"], found["why"]) == ("new", ["Inbox/Requests/Say hello.md was not taken up yet."])
+    assert (found["state"], found["why"]) == (
+        "new",
+        ["Inbox/Requests/Say hello.md was not taken up yet."],
+    )
     assert "Start it: placet run" in found["next"][0]
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.once()
@@ -63,12 +73,21 @@ def test_a_request_that_no_daemon_has_seen_is_not_said_to_be_missing(tmp_path: P
     assert vault.click("why", "nobody", check=False).returncode == 3
 
 
-@pytest.mark.parametrize(("target", "what", "follows"), [
-    ("System/Active/say-hello.md", "its plan was moved to System/Active", "when a daemon runs, it is approved, and carried out"),
-    ("Inbox/Rejected/no.md", "its plan was rejected", "when a daemon runs, that is recorded"),
-    ("elsewhere.md", "its plan was taken away", "when a daemon runs, it is withdrawn"),
-])
-def test_a_plan_that_was_moved_while_no_daemon_runs(vault: TestVault, target: str, what: str, follows: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "what", "follows"),
+    [
+        (
+            "System/Active/say-hello.md",
+            "its plan was moved to System/Active",
+            "when a daemon runs, it is approved, and carried out",
+        ),
+        ("Inbox/Rejected/no.md", "its plan was rejected", "when a daemon runs, that is recorded"),
+        ("elsewhere.md", "its plan was taken away", "when a daemon runs, it is withdrawn"),
+    ],
+)
+def test_a_plan_that_was_moved_while_no_daemon_runs(
+    vault: TestVault, target: str, what: str, follows: str
+) -> None:
     vault.plan().rename(vault.root / target)
     line = told(vault)
     assert re.search(rf"{what}( at \d\d:\d\d:\d\d)?, not taken up yet; {follows}", line), line
@@ -91,10 +110,15 @@ def test_a_request_that_was_edited_and_a_plan_that_is_to_be_changed(vault: TestV
     assert "its request was taken away" in told(vault)
 
 
-def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_tense(vault: TestVault) -> None:
+def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_tense(
+    vault: TestVault,
+) -> None:
     vault.approve()
-    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)],
+        env=vault.env,
+        stderr=subprocess.DEVNULL,
+    )
     vault.await_action("tool.called")
     until(lambda: "at work: step 0 of 1" in told(vault))
     process.send_signal(signal.SIGKILL)
@@ -106,7 +130,9 @@ def test_a_mission_stands_still_while_no_daemon_runs_and_a_restart_changes_the_t
     assert "its plan was taken out of System/Active" in told(vault)
 
 
-def test_only_notes_that_may_be_news_are_read(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_notes_that_may_be_news_are_read(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(30):
         vault.drop(f"# Note {number}\n\nstatus: none\n", f"Note {number}.md")
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}] * 40))
@@ -129,7 +155,9 @@ def test_a_daemon_that_runs_is_said_to_look_within_seconds(vault: TestVault) -> 
         vault.await_action("plan.approved")
 
 
-def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(vault: TestVault) -> None:
+def test_people_get_local_times_with_the_date_where_it_is_not_today_and_programs_rfc_3339(
+    vault: TestVault,
+) -> None:
     vault.extra["TZ"] = "Pacific/Kiritimati"  # UTC+14: mostly another date than in UTC
     row = vault.rows("plan.created")[0]
     there = datetime.fromisoformat(row["timestamp"]) + timedelta(hours=14)

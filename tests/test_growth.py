@@ -27,28 +27,78 @@ TRACE = "{:08x}-0000-4000-8000-000000000000".format
 
 
 def case_of(number: int, state: State = State.COMPLETED, **changes: Any) -> Case:
-    case = Case(TRACE(number), f"request-{number}", state, request_digest="0" * 64, plan_digest="1" * 64, title="Done",
-                agent="default", plan_path=f"Inbox/Archive/request-{number}_plan.md", revision=1, base="0" * 40, tip="1" * 40,
-                became="merged", since="2026-01-01T00:00:00.000Z")
+    case = Case(
+        TRACE(number),
+        f"request-{number}",
+        state,
+        request_digest="0" * 64,
+        plan_digest="1" * 64,
+        title="Done",
+        agent="default",
+        plan_path=f"Inbox/Archive/request-{number}_plan.md",
+        revision=1,
+        base="0" * 40,
+        tip="1" * 40,
+        became="merged",
+        since="2026-01-01T00:00:00.000Z",
+    )
     return replace(case, **changes)
 
 
 def put(journal: Journal, *cases: Case) -> None:
-    journal.commit([PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), 0,
-                            case.request_path, case.plan_path, bool(case.watched)) for case in cases])
+    journal.commit(
+        [
+            PutCase(
+                case.trace_id,
+                case.request_id,
+                case.state.value,
+                CASE_JSON.dump_json(case).decode(),
+                0,
+                case.request_path,
+                case.plan_path,
+                bool(case.watched),
+            )
+            for case in cases
+        ]
+    )
 
 
 def mission(journal: Journal, number: int) -> None:
     """Write what one finished mission leaves, near enough."""
+
     def row(action: Action, **facts: object) -> AddActivity:
-        return AddActivity(Activity(f"2025-{number % 12 + 1:02}-{number % 28 + 1:02}T{number % 24:02}:00:00.000Z", TRACE(number),
-                                    Actor.AGENT, action, Entity.MISSION, f"request-{number}", "default", facts))
+        return AddActivity(
+            Activity(
+                f"2025-{number % 12 + 1:02}-{number % 28 + 1:02}T{number % 24:02}:00:00.000Z",
+                TRACE(number),
+                Actor.AGENT,
+                action,
+                Entity.MISSION,
+                f"request-{number}",
+                "default",
+                facts,
+            )
+        )
 
     used = {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.01}
-    journal.submit([row(Action.MODEL_CALLED, purpose="plan", **used), *(row(Action.TOOL_CALLED, tool="read_file"),) * 6,
-                    *(row(Action.MODEL_CALLED, purpose="execute", **used),) * 3,
-                    row(Action.EXECUTION_COMPLETED, complexity="standard", cost_usd=0.03),
-                    AddActivity(Activity("2025-01-01T00:00:00.000Z", "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, "x"))])
+    journal.submit(
+        [
+            row(Action.MODEL_CALLED, purpose="plan", **used),
+            *(row(Action.TOOL_CALLED, tool="read_file"),) * 6,
+            *(row(Action.MODEL_CALLED, purpose="execute", **used),) * 3,
+            row(Action.EXECUTION_COMPLETED, complexity="standard", cost_usd=0.03),
+            AddActivity(
+                Activity(
+                    "2025-01-01T00:00:00.000Z",
+                    "",
+                    Actor.SYSTEM,
+                    Action.GIT_RAN,
+                    Entity.REPOSITORY,
+                    "x",
+                )
+            ),
+        ]
+    )
     put(journal, case_of(number))
 
 
@@ -56,15 +106,21 @@ QUESTIONS: dict[str, Callable[[Reader], object]] = {
     "the day's use": lambda reader: reader.used_since("2026-11-21T23:00:00.000Z"),
     "a planning's use": lambda reader: reader.used_planning(TRACE(7)),
     "what a size costs": lambda reader: reader.costs("standard"),
-    "cases of notes": lambda reader: reader.cases_of([TRACE(7), "x"], ["Inbox/Archive/request-8_plan.md", "Inbox/Requests/new.md"]),
+    "cases of notes": lambda reader: reader.cases_of(
+        [TRACE(7), "x"], ["Inbox/Archive/request-8_plan.md", "Inbox/Requests/new.md"]
+    ),
     "open cases": lambda reader: reader.cases(State.PLANNING, State.REVIEW),
     "watched branches": lambda reader: reader.watched_cases(),
     "a name": lambda reader: reader.is_taken("request-9"),
     "an ID": lambda reader: reader.cases_named(TRACE(5)[:8]),
     "ended cases": lambda reader: reader.latest_cases("completed", 5),
-    "an outage": lambda reader: reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id=""),
+    "an outage": lambda reader: reader.last_of(
+        Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id=""
+    ),
     "what was tried since": lambda reader: reader.failed_since(reader.last()[0] - 3),
-    "a wait": lambda reader: reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=TRACE(7)),
+    "a wait": lambda reader: reader.last_of(
+        Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=TRACE(7)
+    ),
     "the outbox": lambda reader: reader.pending_commands(),
 }
 
@@ -102,7 +158,9 @@ def test_what_is_asked_again_and_again_takes_the_same_steps_however_many_mission
         for number in range(60, 1_200):
             mission(daemon.journal, number)
         many = steps(daemon.journal.path)
-    grown = {name: (few[name], many[name]) for name in QUESTIONS if many[name] > 1.5 * few[name] + 50}
+    grown = {
+        name: (few[name], many[name]) for name in QUESTIONS if many[name] > 1.5 * few[name] + 50
+    }
     assert not grown
 
 
@@ -118,24 +176,44 @@ def test_the_sums_are_what_the_rows_come_to(vault):
 
 
 def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vault):
-    rejected = case_of(500, State.REJECTED, request_path="Inbox/Requests/No.md", plan_path="Inbox/Rejected/request-500_rejected.md")
+    rejected = case_of(
+        500,
+        State.REJECTED,
+        request_path="Inbox/Requests/No.md",
+        plan_path="Inbox/Rejected/request-500_rejected.md",
+    )
     open_branch = case_of(501, branch="feat/x", became="")
     with started(vault) as daemon:
-        put(daemon.journal, *(case_of(number) for number in range(300)), rejected, open_branch, case_of(502, State.REVIEW))
-    (vault.root / "Inbox/Requests/No.md").write_text(f"---\nstatus: rejected\ntrace_id: {rejected.trace_id}\n---\nNo.\n")
+        put(
+            daemon.journal,
+            *(case_of(number) for number in range(300)),
+            rejected,
+            open_branch,
+            case_of(502, State.REVIEW),
+        )
+    (vault.root / "Inbox/Requests/No.md").write_text(
+        f"---\nstatus: rejected\ntrace_id: {rejected.trace_id}\n---\nNo.\n"
+    )
     with started(vault) as daemon:
         loop = daemon.loop
-        assert sorted(loop.cases) == [TRACE(502)], "those that are open, before anything was looked at"
+        assert sorted(loop.cases) == [TRACE(502)], (
+            "those that are open, before anything was looked at"
+        )
         daemon.run_once()
         assert TRACE(500) in set(loop.cases), "its request lies in the folder"
         assert len(loop.cases) <= 2
         assert list(loop.cases.watched) == [TRACE(501)]
-        assert loop.cases[TRACE(7)].request_id == "request-7", "one that is over is found when it is asked for"
+        assert loop.cases[TRACE(7)].request_id == "request-7", (
+            "one that is over is found when it is asked for"
+        )
         assert TRACE(999) not in loop.cases
 
 
 def test_a_finished_case_is_found_by_the_note_that_names_it_and_by_the_place_where_it_lay(vault):
-    """The plan of a mission that is over is dragged back from the archive; a rejected request loses its trace_id to an edit."""
+    """The plan of a mission that is over is dragged back from the archive.
+
+    A rejected request loses its trace_id to an edit.
+    """
     plan = "---\ntrace_id: {}\nrequest_id: request-3\nstatus: completed\nrevision: 1\n---\n# Done\n"
     rejected = case_of(4, State.REJECTED, request_path="Inbox/Requests/No.md", plan_path="")
     with started(vault) as daemon:
@@ -146,7 +224,9 @@ def test_a_finished_case_is_found_by_the_note_that_names_it_and_by_the_place_whe
         daemon.run_once()
         assert [row["trace_id"] for row in vault.rows("plan.taken_back")] == [TRACE(3)]
         assert daemon.loop.cases[TRACE(3)].state is State.REVIEW
-        assert {row["trace_id"] for row in vault.rows("request.detected")} == {TRACE(4)}, "it is the rejected one, which asks again"
+        assert {row["trace_id"] for row in vault.rows("request.detected")} == {TRACE(4)}, (
+            "it is the rejected one, which asks again"
+        )
 
 
 def test_names_of_finished_requests_stay_taken(vault):
@@ -157,33 +237,68 @@ def test_names_of_finished_requests_stay_taken(vault):
     assert vault.rows("request.detected")[0]["entity_id"] == "request-1-2"
 
 
-HEAVY = {"pydantic", "tomlkit", "git", "sqlite_utils", "anthropic", "httpx", "ssl", "asyncio", "placet.tools", "placet.repo",
-         "placet.host.config", "placet.loop.tick"}
+HEAVY = {
+    "pydantic",
+    "tomlkit",
+    "git",
+    "sqlite_utils",
+    "anthropic",
+    "httpx",
+    "ssl",
+    "asyncio",
+    "placet.tools",
+    "placet.repo",
+    "placet.host.config",
+    "placet.loop.tick",
+}
 
 
-@pytest.mark.parametrize("words", [("status",), ("plans",), ("why", "say-hello"), ("show", "say-hello"), ("journal",)])
+@pytest.mark.parametrize(
+    "words", [("status",), ("plans",), ("why", "say-hello"), ("show", "say-hello"), ("journal",)]
+)
 def test_looking_imports_nothing_that_only_working_needs(vault, words):
     vault.drop("Say hello.\n")
     vault.here()
-    code = (f"import sys; sys.argv = ['placet', *{words!r}]\ntry:\n    import placet.__main__\n"
-            "except SystemExit as end:\n    assert not end.code, end.code\n"
-            "print(*sys.modules, sep='\\n', file=sys.stderr)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True, check=True)
+    code = (
+        f"import sys; sys.argv = ['placet', *{words!r}]\ntry:\n    import placet.__main__\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert not HEAVY & set(done.stderr.split()), done.stderr[-500:]
 
 
-@pytest.mark.parametrize("text", [
-    "", "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
-    "[limits]\nday_usd = 3.10\n", "[limits]\nday_usd = 3\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
+        "[limits]\nday_usd = 3.10\n",
+        "[limits]\nday_usd = 3\n",
+    ],
+)
 def test_those_who_look_read_the_configuration_as_the_daemon_does(vault, text):
     vault.configure(text)
     whole, seen = load(vault.root), configured(vault.root, vault.env)
     assert (seen.provider, seen.model, seen.paused, seen.day_usd, seen.day_tokens) == (
-        whole.model.provider, whole.model.name, whole.daemon.paused, whole.limits.day_usd, whole.limits.day_tokens)
+        whole.model.provider,
+        whole.model.name,
+        whole.daemon.paused,
+        whole.limits.day_usd,
+        whole.limits.day_tokens,
+    )
 
 
-@pytest.mark.parametrize("text", ["[model]\nname = 7\n", "not toml", "[daemon]\npaused = 'yes, do'\n", "model = 3\n"])
+@pytest.mark.parametrize(
+    "text", ["[model]\nname = 7\n", "not toml", "[daemon]\npaused = 'yes, do'\n", "model = 3\n"]
+)
 def test_those_who_look_say_what_is_wrong_with_the_configuration_as_the_daemon_does(vault, text):
     vault.configure(text)
     with pytest.raises(UserError) as whole:
@@ -195,10 +310,16 @@ def test_those_who_look_say_what_is_wrong_with_the_configuration_as_the_daemon_d
 
 def test_status_shows_what_is_open_and_the_last_that_ended_and_says_how_many_more_there_are(vault):
     with started(vault) as daemon:
-        put(daemon.journal, *(case_of(number) for number in range(60)), case_of(500, State.REVIEW),
+        put(
+            daemon.journal,
+            *(case_of(number) for number in range(60)),
+            case_of(500, State.REVIEW),
             case_of(501, State.REJECTED, request_path="Inbox/Requests/No.md"),
-            *(case_of(number, State.REJECTED) for number in range(600, 640)))
-    (vault.root / "Inbox/Requests/No.md").write_text(f"---\nstatus: rejected\ntrace_id: {TRACE(501)}\n---\nNo.\n")
+            *(case_of(number, State.REJECTED) for number in range(600, 640)),
+        )
+    (vault.root / "Inbox/Requests/No.md").write_text(
+        f"---\nstatus: rejected\ntrace_id: {TRACE(501)}\n---\nNo.\n"
+    )
     found = json.loads(vault.click("status", "--json").stdout)
     shown = {case["trace_id"] for case in found["cases"]}
     assert {TRACE(500), TRACE(501)} <= shown

@@ -1,4 +1,7 @@
-"""Twice the text takes about twice the time: no note makes the one loop stand still. Growth is timed, not seconds."""
+"""Twice the text takes about twice the time: no note makes the one loop stand still.
+
+Growth is timed, not seconds.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,21 @@ def read(text: str) -> None:
         parse_plan(text)
 
 
-CASE = Case("11111111-2222-3333-4444-555555555555", "r", State.REVIEW, plan_path="Inbox/Plans/r_plan.md")
+CASE = Case(
+    "11111111-2222-3333-4444-555555555555", "r", State.REVIEW, plan_path="Inbox/Plans/r_plan.md"
+)
 GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = {
     "fences in the scope": (lambda n: body(scope="```\n" * n), read, 10_000),
-    "keys of a broken scope": (lambda n: body("\n".join(f"k{i} = 1" for i in range(n)) + "\nx x"), read, 4_000),
-    "dotted keys": (lambda n: body("\n".join(".".join(["a"] * 90 + [f"b{i}"]) + " = 1" for i in range(n))), read, 200),
+    "keys of a broken scope": (
+        lambda n: body("\n".join(f"k{i} = 1" for i in range(n)) + "\nx x"),
+        read,
+        4_000,
+    ),
+    "dotted keys": (
+        lambda n: body("\n".join(".".join(["a"] * 90 + [f"b{i}"]) + " = 1" for i in range(n))),
+        read,
+        200,
+    ),
     "code spans in a step": (lambda n: body(step="`a` ``b` " * n), read, 4_000),
     "footnotes": (lambda n: "[^1]: x\n" * n, find_unseen, 4_000),
     "maths that is never closed": (lambda n: "$x " * n, find_unseen, 20_000),
@@ -49,8 +62,16 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "overlays": (lambda n: "a\u0336" * n, find_unseen, 8_000),
     "comments": (lambda n: "## Review Comments\n\n" + "- x\n" * n, comments, 10_000),
     "differences": (lambda n: "\u200b" * n, lambda text: diff_callout(text, text + "x"), 20_000),
-    "a callout": (lambda n: body(step="&shy; `= x` " * n), lambda text: headed(text.encode(), show(CASE)), 1_000),
-    "foreign words": (lambda n: "`a` [b](c) $ ``" * n, lambda text: (code(text), paragraphs(text), sentence(text)), 2_000),
+    "a callout": (
+        lambda n: body(step="&shy; `= x` " * n),
+        lambda text: headed(text.encode(), show(CASE)),
+        1_000,
+    ),
+    "foreign words": (
+        lambda n: "`a` [b](c) $ ``" * n,
+        lambda text: (code(text), paragraphs(text), sentence(text)),
+        2_000,
+    ),
 }
 
 
@@ -88,7 +109,10 @@ HOLDING: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {
 
 
 def longest_hold_ms(work: Callable[[], object]) -> float:
-    """Return how long another thread that wants the interpreter waits at most; what the machine does meanwhile does not count."""
+    """Return how long another thread that wants the interpreter waits at most.
+
+    What the machine does meanwhile does not count.
+    """
     looks: list[tuple[float, float]] = []
     over = threading.Event()
 
@@ -104,7 +128,13 @@ def longest_hold_ms(work: Callable[[], object]) -> float:
     finally:
         over.set()
         looking.join()
-    return max((min(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(looks)), default=0) * 1000
+    return (
+        max(
+            (min(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(looks)),
+            default=0,
+        )
+        * 1000
+    )
 
 
 @pytest.mark.parametrize("name", HOLDING)
@@ -125,15 +155,25 @@ def test_a_key_of_thousands_of_parts_is_not_read() -> None:
 
 
 def test_a_plan_that_is_too_long_is_told_so_beside_it() -> None:
-    note = look_at("System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000, "cleo")
+    note = look_at(
+        "System/Active/r.md",
+        b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 400_000,
+        "cleo",
+    )
     assert f"no more than {2 * MAX_PLAN_CHARACTERS:,} of a plan are read" in note.problem
-    long = look_at("System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo")
+    long = look_at(
+        "System/Active/r.md", b"---\nrequest_id: r\nrevision: 1\n---\n" + b"## x\n" * 60_000, "cleo"
+    )
     assert f"more than {MAX_PLAN_CHARACTERS:,} are not read" in plan_problems(long, ())[0]
 
 
-def test_an_entry_that_nobody_reviews_is_no_entry_and_a_long_command_is_not_looked_through() -> None:
+def test_an_entry_that_nobody_reviews_is_no_entry_and_a_long_command_is_not_looked_through() -> (
+    None
+):
     with pytest.raises(ScopeProblems, match="longer than 4,096 characters"):
         scope_from({"run": ["make " + "x " * 5_000]})
     scope = Scope(run=(("xargs",),))
-    assert "too long to be looked through" in (scope.forbidden_run(["xargs", *["x"] * 50_000]) or "")
+    assert "too long to be looked through" in (
+        scope.forbidden_run(["xargs", *["x"] * 50_000]) or ""
+    )
     assert dangers(scope)

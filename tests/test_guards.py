@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.errors import End
-from placet.core.turn.budget import Amount, Complexity, Ledger, Limits, prompt_at_most, prompt_likely
+from placet.core.turn.budget import (
+    Amount,
+    Complexity,
+    Ledger,
+    Limits,
+    prompt_at_most,
+    prompt_likely,
+)
 from placet.core.turn.guards import (
     REPEATED,
     WORTH_STUBBING,
@@ -96,11 +103,15 @@ def kinds(verdicts):
     return [type(v) for v in verdicts]
 
 
-# --- the same call --------------------------------------------------------------------------------------------
+# --- the same call
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_call_is_the_same_whatever_the_order_of_its_arguments():
-    assert canonical("edit", {"b": [1, {"z": "ä", "y": None}], "a": "|"}) == 'edit|{"a":"|","b":[1,{"y":null,"z":"ä"}]}'
+    assert (
+        canonical("edit", {"b": [1, {"z": "ä", "y": None}], "a": "|"})
+        == 'edit|{"a":"|","b":[1,{"y":null,"z":"ä"}]}'
+    )
     assert canonical("edit", {"a": 1}) != canonical("edit", {"a": "1"})
 
 
@@ -108,7 +119,8 @@ def test_deeds_are_the_effects_of_tools():
     assert {deed.value for deed in Deed} == {effect.value for effect in Effect}
 
 
-# --- caps -----------------------------------------------------------------------------------------------------
+# --- caps
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,7 +135,9 @@ def test_deeds_are_the_effects_of_tools():
         (Complexity.COMPLEX, None, 15, 15),
     ],
 )
-def test_the_plans_complexity_and_scope_set_the_cap_within_the_ceiling(complexity, asked, ceiling, cap):
+def test_the_plans_complexity_and_scope_set_the_cap_within_the_ceiling(
+    complexity, asked, ceiling, cap
+):
     assert iteration_cap(complexity, asked, ceiling) == cap
 
 
@@ -161,11 +175,14 @@ def test_every_ledger_is_asked_and_comes_before_the_patterns():
     assert "today" in verdict.stop.detail
 
 
-# --- repetition -----------------------------------------------------------------------------------------------
+# --- repetition
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("earlier", "repeats"), [(0, False), (1, False), (2, True), (3, True)])
-@pytest.mark.parametrize("call", [read("a"), write("a", "x"), run("ls"), control("complete_step", step=1)])
+@pytest.mark.parametrize(
+    "call", [read("a"), write("a", "x"), run("ls"), control("complete_step", step=1)]
+)
 def test_the_third_identical_call_is_a_repetition(call, earlier, repeats):
     history = History()
     for _ in range(earlier):
@@ -247,21 +264,40 @@ def test_the_first_repetition_is_answered_and_told_and_the_next_ends_the_mission
     assert isinstance(halted.stop, RepetitionError)
 
 
-_calls = st.sampled_from([read("a"), read("b"), write("a"), write("b"), run("x"), run("y"), control("complete_step", step=1)])
+_calls = st.sampled_from(
+    [
+        read("a"),
+        read("b"),
+        write("a"),
+        write("b"),
+        run("x"),
+        run("y"),
+        control("complete_step", step=1),
+    ]
+)
 
 
 def _plain(done, call, window, repeats):
     """The rule written down plainly: count equal calls among the last ones, from the last change on."""
-    recent = done[-(window - 1):]
-    changes = [i for i, seen in enumerate(recent) if seen.key != call.key and (
-        (seen.deed is Deed.WRITE and call.path in ("", seen.path)) or seen.deed is Deed.RUN)]
+    recent = done[-(window - 1) :]
+    changes = [
+        i
+        for i, seen in enumerate(recent)
+        if seen.key != call.key
+        and ((seen.deed is Deed.WRITE and call.path in ("", seen.path)) or seen.deed is Deed.RUN)
+    ]
     if call.deed in (Deed.READ, Deed.RUN) and changes:
-        recent = recent[changes[-1] + 1:]
+        recent = recent[changes[-1] + 1 :]
     return [seen.key for seen in recent].count(call.key) + 1 >= repeats
 
 
 @settings(max_examples=150)
-@given(st.lists(_calls, max_size=25), st.lists(st.integers(0, 25), max_size=6), st.integers(2, 4), st.integers(0, 8))
+@given(
+    st.lists(_calls, max_size=25),
+    st.lists(st.integers(0, 25), max_size=6),
+    st.integers(2, 4),
+    st.integers(0, 8),
+)
 def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, wider):
     guard = IterationGuard(1000, repeats=repeats, window=repeats + wider)
     history = History()
@@ -277,7 +313,8 @@ def test_the_window_slides_over_turns_and_calls_alike(calls, borders, repeats, w
             history = history.with_step(StopReason.TOOL_USE)
 
 
-# --- patterns: told at n, the end at n + 1 --------------------------------------------------------------------
+# --- patterns: told at n, the end at n + 1
+# --------------------------------------------------------------------
 
 
 def talk(number):
@@ -293,12 +330,28 @@ def calls(*each):
     [
         (Pattern.TALK, End.TALK, talk(2), talk(1)[0]),
         (Pattern.STALL, End.STALL, calls(write("w"), *distinct(4)), ((read("more"),), None)),
-        (Pattern.FAILING, End.TOOL_ERROR, [
-            step for i in range(2) for step in calls(failed(write("a")), write(f"other{i}"))], ((failed(write("a")),), None)),
-        (Pattern.REFUSED, End.SCOPE, [
-            step for i in range(2) for step in calls(CallSeen(write("a"), ok=False, refused=True), write(f"other{i}"))],
-         ((CallSeen(write("a"), ok=False, refused=True),), None)),
-        (Pattern.ALTERNATION, End.REPETITION, calls(write("a"), write("b"), write("a"), write("b"), write("a")), None),
+        (
+            Pattern.FAILING,
+            End.TOOL_ERROR,
+            [step for i in range(2) for step in calls(failed(write("a")), write(f"other{i}"))],
+            ((failed(write("a")),), None),
+        ),
+        (
+            Pattern.REFUSED,
+            End.SCOPE,
+            [
+                step
+                for i in range(2)
+                for step in calls(CallSeen(write("a"), ok=False, refused=True), write(f"other{i}"))
+            ],
+            ((CallSeen(write("a"), ok=False, refused=True),), None),
+        ),
+        (
+            Pattern.ALTERNATION,
+            End.REPETITION,
+            calls(write("a"), write("b"), write("a"), write("b"), write("a")),
+            None,
+        ),
         (Pattern.REFUSAL, End.REFUSAL, [], ((), StopReason.REFUSAL)),
         (Pattern.CONTEXT_FULL, End.CONTEXT_FULL, [], ((), StopReason.CONTEXT_FULL)),
         (Pattern.CUT_OFF, End.MODEL_ERROR, [], ((), StopReason.MAX_TOKENS)),
@@ -333,13 +386,21 @@ def test_rounds_are_the_same_only_with_the_same_calls_in_the_same_order():
 
 
 def test_talk_between_two_rounds_does_not_hide_a_loop():
-    verdicts = play([([read("a")], None), *talk(1), ([read("a")], None), *talk(1), ([read("a")], None)])
+    verdicts = play(
+        [([read("a")], None), *talk(1), ([read("a")], None), *talk(1), ([read("a")], None)]
+    )
     assert kinds(verdicts) == [Fine, Fine, Nudge, Fine, Halt]
 
 
 def test_two_rounds_told_once_are_no_end_later():
     a, b, c = ([read(name)] for name in "abc")
-    assert kinds(play([(a, None), (a, None), (b, None), (c, None), (c, None)])) == [Fine, Nudge, Fine, Fine, Fine]
+    assert kinds(play([(a, None), (a, None), (b, None), (c, None), (c, None)])) == [
+        Fine,
+        Nudge,
+        Fine,
+        Fine,
+        Fine,
+    ]
 
 
 def test_a_pattern_that_went_away_is_not_told_twice():
@@ -359,7 +420,11 @@ def test_asking_twice_about_the_same_turn_changes_nothing():
 
 def test_what_is_new_is_told_together():
     edits = [failed(write("a"))] * 3
-    verdict = check(step(History(), ok(write("w")), *edits, CallSeen(read("b"), ok=False, repeated=True)), SETTINGS, WRITES)
+    verdict = check(
+        step(History(), ok(write("w")), *edits, CallSeen(read("b"), ok=False, repeated=True)),
+        SETTINGS,
+        WRITES,
+    )
     assert isinstance(verdict, Nudge)
     assert verdict.patterns == (Pattern.REPETITION, Pattern.FAILING)
 
@@ -378,7 +443,14 @@ def test_stall_counts_only_after_a_write_of_a_plan_that_writes(first, facts):
 
 
 def test_a_completed_step_and_a_write_are_progress_and_a_failed_write_is_not():
-    going = calls(write("w"), *distinct(4), control("complete_step", step=1), *distinct(4), write("v"), *distinct(4))
+    going = calls(
+        write("w"),
+        *distinct(4),
+        control("complete_step", step=1),
+        *distinct(4),
+        write("v"),
+        *distinct(4),
+    )
     assert set(kinds(play(going))) == {Fine}
     assert kinds(play(calls(write("w"), *distinct(4), failed(write("v")))))[-1] is Nudge
 
@@ -399,7 +471,12 @@ def test_calls_that_a_guard_answered_are_no_failures_of_the_tool():
 
 def test_two_cut_answers_far_apart_are_no_end():
     cut = ((), StopReason.MAX_TOKENS)
-    assert kinds(play([cut, *calls(read("a")), cut, *calls(read("b"))])) == [Nudge, Fine, Fine, Fine]
+    assert kinds(play([cut, *calls(read("a")), cut, *calls(read("b"))])) == [
+        Nudge,
+        Fine,
+        Fine,
+        Fine,
+    ]
     assert kinds(play([cut, *calls(read("a")), cut, cut])) == [Nudge, Fine, Fine, Halt]
 
 
@@ -410,23 +487,43 @@ def test_a_paused_answer_is_not_talk():
 def test_a_call_and_its_swap_alternate_only_without_a_third():
     a, b, c = write("a"), write("b"), write("c")
     assert set(kinds(play(calls(a, b, a, c, a, b, a, c)))) == {Fine}
-    assert check(step(History(), *[a] * 12), SETTINGS, WRITES) == Fine(), "one call does not alternate with itself"
+    assert check(step(History(), *[a] * 12), SETTINGS, WRITES) == Fine(), (
+        "one call does not alternate with itself"
+    )
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.lists(st.builds(CallSeen, _calls, ok=st.booleans(), repeated=st.booleans()), max_size=3),
-                          st.sampled_from(StopReason)), max_size=25))
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(
+                st.builds(CallSeen, _calls, ok=st.booleans(), repeated=st.booleans()), max_size=3
+            ),
+            st.sampled_from(StopReason),
+        ),
+        max_size=25,
+    )
+)
 def test_every_pattern_is_told_before_it_ends_a_mission_and_none_twice(steps):
     verdicts = play(steps)
     told = [pattern for v in verdicts if isinstance(v, Nudge) for pattern in v.patterns]
     assert len(told) == len(set(told))
-    ends = {End.REPETITION: {Pattern.LOOP, Pattern.REPETITION, Pattern.ALTERNATION}, End.TOOL_ERROR: {Pattern.FAILING},
-            End.STALL: {Pattern.STALL}, End.TALK: {Pattern.TALK}, End.MODEL_ERROR: {Pattern.CUT_OFF},
-            End.REFUSAL: {Pattern.REFUSAL}, End.CONTEXT_FULL: {Pattern.CONTEXT_FULL}}
+    ends = {
+        End.REPETITION: {Pattern.LOOP, Pattern.REPETITION, Pattern.ALTERNATION},
+        End.TOOL_ERROR: {Pattern.FAILING},
+        End.STALL: {Pattern.STALL},
+        End.TALK: {Pattern.TALK},
+        End.MODEL_ERROR: {Pattern.CUT_OFF},
+        End.REFUSAL: {Pattern.REFUSAL},
+        End.CONTEXT_FULL: {Pattern.CONTEXT_FULL},
+    }
     for verdict in verdicts:
         if isinstance(verdict, Halt):
             assert ends[verdict.stop.end] & set(told)
-    plain = [[v.stop.detail if isinstance(v, Halt) else v for v in each] for each in (verdicts, play(steps))]
+    plain = [
+        [v.stop.detail if isinstance(v, Halt) else v for v in each]
+        for each in (verdicts, play(steps))
+    ]
     assert plain[0] == plain[1]
 
 
@@ -463,13 +560,22 @@ def KEPT(text):  # noqa: N802 - a constant answer
     return "@result/0123456789ab"
 
 
-# --- compaction -----------------------------------------------------------------------------------------------
+# --- compaction
+# -----------------------------------------------------------------------------------------------
 
 
 def exchange(number, size, *, name="read_file"):
     use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": {"path": f"f{number}.py"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "x" * size, "is_error": False}
-    return [Turn("assistant", (text_block("y" * size), use)), user_turn([result, text_block("You have left: …")])]
+    result = {
+        "type": "tool_result",
+        "tool_use_id": f"t{number}",
+        "content": "x" * size,
+        "is_error": False,
+    }
+    return [
+        Turn("assistant", (text_block("y" * size), use)),
+        user_turn([result, text_block("You have left: …")]),
+    ]
 
 
 def conversation(*sizes):
@@ -480,7 +586,9 @@ def conversation(*sizes):
 
 
 def chars(turns):
-    return sum(len(json.dumps(block, ensure_ascii=False)) for turn in turns for block in turn.blocks)
+    return sum(
+        len(json.dumps(block, ensure_ascii=False)) for turn in turns for block in turn.blocks
+    )
 
 
 @pytest.mark.parametrize(("spare", "compacts"), [(-1, True), (0, False), (1, False)])
@@ -498,7 +606,10 @@ def test_a_stub_is_one_line_that_names_tool_and_size_and_how_to_see_it_again():
     assert 'read_file {"path": "f0.py"}' in stub["content"]
     assert "read" in stub["content"].partition("to see the result again")[2]
     assert {k: v for k, v in stub.items() if k != "content"} == {
-        "type": "tool_result", "tool_use_id": "t0", "is_error": False}
+        "type": "tool_result",
+        "tool_use_id": "t0",
+        "is_error": False,
+    }
     assert after[2].blocks[1] == text_block("You have left: …")
     assert turns[2].blocks[0]["content"] == "x" * 5000, "what was given is not changed"
 
@@ -522,12 +633,18 @@ def test_the_newest_turn_cannot_be_dropped():
 
 
 @settings(max_examples=60)
-@given(st.lists(st.sampled_from([10, 400, 700, 3000]), min_size=1, max_size=14), st.integers(1, 6), st.integers(3_000, 20_000))
-def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(sizes, keep_last, budget):
+@given(
+    st.lists(st.sampled_from([10, 400, 700, 3000]), min_size=1, max_size=14),
+    st.integers(1, 6),
+    st.integers(3_000, 20_000),
+)
+def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
+    sizes, keep_last, budget
+):
     whole = conversation(*sizes)
     sent, compactions, freed = whole[:1], 0, 0
     for end in range(3, len(whole) + 1, 2):
-        before = (*sent, *whole[end - 2:end])
+        before = (*sent, *whole[end - 2 : end])
         sent = stub_old_results(before, keep_last, budget, KEPT)
         assert stub_old_results(sent, keep_last, budget, KEPT) == sent
         assert len(sent) == end
@@ -543,8 +660,16 @@ def test_compaction_is_monotone_touches_only_old_results_and_comes_in_big_steps(
     assert compactions * budget / 4 <= freed
 
 
-@pytest.mark.parametrize(("known", "max_tokens", "compacts"), [(8_999, 1_000, False), (9_000, 1_000, False), (9_001, 1_000, True),
-                                                              (5_000, 9_000, False), (5_001, 9_000, True)])
+@pytest.mark.parametrize(
+    ("known", "max_tokens", "compacts"),
+    [
+        (8_999, 1_000, False),
+        (9_000, 1_000, False),
+        (9_001, 1_000, True),
+        (5_000, 9_000, False),
+        (5_001, 9_000, True),
+    ],
+)
 def test_room_is_made_before_prompt_and_answer_fill_the_context(known, max_tokens, compacts):
     turns = conversation(3000, 3000, 3000, 3000, 10)
     ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, max_tokens)
@@ -559,14 +684,30 @@ def test_a_context_that_was_full_gives_up_all_that_can_go():
     ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000)
     assert make_room(ask, Usage(10), 200_000, KEPT, full=False) is None
     assert make_room(ask, Usage(10), 200_000, KEPT, full=True) == Compaction(6, 0)
-    assert make_room(replace(ask, turns=turns[:3]), Usage(10), 200_000, KEPT, full=True) is None, "the newest has to be read first"
+    assert make_room(replace(ask, turns=turns[:3]), Usage(10), 200_000, KEPT, full=True) is None, (
+        "the newest has to be read first"
+    )
 
 
 def test_a_picture_counts_by_what_it_is_to_a_model_and_goes_too():
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400_000}}
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400_000},
+    }
     use = {"type": "tool_use", "id": "p", "name": "take_screenshot", "input": {"path": "a.html"}}
-    shot = {"type": "tool_result", "tool_use_id": "p", "content": [text_block("{}"), picture], "is_error": False}
-    turns = (conversation()[0], Turn("assistant", (use,)), user_turn([shot]), *exchange(1, 10), *exchange(2, 10))
+    shot = {
+        "type": "tool_result",
+        "tool_use_id": "p",
+        "content": [text_block("{}"), picture],
+        "is_error": False,
+    }
+    turns = (
+        conversation()[0],
+        Turn("assistant", (use,)),
+        user_turn([shot]),
+        *exchange(1, 10),
+        *exchange(2, 10),
+    )
     assert prompt_at_most(Ask(Purpose.EXECUTE, "r", "t", (), (), turns, 1_000), None) < 20_000
     after = stub_old_results(turns, 2, 10_000, KEPT)
     assert "take_screenshot" in after[2].blocks[0]["content"]

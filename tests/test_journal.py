@@ -76,8 +76,14 @@ class World:
         self.rows: list[CommittedActivity] = []
 
     def open(self) -> Journal:
-        return Journal(self.path, now=lambda: self.now, boottime_s=lambda: self.boottime_s,
-                       boot_id=self.boot_id, on_trouble=self.said.append, on_rows=self.rows.extend)
+        return Journal(
+            self.path,
+            now=lambda: self.now,
+            boottime_s=lambda: self.boottime_s,
+            boot_id=self.boot_id,
+            on_trouble=self.said.append,
+            on_rows=self.rows.extend,
+        )
 
 
 @pytest.fixture
@@ -91,10 +97,26 @@ def journal(world: World) -> Iterator[Journal]:
         yield opened
 
 
-def event(n: int = 0, *, entity_id: str = "fix-login", trace: str = TRACE,
-          at: str = "2026-11-21T10:00:00.000Z", **metadata: object) -> AddActivity:
-    return AddActivity(Activity(at, trace, Actor.AGENT, Action.TOOL_CALLED, Entity.MISSION, entity_id,
-                                "coder", {"n": n, **metadata}))
+def event(
+    n: int = 0,
+    *,
+    entity_id: str = "fix-login",
+    trace: str = TRACE,
+    at: str = "2026-11-21T10:00:00.000Z",
+    **metadata: object,
+) -> AddActivity:
+    return AddActivity(
+        Activity(
+            at,
+            trace,
+            Actor.AGENT,
+            Action.TOOL_CALLED,
+            Entity.MISSION,
+            entity_id,
+            "coder",
+            {"n": n, **metadata},
+        )
+    )
 
 
 def ns(path: Path) -> list[int]:
@@ -116,7 +138,8 @@ def edit(path: Path, sql: str, *values: object) -> None:
         connection.execute(sql, values)
 
 
-# events ---------------------------------------------------------------------------------------------------
+# events
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_committed_event_is_read_back(world, journal):
@@ -124,8 +147,14 @@ def test_a_committed_event_is_read_back(world, journal):
     with journal.read() as reader:
         (row,) = reader.activity()
     assert done.activity == (row.id,) == (1,)
-    assert (row.trace_id, row.actor, row.agent, row.action_type, row.entity_type, row.entity_id) == (
-        TRACE, "agent", "coder", "tool.called", "mission", "fix-login")
+    assert (
+        row.trace_id,
+        row.actor,
+        row.agent,
+        row.action_type,
+        row.entity_type,
+        row.entity_id,
+    ) == (TRACE, "agent", "coder", "tool.called", "mission", "fix-login")
     assert row.metadata == '{"n":7,"nested":{"a":true,"b":[1,null]},"path":"a ü.md"}'
     assert row.details["path"] == "a ü.md"
     assert world.rows == [row]
@@ -133,30 +162,69 @@ def test_a_committed_event_is_read_back(world, journal):
 
 def test_the_activity_table_is_the_contracts(journal):
     columns, _ = query(journal.path, "SELECT * FROM activity")
-    assert columns == ("id", "timestamp", "trace_id", "actor", "agent", "action_type", "entity_type",
-                       "entity_id", "metadata", "hash")
+    assert columns == (
+        "id",
+        "timestamp",
+        "trace_id",
+        "actor",
+        "agent",
+        "action_type",
+        "entity_type",
+        "entity_id",
+        "metadata",
+        "hash",
+    )
 
 
 def test_the_contracts_queries_run_as_they_stand(journal):
-    def plan(action: Action, name: str, at: str, actor: Actor = Actor.SYSTEM, **metadata: str) -> AddActivity:
+    def plan(
+        action: Action, name: str, at: str, actor: Actor = Actor.SYSTEM, **metadata: str
+    ) -> AddActivity:
         trace = TRACE if name == "one" else f"trace-{name}"
         return AddActivity(Activity(at, trace, actor, action, Entity.PLAN, name, metadata=metadata))
 
-    journal.commit([
-        plan(Action.PLAN_CREATED, "one", "2026-01-01T00:00:00Z", digest="d"),
-        plan(Action.PLAN_CREATED, "two", "2026-01-02T00:00:00Z", digest="d"),
-        plan(Action.PLAN_CREATED, "three", "2026-01-03T00:00:00Z", digest="d"),
-        plan(Action.PLAN_CREATED, "four", "2026-01-04T00:00:00Z", digest="d"),
-        plan(Action.PLAN_APPROVED, "one", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Ada", via="cli", digest="d"),
-        plan(Action.PLAN_REVISION_REQUESTED, "one", "2026-01-05T00:00:00Z", Actor.HUMAN, reviewed_by="Bo", via="cli"),
-        plan(Action.PLAN_REJECTED, "two", "2026-01-06T00:00:00Z", Actor.HUMAN, reviewed_by="Bo", via="cli", reason="no"),
-    ])
+    journal.commit(
+        [
+            plan(Action.PLAN_CREATED, "one", "2026-01-01T00:00:00Z", digest="d"),
+            plan(Action.PLAN_CREATED, "two", "2026-01-02T00:00:00Z", digest="d"),
+            plan(Action.PLAN_CREATED, "three", "2026-01-03T00:00:00Z", digest="d"),
+            plan(Action.PLAN_CREATED, "four", "2026-01-04T00:00:00Z", digest="d"),
+            plan(
+                Action.PLAN_APPROVED,
+                "one",
+                "2026-01-06T00:00:00Z",
+                Actor.HUMAN,
+                reviewed_by="Ada",
+                via="cli",
+                digest="d",
+            ),
+            plan(
+                Action.PLAN_REVISION_REQUESTED,
+                "one",
+                "2026-01-05T00:00:00Z",
+                Actor.HUMAN,
+                reviewed_by="Bo",
+                via="cli",
+            ),
+            plan(
+                Action.PLAN_REJECTED,
+                "two",
+                "2026-01-06T00:00:00Z",
+                Actor.HUMAN,
+                reviewed_by="Bo",
+                via="cli",
+                reason="no",
+            ),
+        ]
+    )
     with contextlib.closing(sqlite3.connect(journal.path)) as connection:
         assert connection.execute("""
             SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity
             WHERE trace_id = '550e8400-e29b-41d4-a716-446655440000' AND actor = 'human' ORDER BY timestamp;
-        """).fetchall() == [("plan.revision_requested", "Bo", "2026-01-05T00:00:00Z"),
-                            ("plan.approved", "Ada", "2026-01-06T00:00:00Z")]
+        """).fetchall() == [
+            ("plan.revision_requested", "Bo", "2026-01-05T00:00:00Z"),
+            ("plan.approved", "Ada", "2026-01-06T00:00:00Z"),
+        ]
         assert connection.execute("""
             SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created'
               AND entity_id NOT IN
@@ -174,8 +242,9 @@ def test_a_file_name_that_is_no_utf8_can_be_read_by_everyone(journal):
     command = json.dumps({"path": name}, ensure_ascii=False)
     journal.commit([event(1, path=name, entity_id=name), Enqueue(name, command)])
     with contextlib.closing(sqlite3.connect(journal.path)) as connection:
-        assert connection.execute("SELECT metadata->>'path', entity_id FROM activity").fetchone() == (
-            r"caf\udce9.md", r"caf\udce9.md")
+        assert connection.execute(
+            "SELECT metadata->>'path', entity_id FROM activity"
+        ).fetchone() == (r"caf\udce9.md", r"caf\udce9.md")
     with journal.read() as reader:
         assert json.loads(reader.pending_commands()[0].command) == {"path": name}
     assert verify(journal.path) is None
@@ -198,13 +267,21 @@ def test_activity_is_read_forward_by_trace_and_from_the_end(journal):
         assert [row.details["n"] for row in reader.activity(after_id=5, newest=True)] == [5]
 
 
-# batches --------------------------------------------------------------------------------------------------
+# batches
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_all_or_nothing(world, journal):
     journal.commit([PutCase("t", "r", "planned", "{}", 0)])
     with pytest.raises(Conflict):
-        journal.commit([event(1), Enqueue("t", "{}"), PutSeen("a.md", "d", "invalid", ""), PutCase("t", "r", "x", "{}", 7)])
+        journal.commit(
+            [
+                event(1),
+                Enqueue("t", "{}"),
+                PutSeen("a.md", "d", "invalid", ""),
+                PutCase("t", "r", "x", "{}", 7),
+            ]
+        )
     with journal.read() as reader:
         assert reader.activity() == ()
         assert reader.pending_commands() == ()
@@ -222,8 +299,11 @@ def test_a_batch_that_fails_in_a_group_fails_alone(world, journal):
         bad = journal.submit([event(3), MarkDone(99)])
         last = journal.submit([event(4)])
         other.execute("COMMIT")
-    assert [first.result().activity, *(g.result().activity for g in good), last.result().activity] == [
-        (1,), (2,), (3,), (4,)]
+    assert [
+        first.result().activity,
+        *(g.result().activity for g in good),
+        last.result().activity,
+    ] == [(1,), (2,), (3,), (4,)]
     with pytest.raises(Conflict):
         bad.result()
     assert ns(journal.path) == [0, 1, 2, 4]
@@ -271,7 +351,9 @@ def test_a_command_stays_until_it_is_done(journal):
 
 def test_what_was_seen_is_kept_for_any_file_name(journal):
     odd = os.fsdecode(b"Inbox/Requests/\xff.md")
-    journal.commit([PutSeen(odd, "d1", "invalid", "why"), PutSeen("a.md", "d2", "conflict copy", "")])
+    journal.commit(
+        [PutSeen(odd, "d1", "invalid", "why"), PutSeen("a.md", "d2", "conflict copy", "")]
+    )
     journal.commit([PutSeen("a.md", "d3", "invalid", "other")])
     with journal.read() as reader:
         assert {(row.path, row.digest) for row in reader.seen()} == {(odd, "d1"), ("a.md", "d3")}
@@ -291,13 +373,20 @@ def test_a_reader_sees_one_moment(journal):
         assert [case.state for case in reader.cases()] == ["planned"]
 
 
-# records and texts ----------------------------------------------------------------------------------------
+# records and texts
+# ----------------------------------------------------------------------------------------
 
 
 def test_bodies_come_back_byte_for_byte_wherever_they_are_kept(world, journal):
     small, long = os.urandom(INLINE_BYTES), os.urandom(INLINE_BYTES + 1)
-    journal.commit([AddRecord("t", 1, 2, "outcome", "k", long), AddRecord("t", 1, 1, "intent", "k", small),
-                    PutText("plan-digest", long), PutText("small", b"")])
+    journal.commit(
+        [
+            AddRecord("t", 1, 2, "outcome", "k", long),
+            AddRecord("t", 1, 1, "intent", "k", small),
+            PutText("plan-digest", long),
+            PutText("small", b""),
+        ]
+    )
     with journal.read() as reader:
         found = [(record.seq, record.kind, record.body) for record in reader.records("t", 1)]
         assert found == [(1, "intent", small), (2, "outcome", long)]
@@ -345,7 +434,8 @@ def test_half_written_bodies_of_a_crash_are_removed_at_start(world):
         assert not left.exists()
 
 
-# leases ---------------------------------------------------------------------------------------------------
+# leases
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_is_held_by_one_and_its_refusal_says_by_whom(world, journal):
@@ -377,7 +467,12 @@ def test_who_lost_the_lease_can_write_nothing(world, journal):
     taken = journal.commit([AcquireLease("t", YOU, 30)])
     assert taken.acquired[0].taken_from == ME
     assert taken.token > old
-    for write in (Guard("t", old), RenewLease("t", old, 30), ReleaseLease("t", old), Guard("none", 1)):
+    for write in (
+        Guard("t", old),
+        RenewLease("t", old, 30),
+        ReleaseLease("t", old),
+        Guard("none", 1),
+    ):
         with pytest.raises(LeaseLost):
             journal.commit([event(1), write])
     journal.commit([event(2), Guard("t", taken.token)])
@@ -423,7 +518,9 @@ def test_a_lease_of_an_earlier_boot_is_over(world):
         journal.commit([AcquireLease("t", ME, 1e6)])
     world.boot_id, world.boottime_s = "boot-2", 5.0
     with world.open() as journal:
-        assert journal.commit([AcquireLease("t", Owner("host", "boot-2", 11, "110"), 30)]).token == 2
+        assert (
+            journal.commit([AcquireLease("t", Owner("host", "boot-2", 11, "110"), 30)]).token == 2
+        )
 
 
 def test_a_lease_of_another_machine_is_over_when_it_stands_still_for_its_ttl(world):
@@ -443,7 +540,8 @@ def test_a_lease_of_another_machine_is_over_when_it_stands_still_for_its_ttl(wor
         assert journal.commit([AcquireLease("t", there, 30)]).token == 2
 
 
-# trouble --------------------------------------------------------------------------------------------------
+# trouble
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_lock_that_another_program_holds_is_waited_out(world, journal):
@@ -470,8 +568,10 @@ def pragma(journal: Journal, sql: str) -> None:
 
 @pytest.mark.parametrize(
     ("break_it", "mend_it", "word"),
-    [("max_page_count = 1", "max_page_count = 100000", "full"),
-     ("query_only = 1", "query_only = 0", "read-only")],
+    [
+        ("max_page_count = 1", "max_page_count = 100000", "full"),
+        ("query_only = 1", "query_only = 0", "read-only"),
+    ],
 )
 def test_a_full_or_read_only_database_is_waited_out(world, journal, break_it, mend_it, word):
     acked = [journal.commit([event(n, pad="x" * 500)]).activity for n in range(3)]
@@ -497,7 +597,8 @@ def test_a_journal_that_was_moved_away_gets_no_event_that_nobody_can_find(world,
     future = journal.submit([event(2)])
     wait_until(lambda: world.said)
     assert "moved" in world.said[0]
-    assert "put it back, or restart the daemon" in world.said[0]  # one that was deleted comes back by itself in no other way
+    # one that was deleted comes back by itself in no other way
+    assert "put it back, or restart the daemon" in world.said[0]
     away.rename(world.path)
     future.result(timeout=60)
     assert ns(world.path) == [1, 2]
@@ -592,7 +693,9 @@ def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits: Linux")
 def test_a_write_error_is_waited_out(tmp_path):
     """The file-size limit makes write() fail with EFBIG: an I/O error that any user can make, and lift."""
-    script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, -1))\n{FULL_DISK}"
+    script = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, -1))\n{FULL_DISK}"
+    )
     argv = [sys.executable, "-c", script, str(tmp_path), "400"]
     said = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
@@ -629,7 +732,9 @@ def test_a_wal_that_took_the_whole_disk_is_given_back(small_disk):
     assert len(world.said) == 2, world.said
 
 
-@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o444, 0o755)])
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o444, 0o755)]
+)
 def test_a_read_only_file_is_a_persons_to_mend_at_start(file_mode, folder_mode):
     """Root may write anything, so as root the daemon is started as another user."""
     drop = "import os\nif os.geteuid() == 0: os.setuid(1000)\n"
@@ -642,13 +747,16 @@ def test_a_read_only_file_is_a_persons_to_mend_at_start(file_mode, folder_mode):
         if os.geteuid() == 0:
             os.chown(path, 1000, 1000)
             os.chown(folder, 1000, 1000)
-        run = subprocess.run([sys.executable, "-c", script, folder, "1"], capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", script, folder, "1"], capture_output=True, text=True
+        )
         path.parent.chmod(0o700)
     assert "UserError: cannot open the journal" in run.stderr
     assert "ACK" not in run.stdout
 
 
-# crashes --------------------------------------------------------------------------------------------------
+# crashes
+# --------------------------------------------------------------------------------------------------
 
 PRODUCER = """
 import os, sys, time
@@ -677,7 +785,9 @@ with Journal(path, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boo
 """
 
 
-def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int, acks: int = 0) -> tuple[int, int, int]:
+def kill_rounds(
+    path: Path, rounds: int, size: int, how: str, seed: int, acks: int = 0
+) -> tuple[int, int, int]:
     """Kill a producer `rounds` times or until `acks` events were acknowledged, whichever takes longer.
 
     Return the events acknowledged, those of them that are lost, and the rounds.
@@ -711,7 +821,8 @@ def kill_rounds(path: Path, rounds: int, size: int, how: str, seed: int, acks: i
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path):
-    acked, lost, _ = kill_rounds(tmp_path / "journal.db", 8, 1, "ours", seed=1, acks=51)  # a busy machine takes more rounds
+    # a busy machine takes more rounds
+    acked, lost, _ = kill_rounds(tmp_path / "journal.db", 8, 1, "ours", seed=1, acks=51)
     assert acked > 50
     assert lost == 0
 
@@ -725,7 +836,9 @@ def test_the_kill_test_sees_a_loss_where_there_is_one(tmp_path):
 @pytest.mark.timeout(900)
 def test_sweep_kill_9(tmp_path):
     for size, acks in ((1, 0), (200, 500_000)):
-        acked, lost, rounds = kill_rounds(tmp_path / f"journal-{size}.db", 100, size, "ours", seed=size, acks=acks)
+        acked, lost, rounds = kill_rounds(
+            tmp_path / f"journal-{size}.db", 100, size, "ours", seed=size, acks=acks
+        )
         print(f"batches of {size}: {rounds} kills, {acked} acknowledged, {lost} lost")
         assert lost == 0
     acked, lost, rounds = kill_rounds(tmp_path / "naive.db", 50, 500, "naive", seed=3)
@@ -757,9 +870,16 @@ def test_a_batch_that_was_cancelled_in_the_queue_is_not_written(journal):
 
 def test_only_what_gates_an_outside_effect_waits_for_the_disk(world):
     levels = []
-    with Journal(world.path, now=lambda: BOOT, boottime_s=lambda: 0.0, boot_id="b",
-                 on_trouble=world.said.append, on_rows=lambda rows: levels.append(
-                     journal._connection.execute("PRAGMA synchronous").fetchone()[0])) as journal:
+    with Journal(
+        world.path,
+        now=lambda: BOOT,
+        boottime_s=lambda: 0.0,
+        boot_id="b",
+        on_trouble=world.said.append,
+        on_rows=lambda rows: levels.append(
+            journal._connection.execute("PRAGMA synchronous").fetchone()[0]
+        ),
+    ) as journal:
         for durable in (False, True, True, False):
             journal.commit([event(1)], durable=durable)
     assert levels == [1, 2, 2, 1]  # 1 is NORMAL, 2 is FULL: sqlite.org/pragma.html
@@ -790,7 +910,9 @@ def test_many_producers_and_readers_at_once(journal):
     assert counts, "readers are not kept out"
     found = ns(journal.path)
     for k in range(4):
-        assert [n for n in found if n // 1_000 == k] == list(range(1_000 * k, 1_000 * k + 100)), "in order"
+        assert [n for n in found if n // 1_000 == k] == list(range(1_000 * k, 1_000 * k + 100)), (
+            "in order"
+        )
     assert verify(journal.path) is None
 
 
@@ -798,8 +920,14 @@ def test_a_listener_that_fails_stops_the_journal_aloud(world):
     def fail(rows: object) -> None:
         raise RuntimeError("listener")
 
-    journal = Journal(world.path, now=lambda: BOOT, boottime_s=lambda: 0.0, boot_id="b",
-                      on_trouble=world.said.append, on_rows=fail)
+    journal = Journal(
+        world.path,
+        now=lambda: BOOT,
+        boottime_s=lambda: 0.0,
+        boot_id="b",
+        on_trouble=world.said.append,
+        on_rows=fail,
+    )
     journal.commit([event(1)])  # it was committed, so it is acknowledged
     wait_until(lambda: world.said)
     with pytest.raises(RuntimeError, match="listener"):
@@ -808,7 +936,8 @@ def test_a_listener_that_fails_stops_the_journal_aloud(world):
     assert ns(world.path) == [1]
 
 
-# opening --------------------------------------------------------------------------------------------------
+# opening
+# --------------------------------------------------------------------------------------------------
 
 
 def test_only_the_owner_can_read_the_files(world, journal):
@@ -862,7 +991,9 @@ def test_an_undamaged_journal_is_not_set_aside(world):
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
-def test_any_flipped_byte_is_set_aside_or_refused_or_found_by_verify_or_harmless(tmp_path_factory, seed):
+def test_any_flipped_byte_is_set_aside_or_refused_or_found_by_verify_or_harmless(
+    tmp_path_factory, seed
+):
     """Opening a damaged file ends in one of its promised ways; never in another exception."""
     world = World(tmp_path_factory.mktemp("flip") / "journal.db")
     shutil.copyfile(_filled(tmp_path_factory), world.path)
@@ -930,7 +1061,10 @@ def test_a_reader_says_when_the_journal_is_damaged(world):
 
 
 def test_a_journal_is_read_while_no_daemon_runs_and_after_a_crash(world):
-    """After kill -9 the events are in the -wal file alone; a reader must see them without writing."""
+    """After kill -9 the events are in the -wal file alone.
+
+    A reader must see them without writing.
+    """
     fill(world, 3)
     with open_reader(world.path) as reader:
         assert len(reader.activity()) == 3
@@ -955,10 +1089,16 @@ def test_a_link_or_folder_in_the_journals_place_is_refused(world):
         world.open()
 
 
-# migrations -----------------------------------------------------------------------------------------------
+# migrations
+# -----------------------------------------------------------------------------------------------
 
-NEXT = (*SCHEMA, ("9998_next", ("ALTER TABLE cases ADD COLUMN note TEXT NOT NULL DEFAULT ''",
-                                "CREATE TABLE more (x)")))
+NEXT = (
+    *SCHEMA,
+    (
+        "9998_next",
+        ("ALTER TABLE cases ADD COLUMN note TEXT NOT NULL DEFAULT ''", "CREATE TABLE more (x)"),
+    ),
+)
 
 
 def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monkeypatch):
@@ -968,7 +1108,9 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
     with pytest.raises(UserError, match="older placet"), open_reader(world.path):
         pass
     assert ns(world.path) == [1]
-    assert verify(world.path) is None, "an older journal or archive can still be checked and queried"
+    assert verify(world.path) is None, (
+        "an older journal or archive can still be checked and queried"
+    )
     assert query(world.path, "SELECT count(*) FROM cases")[1] == [(1,)]
     with world.open() as journal, journal.read() as reader:
         assert [case.state for case in reader.cases()] == ["new"]
@@ -980,7 +1122,14 @@ def test_an_older_journal_is_brought_up_to_date_and_backed_up_first(world, monke
     assert verify(world.path) is None
 
 
-OF_SIX_STEPS = ("0001_journal", "0002_no_meta", "0003_no_not_before", "0004_flat", "0005_asked", "0006_outbox_of_case")
+OF_SIX_STEPS = (
+    "0001_journal",
+    "0002_no_meta",
+    "0003_no_not_before",
+    "0004_flat",
+    "0005_asked",
+    "0006_outbox_of_case",
+)
 
 
 def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
@@ -988,7 +1137,10 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
         journal.commit([PutCase("t", "r", "new", "{}", 0), event(1)])
     edit(world.path, "DELETE FROM _sqlite_migrations")
     for name in OF_SIX_STEPS:
-        edit(world.path, f"INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', '{name}', 'then')")
+        edit(
+            world.path,
+            f"INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', '{name}', 'then')",
+        )
     with world.open() as journal:
         journal.commit([event(2)])
     monkeypatch.setattr(schema, "SCHEMA", NEXT)
@@ -996,7 +1148,9 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
         assert [case.state for case in reader.cases()] == ["new"]
         journal.commit([event(3)])
     assert ns(world.path) == [1, 2, 3]
-    assert query(world.path, "SELECT name FROM _sqlite_migrations")[1] == [(name,) for name in (*OF_SIX_STEPS, "9998_next")]
+    assert query(world.path, "SELECT name FROM _sqlite_migrations")[1] == [
+        (name,) for name in (*OF_SIX_STEPS, "9998_next")
+    ]
     assert verify(world.path) is None
 
 
@@ -1017,11 +1171,33 @@ def test_a_journal_from_before_the_first_release_is_refused_and_not_touched(worl
 
 
 def test_a_journal_keeps_what_was_used_as_sums(world):
-    calls = [Activity("2026-11-21T10:59:59.000Z", "t", Actor.AGENT, Action.MODEL_CALLED, Entity.MISSION, "r", "", facts)
-             for facts in ({"purpose": "plan", "input_tokens": 10, "output_tokens": 5, "cost_usd": 0.25},
-                           {"purpose": "execute", "cache_read_tokens": 7, "cost_usd": 0.5}, {"purpose": "plan", "tokens": 3})]
-    ended = Activity("2026-11-21T11:00:00.000Z", "t", Actor.AGENT, Action.EXECUTION_COMPLETED, Entity.MISSION, "r", "",
-                     {"complexity": "standard", "cost_usd": 0.75})
+    calls = [
+        Activity(
+            "2026-11-21T10:59:59.000Z",
+            "t",
+            Actor.AGENT,
+            Action.MODEL_CALLED,
+            Entity.MISSION,
+            "r",
+            "",
+            facts,
+        )
+        for facts in (
+            {"purpose": "plan", "input_tokens": 10, "output_tokens": 5, "cost_usd": 0.25},
+            {"purpose": "execute", "cache_read_tokens": 7, "cost_usd": 0.5},
+            {"purpose": "plan", "tokens": 3},
+        )
+    ]
+    ended = Activity(
+        "2026-11-21T11:00:00.000Z",
+        "t",
+        Actor.AGENT,
+        Action.EXECUTION_COMPLETED,
+        Entity.MISSION,
+        "r",
+        "",
+        {"complexity": "standard", "cost_usd": 0.75},
+    )
     with world.open() as journal:
         journal.commit([*map(AddActivity, calls), AddActivity(ended)])
     new = tables_of(world.path)
@@ -1036,7 +1212,10 @@ def test_a_journal_keeps_what_was_used_as_sums(world):
 
 def tables_of(path: Path) -> dict[str, list[tuple[object, ...]]]:
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
 
 
@@ -1063,9 +1242,14 @@ def test_sqlite_utils_agrees_about_what_was_applied(world):
 
 @pytest.mark.parametrize("work", ["", "journal.archive('2027')"])
 def test_a_daemon_does_not_import_sqlite_utils(world, work):
-    """It would carry 7 MB for the rest of its life; migrating is another process's work, that of an archive too."""
+    """It would carry 7 MB for the rest of its life.
+
+    Migrating is another process's work, that of an archive too.
+    """
     fill(world)
-    script = FULL_DISK + f"    {work}\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
+    script = (
+        FULL_DISK + f"    {work}\nprint('IMPORTED' if 'sqlite_utils' in sys.modules else 'not')"
+    )
     argv = [sys.executable, "-c", script, str(world.path.parent), "1"]
     run = subprocess.run(argv, capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "not", run.stderr
@@ -1095,7 +1279,8 @@ def test_two_daemons_can_open_a_new_journal_at_once(world):
     assert verify(world.path) is None
 
 
-# tamper evidence ------------------------------------------------------------------------------------------
+# tamper evidence
+# ------------------------------------------------------------------------------------------
 
 
 def reference_chain(path: Path) -> list[str]:
@@ -1107,7 +1292,9 @@ def reference_chain(path: Path) -> list[str]:
             "FROM activity ORDER BY id"
         ):
             lengths = " ".join(str(len(text)) for text in texts)
-            before = hashlib.sha256(f"{before}\n{row_id}\n{lengths}\n{''.join(texts)}".encode()).hexdigest()
+            before = hashlib.sha256(
+                f"{before}\n{row_id}\n{lengths}\n{''.join(texts)}".encode()
+            ).hexdigest()
             hashes.append(before)
     return hashes
 
@@ -1119,16 +1306,30 @@ def test_the_chain_is_the_documented_one(world):
     assert verify(world.path) is None
 
 
-COLUMNS = ["timestamp", "trace_id", "actor", "agent", "action_type", "entity_type", "entity_id", "metadata",
-           "hash"]
-COPY = ("INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, entity_type, "
-        "entity_id, metadata, hash FROM activity WHERE id = 5")
+COLUMNS = [
+    "timestamp",
+    "trace_id",
+    "actor",
+    "agent",
+    "action_type",
+    "entity_type",
+    "entity_id",
+    "metadata",
+    "hash",
+]
+COPY = (
+    "INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, entity_type, "
+    "entity_id, metadata, hash FROM activity WHERE id = 5"
+)
 
 
 @pytest.mark.parametrize(
     ("sql", "row"),
     [
-        *((f"UPDATE activity SET {column} = {column} || 'x' WHERE id = 7", 7) for column in COLUMNS),
+        *(
+            (f"UPDATE activity SET {column} = {column} || 'x' WHERE id = 7", 7)
+            for column in COLUMNS
+        ),
         ("UPDATE activity SET agent = x'00ff' WHERE id = 7", 7),
         ("UPDATE activity SET actor = 'agentcoder', agent = '' WHERE id = 7", 7),  # same letters
         ("DELETE FROM activity WHERE id = 7", 7),
@@ -1163,7 +1364,8 @@ def test_a_row_inserted_by_hand_does_not_stop_the_daemon(world):
     assert verify(world.path).id == 6
 
 
-# queries, backups, archives -------------------------------------------------------------------------------
+# queries, backups, archives
+# -------------------------------------------------------------------------------
 
 
 COUNT = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
@@ -1171,13 +1373,27 @@ COUNT = "WITH RECURSIVE c(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM c) SELEC
 
 def test_a_persons_query_can_read_and_nothing_else(world, journal):
     journal.commit([event(1)])
-    assert query(world.path, "SELECT count(*) AS n, max(id) FROM activity") == (("n", "max(id)"), [(1, 1)])
+    assert query(world.path, "SELECT count(*) AS n, max(id) FROM activity") == (
+        ("n", "max(id)"),
+        [(1, 1)],
+    )
     assert query(world.path, f"{COUNT} LIMIT 3")[1] == [(1,), (2,), (3,)]
     other = world.path.with_name("other.db")
-    for sql in ("DELETE FROM activity", "UPDATE activity SET agent = ''", "CREATE TEMP TABLE t (x)",
-                "PRAGMA query_only = 0", "PRAGMA writable_schema = 1", "PRAGMA user_version = 9",
-                f"ATTACH '{other}' AS o", f"VACUUM INTO '{other}'", "SELECT load_extension('x')",
-                "BEGIN", "COMMIT", "SELECT 1; SELECT 2", "SELECT nonsense"):
+    for sql in (
+        "DELETE FROM activity",
+        "UPDATE activity SET agent = ''",
+        "CREATE TEMP TABLE t (x)",
+        "PRAGMA query_only = 0",
+        "PRAGMA writable_schema = 1",
+        "PRAGMA user_version = 9",
+        f"ATTACH '{other}' AS o",
+        f"VACUUM INTO '{other}'",
+        "SELECT load_extension('x')",
+        "BEGIN",
+        "COMMIT",
+        "SELECT 1; SELECT 2",
+        "SELECT nonsense",
+    ):
         with pytest.raises(UserError) as caught:
             query(world.path, sql)
         assert caught.value.exit_code == 2
@@ -1216,15 +1432,23 @@ def test_a_backup_taken_while_writing_is_whole(world, journal):
     with open_reader(target) as reader:
         assert reader.text("d") == body
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    assert [path.name for path in target.parent.iterdir()] == ["saved.db"], "long bodies too stand in the one file"
+    assert [path.name for path in target.parent.iterdir()] == ["saved.db"], (
+        "long bodies too stand in the one file"
+    )
 
 
 def test_old_events_move_to_an_archive_and_both_ends_of_the_chain_hold(world, journal):
     long = b"z" * (INLINE_BYTES + 5)
     for day in range(1, 7):
         journal.commit([event(day, at=f"2026-01-0{day}T00:00:00Z", trace=f"t{day % 3}")])
-    journal.commit([AddRecord("t1", 1, 1, "k", "k", long), AddRecord("t0", 1, 1, "k", "k", b"stays"),
-                    Enqueue("t1", "{}"), Enqueue("t1", "{}")])
+    journal.commit(
+        [
+            AddRecord("t1", 1, 1, "k", "k", long),
+            AddRecord("t0", 1, 1, "k", "k", b"stays"),
+            Enqueue("t1", "{}"),
+            Enqueue("t1", "{}"),
+        ]
+    )
     with journal.read() as reader:
         journal.commit([MarkDone(reader.pending_commands()[0].id)])
     archive = journal.archive("2026-01-06T00:00:00Z")
@@ -1235,7 +1459,9 @@ def test_old_events_move_to_an_archive_and_both_ends_of_the_chain_hold(world, jo
     for path in (archive, world.path):
         assert verify(path) is None
     with open_reader(archive) as reader:
-        assert reader.records("t1", 1)[0].body == long, "t1 has no row left: its record goes with it"
+        assert reader.records("t1", 1)[0].body == long, (
+            "t1 has no row left: its record goes with it"
+        )
         assert reader.records("t0", 1) == (), "t0 has a row left"
     with journal.read() as reader:
         assert reader.records("t0", 1)[0].body == b"stays"
@@ -1266,18 +1492,24 @@ def test_everything_can_be_archived_and_the_chain_goes_on(world, journal):
 
 def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world):
     """SQLite leaves a rollback journal then, which only a writer may play back."""
-    script = (f"import os, signal, sqlite3\n"
-              f"c = sqlite3.connect({str(world.path)!r}, isolation_level=None)\n"
-              f"c.execute('PRAGMA synchronous = FULL')\n"
-              f"c.execute('CREATE TABLE a (b)')\n"
-              f"c.execute('PRAGMA cache_size = 1')\n"
-              f"c.execute('BEGIN IMMEDIATE')\n"
-              f"c.execute('INSERT INTO a SELECT randomblob(9000) FROM (VALUES (1), (2), (3), (4))')\n"
-              f"os.kill(os.getpid(), signal.SIGKILL)\n")
+    script = (
+        f"import os, signal, sqlite3\n"
+        f"c = sqlite3.connect({str(world.path)!r}, isolation_level=None)\n"
+        f"c.execute('PRAGMA synchronous = FULL')\n"
+        f"c.execute('CREATE TABLE a (b)')\n"
+        f"c.execute('PRAGMA cache_size = 1')\n"
+        f"c.execute('BEGIN IMMEDIATE')\n"
+        f"c.execute('INSERT INTO a SELECT randomblob(9000) FROM (VALUES (1), (2), (3), (4))')\n"
+        f"os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
     subprocess.run([sys.executable, "-c", script], check=False)
     assert Path(f"{world.path}-journal").stat().st_size > 0
-    with pytest.raises(sqlite3.OperationalError, match="readonly"), \
-            contextlib.closing(sqlite3.connect(f"{world.path.as_uri()}?mode=ro", uri=True)) as connection:
+    with (
+        pytest.raises(sqlite3.OperationalError, match="readonly"),
+        contextlib.closing(
+            sqlite3.connect(f"{world.path.as_uri()}?mode=ro", uri=True)
+        ) as connection,
+    ):
         connection.execute("SELECT * FROM a").fetchall()
     with world.open() as journal:
         assert journal.set_aside is None
@@ -1286,14 +1518,22 @@ def test_a_journal_that_was_killed_before_it_had_its_write_ahead_log_opens(world
 
 
 def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(world, monkeypatch):
-    """Its old pages are not read at each start; who comes upon damage in them leaves word, and the next start sets it aside."""
+    """Its old pages are not read at each start.
+
+    Who comes upon damage in them leaves word, and the next start sets it aside.
+    """
     monkeypatch.setattr("placet.journal.files.WHOLE_BYTES", 0)
     with world.open() as journal:
         for number in range(3_000):
             journal.submit([event(number), PutText(f"t{number}", b"x" * 500)])
     with contextlib.closing(sqlite3.connect(world.path)) as db:
-        (page,) = db.execute("SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30").fetchone() \
-            if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")} else (0,)
+        (page,) = (
+            db.execute(
+                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
+            ).fetchone()
+            if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")}
+            else (0,)
+        )
     if not page:
         pytest.skip("this SQLite does not say where a table's pages are")
     with world.path.open("r+b") as file:

@@ -20,7 +20,9 @@ OTHER = Owner("elsewhere", "boot-9", 7, "70")
 
 
 def held(owner: Owner, *, token: int = 1, expires_s: float = 130.0) -> Lease:
-    return Lease("t", token, owner, held=True, acquired_at="", heartbeat_s=100.0, expires_s=expires_s)
+    return Lease(
+        "t", token, owner, held=True, acquired_at="", heartbeat_s=100.0, expires_s=expires_s
+    )
 
 
 # the rule
@@ -52,8 +54,12 @@ def test_a_released_lease_is_free():
     assert may_take(lease, Owner("h", "b", 1, "1"), now_s=0, still_for_s=0, gone_token=None)
 
 
-@given(now_s=st.floats(0, 129.99), host=st.sampled_from("hi"), pid=st.integers(1, 9),
-       gone=st.none() | st.just(0))
+@given(
+    now_s=st.floats(0, 129.99),
+    host=st.sampled_from("hi"),
+    pid=st.integers(1, 9),
+    gone=st.none() | st.just(0),
+)
 def test_nobody_of_the_same_boot_takes_a_lease_that_runs(now_s, host, pid, gone):
     lease = held(Owner("h", "boot-1", 7, "70"))
     by = Owner(host, "boot-1", pid, "1")
@@ -98,9 +104,14 @@ def test_a_reused_pid_an_earlier_boot_and_another_machine_are_told_apart():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/<pid>/stat")
 def test_a_process_whose_name_looks_like_the_stat_line_is_read_right(tmp_path):
-    script = ("import ctypes, time; ctypes.CDLL(None).prctl(15, b') Z 1 (x', 0, 0, 0); "  # PR_SET_NAME
-              "print(1, flush=True); time.sleep(60)")
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+    # PR_SET_NAME
+    script = (
+        "import ctypes, time; ctypes.CDLL(None).prctl(15, b') Z 1 (x', 0, 0, 0); "
+        "print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
@@ -206,7 +217,8 @@ def test_neither_forked_nor_executed_children_of_a_killed_daemon_keep_the_lock(t
     argv = [sys.executable, "-c", FAMILY, str(path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        # the parent says "held EXECUTED FORKED", its forked child "held EXECUTED 0": both are past the fork
+        # the parent says "held EXECUTED FORKED", its forked child "held EXECUTED 0": both are past
+        # the fork
         pids = {int(pid) for _ in range(2) for pid in child.stdout.readline().split()[1:]} - {0}
         try:
             assert len(pids) == 2
@@ -224,8 +236,16 @@ def test_of_many_daemons_at_once_one_wins(tmp_path):
     path = tmp_path / "lock"
     script = HOLD.replace("time.sleep(60)", "sys.stdin.read()")
     argv = [sys.executable, "-c", script, str(path)]
-    children = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL, text=True) for _ in range(4)]
+    children = [
+        subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for _ in range(4)
+    ]
     deadline = time.monotonic() + 60
     while sum(child.poll() is None for child in children) > 1 and time.monotonic() < deadline:
         time.sleep(0.02)

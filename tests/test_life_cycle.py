@@ -51,15 +51,32 @@ TRACE = "11111111-2222-3333-4444-555555555555"
 
 
 def plan_text(version: str, revision: int) -> bytes:
-    body = (f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
-            'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n')
-    return stamp(body.encode(), {"trace_id": TRACE, "request_id": "r", "status": "review", "agent": "default", "portal": "",
-                                 "complexity": "standard", "revision": revision, "base_commit": "0" * 40, "created_at": NOW})
+    body = (
+        f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+        'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
+    )
+    return stamp(
+        body.encode(),
+        {
+            "trace_id": TRACE,
+            "request_id": "r",
+            "status": "review",
+            "agent": "default",
+            "portal": "",
+            "complexity": "standard",
+            "revision": revision,
+            "base_commit": "0" * 40,
+            "created_at": NOW,
+        },
+    )
 
 
 @dataclass(frozen=True)
 class World:
-    """What there is. `approved` are digests that a person put into System/Active and that no run has used since."""
+    """What there is.
+
+    `approved` are digests that a person put into System/Active and that no run has used since.
+    """
 
     case: Case
     files: frozenset[tuple[str, bytes]]
@@ -89,7 +106,9 @@ def start() -> World:
 
 def is_for(raw: bytes, unchanged: str) -> bool:
     """Whether a command of the case may touch this note, as `perform` has it."""
-    return trace_of(raw) == TRACE or (not trace_of(raw) and (not unchanged or digest(raw, REQUEST_STAMPS) == unchanged))
+    return trace_of(raw) == TRACE or (
+        not trace_of(raw) and (not unchanged or digest(raw, REQUEST_STAMPS) == unchanged)
+    )
 
 
 def perform(world: World, decision) -> World:
@@ -114,16 +133,26 @@ def perform(world: World, decision) -> World:
                     files[keep] = files.pop(path)
                     files[path] = texts[text]
             case Move(src, dst, unchanged):
-                if src in files and is_for(files[src], "") and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged):
+                if (
+                    src in files
+                    and is_for(files[src], "")
+                    and (not unchanged or digest(files[src], REQUEST_STAMPS) == unchanged)
+                ):
                     files[dst] = files.pop(src)
-    files = {p: raw for p, raw in files.items()
-             if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith(("/r.md", "/r_plan.md"))}
+    files = {
+        p: raw
+        for p, raw in files.items()
+        if not p.startswith((Folder.ARCHIVE, Folder.REPORTS)) or p.endswith(("/r.md", "/r_plan.md"))
+    }
     return World(decision.case, frozenset(files.items()), world.approved)
 
 
 def notes_of(world: World) -> CaseNotes:
-    watched = [seen(p, raw) for p, raw in sorted(world.files) if p.split("/")[0] in ("Inbox", "System")
-               and not p.startswith(Folder.ARCHIVE)]
+    watched = [
+        seen(p, raw)
+        for p, raw in sorted(world.files)
+        if p.split("/")[0] in ("Inbox", "System") and not p.startswith(Folder.ARCHIVE)
+    ]
     return sort_notes({TRACE: world.case}, watched).of_case.get(TRACE, CaseNotes())
 
 
@@ -140,38 +169,72 @@ def gestures(world: World) -> Iterator[tuple[str, World]]:
     for path in plans:
         raw = files[path]
         rest = {p: r for p, r in files.items() if p != path}
-        for where, name in ((Folder.PLANS, "r_plan.md"), (Folder.ACTIVE, "r.md"), (Folder.REJECTED, "r_rejected.md"),
-                            (Folder.REQUESTS, "r_plan.md")):
+        for where, name in (
+            (Folder.PLANS, "r_plan.md"),
+            (Folder.ACTIVE, "r.md"),
+            (Folder.REJECTED, "r_rejected.md"),
+            (Folder.REQUESTS, "r_plan.md"),
+        ):
             target = f"{where}/{name}"
             if target != path and target not in files:
                 put = digest(raw, PLAN_STAMPS) if where is Folder.ACTIVE else ""
                 yield after(f"move {path} to {target}", {**rest, target: raw}, put)
         yield after(f"delete {path}", rest)
         if path.startswith(Folder.PLANS) and not any(p.startswith(Folder.ACTIVE) for p in files):
-            yield after("reject and approve at once", {**rest, "System/Active/r.md": stamped(raw, (("status", "rejected"),))})
+            yield after(
+                "reject and approve at once",
+                {**rest, "System/Active/r.md": stamped(raw, (("status", "rejected"),))},
+            )
         for status in ("review", "needs_revision", "rejected", "approved"):
-            yield after(f"set {path} to {status}", {**rest, path: stamped(raw, (("status", status),))})
+            yield after(
+                f"set {path} to {status}", {**rest, path: stamped(raw, (("status", status),))}
+            )
         if b"It is A." in raw:
             edited = raw.replace(b"It is A.", b"It is edited.")
             yield after(f"edit {path}", {**rest, path: edited})
         if b"|placet] " in raw and not path.startswith((Folder.ARCHIVE, Folder.REQUESTS)):
-            yield after(f"edit the callout of {path}", {**rest, path: raw.replace(b"|placet] ", b"|placet] Not ", 1)})
+            yield after(
+                f"edit the callout of {path}",
+                {**rest, path: raw.replace(b"|placet] ", b"|placet] Not ", 1)},
+            )
         if path.startswith(Folder.REJECTED):
-            yield after(f"say in {path} why", {**rest, path: stamped(raw, (("rejection_reason", "Too broad"),))})
+            yield after(
+                f"say in {path} why",
+                {**rest, path: stamped(raw, (("rejection_reason", "Too broad"),))},
+            )
         if b"It is A." in raw and path.startswith(Folder.ACTIVE):
-            yield after(f"put an old copy of {path} back", {**rest, path: stamped(raw, (("status", "approved"),))})
+            yield after(
+                f"put an old copy of {path} back",
+                {**rest, path: stamped(raw, (("status", "approved"),))},
+            )
     if not requests:
-        yield after("put the request back", {**files, "Inbox/Requests/r.md": stamped(REQUESTS["A"], (("trace_id", TRACE),
-                                                                                                     ("status", "planned")))})
+        yield after(
+            "put the request back",
+            {
+                **files,
+                "Inbox/Requests/r.md": stamped(
+                    REQUESTS["A"], (("trace_id", TRACE), ("status", "planned"))
+                ),
+            },
+        )
     for path in requests:
         raw = files[path]
         rest = {p: r for p, r in files.items() if p != path}
         yield after(f"delete {path}", rest)
-        yield after(f"set {path} to pending", {**rest, path: stamped(raw, (("status", "pending"),))})
+        yield after(
+            f"set {path} to pending", {**rest, path: stamped(raw, (("status", "pending"),))}
+        )
         if b"hello" in raw:
             yield after(f"edit {path}", {**rest, path: raw.replace(b"hello", b"goodbye")})
-        if TRACE.encode() in raw and "Inbox/Requests/renamed.md" not in files and path.startswith(Folder.REQUESTS):
-            yield after(f"rename {path} and write another", {**rest, "Inbox/Requests/renamed.md": raw, path: STRANGER})
+        if (
+            TRACE.encode() in raw
+            and "Inbox/Requests/renamed.md" not in files
+            and path.startswith(Folder.REQUESTS)
+        ):
+            yield after(
+                f"rename {path} and write another",
+                {**rest, "Inbox/Requests/renamed.md": raw, path: STRANGER},
+            )
         if path.startswith(Folder.ARCHIVE):
             yield after(f"take {path} out of the archive", {**rest, "Inbox/Requests/r.md": raw})
 
@@ -186,27 +249,50 @@ def events(world: World) -> Iterator[Event]:
     if case.state is State.APPROVED:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
-        yield from (Gesture(EventKind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1])
+        yield from (
+            Gesture(EventKind.WALL_WEAKENED, plan, "weaker") for plan in notes_of(world).plans[:1]
+        )
     if case.state in (State.APPROVED, State.RUNNING):
-        yield from (Gesture(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1])
+        yield from (
+            Gesture(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1]
+        )
     if case.state is State.RUNNING:
-        yield from (Gesture(EventKind.FILES_CHANGED, plan, drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
-                    for plan in notes_of(world).plans[:1] if plan.folder is Folder.ACTIVE and not case.stop)
+        yield from (
+            Gesture(
+                EventKind.FILES_CHANGED,
+                plan,
+                drift=Drifted("a.txt changed", ("a.txt",), "1" * 40, ()),
+            )
+            for plan in notes_of(world).plans[:1]
+            if plan.folder is Folder.ACTIVE and not case.stop
+        )
         for kind in (EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED):
-            yield MissionEnded(case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why")
+            yield MissionEnded(
+                case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why"
+            )
 
 
 def key(world: World) -> tuple[object, ...]:
     """Return what makes a world different from another: counters that only grow do not."""
-    case = replace(world.case, generation=0, version=0, revision=min(world.case.revision, 2),
-                   spent_approvals=world.case.spent_approvals[-1:])
-    files = frozenset((p, raw.replace(b"revision: 3", b"revision: 2").replace(b"revision: 4", b"revision: 2"))
-                      for p, raw in world.files)
+    case = replace(
+        world.case,
+        generation=0,
+        version=0,
+        revision=min(world.case.revision, 2),
+        spent_approvals=world.case.spent_approvals[-1:],
+    )
+    files = frozenset(
+        (p, raw.replace(b"revision: 3", b"revision: 2").replace(b"revision: 4", b"revision: 2"))
+        for p, raw in world.files
+    )
     return CASE_JSON.dump_json(case), files, world.approved
 
 
 def search(limit: int, look) -> int:
-    """Visit every world that can be reached, breadth first; `look` is shown each step of the daemon."""
+    """Visit every world that can be reached, breadth first.
+
+    `look` is shown each step of the daemon.
+    """
     first = start()
     seen_keys = {key(first)}
     queue = deque([first])
@@ -217,7 +303,9 @@ def search(limit: int, look) -> int:
         if gesture is not None:
             # What a person did is always acknowledged before the daemon's own work goes on.
             decision = decide(world.case, gesture, NOW)
-            assert decision is not None, f"{world.case.state}: observed {gesture.kind}, which means nothing there"
+            assert decision is not None, (
+                f"{world.case.state}: observed {gesture.kind}, which means nothing there"
+            )
             look(world, gesture, decision)
             following.append(perform(world, decision))
         else:
@@ -254,13 +342,18 @@ def test_nothing_runs_that_no_person_approved() -> None:
     runs = []
 
     def look(world: World, event: Event, decision) -> None:
-        # As if the look that should have seen what a person did were skipped: the start itself rests on the note.
+        # As if the look that should have seen what a person did were skipped: the start itself
+        # rests on the note.
         if may_begin(world.case, its := notes_of(world)):
-            assert [plan.digest for plan in its.plans] == [world.case.approved_digest], "the note says something else"
+            assert [plan.digest for plan in its.plans] == [world.case.approved_digest], (
+                "the note says something else"
+            )
             assert its.plans[0].folder is Folder.ACTIVE
         if isinstance(event, Started):
             runs.append(world)
-            assert world.case.approved_digest in world.approved, "started a text that nobody put into System/Active"
+            assert world.case.approved_digest in world.approved, (
+                "started a text that nobody put into System/Active"
+            )
         if decision.case.state is State.APPROVED and world.case.state is not State.APPROVED:
             assert decision.case.approved_digest in world.approved
 
@@ -283,7 +376,11 @@ def test_a_decision_settles_what_was_observed() -> None:
     def look(world: World, event: Event, decision) -> None:
         after = perform(world, decision)
         again = observe(after.case, notes_of(after), TOOLS)
-        same = again is not None and again.kind is event.kind and again.note == getattr(event, "note", None)
+        same = (
+            again is not None
+            and again.kind is event.kind
+            and again.note == getattr(event, "note", None)
+        )
         assert not same, (event.kind, world.case.state)
 
     search(1_500, look)
@@ -295,9 +392,14 @@ def test_what_has_the_name_of_a_renamed_request_is_never_taken_for_it() -> None:
     def look(world: World, event: Event, decision) -> None:
         request = notes_of(world).request
         if world.case.request_digest == digest(STRANGER, REQUEST_STAMPS):
-            return  # the renamed one was deleted: what lies at its place counts, as after an editor that dropped the properties
-        if any(raw == STRANGER for _, raw in world.files) and any(TRACE.encode() in raw for path, raw in world.files
-                                                                  if path == "Inbox/Requests/renamed.md"):
+            # the renamed one was deleted: what lies at its place counts, as after an editor that
+            # dropped the properties
+            return
+        if any(raw == STRANGER for _, raw in world.files) and any(
+            TRACE.encode() in raw
+            for path, raw in world.files
+            if path == "Inbox/Requests/renamed.md"
+        ):
             stood.append(world)
             assert request is not None
             assert request.path == "Inbox/Requests/renamed.md"
@@ -324,7 +426,9 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 def test_the_table_has_no_dead_end() -> None:
     for state in State:
-        assert any(source is state and target is not state for (source, _), target in TABLE.items()), state
+        assert any(
+            source is state and target is not state for (source, _), target in TABLE.items()
+        ), state
 
 
 @pytest.mark.sweep
@@ -342,7 +446,11 @@ def test_the_table_has_no_dead_row() -> None:
 @pytest.mark.parametrize("state", list(State))
 def test_an_event_that_is_not_in_the_table_changes_nothing(state: State) -> None:
     case = replace(start().case, state=state)
-    for event in (Started(case.generation), PlanningFailed(case.generation, "x", "X"), Drafted(case.generation, b"", "", 1)):
+    for event in (
+        Started(case.generation),
+        PlanningFailed(case.generation, "x", "X"),
+        Drafted(case.generation, b"", "", 1),
+    ):
         if (state, event.kind) not in TABLE:
             assert decide(case, event, NOW) is None
 

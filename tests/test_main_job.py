@@ -19,11 +19,21 @@ def script(body: dict[str, Any]) -> Any:
     tools = {tool["name"] for tool in body["tools"]}
     turn = sum(message["role"] == "assistant" for message in body["messages"])
     if "submit_plan" in tools:
-        plan = {**PLAN, "title": "Fix the greeting", "scope": {"write": ["hello.py"], "run": ["python3 -m unittest"]},
-                "steps": [{"title": "Fix it", "tools": ["read_file", "edit_file", "run_command"]}]}
-        return [reply(text("I look first."), call("read_file", {"path": "hello.py"})), reply(call("submit_plan", plan))][turn]
+        plan = {
+            **PLAN,
+            "title": "Fix the greeting",
+            "scope": {"write": ["hello.py"], "run": ["python3 -m unittest"]},
+            "steps": [{"title": "Fix it", "tools": ["read_file", "edit_file", "run_command"]}],
+        }
+        return [
+            reply(text("I look first."), call("read_file", {"path": "hello.py"})),
+            reply(call("submit_plan", plan)),
+        ][turn]
     return [
-        reply(call("read_file", {"path": "hello.py"}), usage={"input_tokens": 100, "output_tokens": 20}),
+        reply(
+            call("read_file", {"path": "hello.py"}),
+            usage={"input_tokens": 100, "output_tokens": 20},
+        ),
         reply(call("edit_file", {"path": "hello.py", "old": "helo", "new": "hello"})),
         reply(call("run_command", {"command": "python3", "args": ["-m", "unittest"]})),
         reply(call("complete_step", {"step": 1, "summary": "Mend the spelling"})),
@@ -33,12 +43,15 @@ def script(body: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    path = make_repo(tmp_path / "repo", {
-        "hello.py": 'def greet():\n    return "helo"\n',
-        "test_hello.py": "import unittest\nfrom hello import greet\n\n\nclass T(unittest.TestCase):\n"
-                         "    def test_it(self):\n        self.assertEqual(greet(), 'hello')\n",
-        ".gitignore": "__pycache__/\n",
-    })
+    path = make_repo(
+        tmp_path / "repo",
+        {
+            "hello.py": 'def greet():\n    return "helo"\n',
+            "test_hello.py": "import unittest\nfrom hello import greet\n\n\nclass T(unittest.TestCase):\n"
+            "    def test_it(self):\n        self.assertEqual(greet(), 'hello')\n",
+            ".gitignore": "__pycache__/\n",
+        },
+    )
     (path / "dirty.txt").write_text("untracked, a person's\n")
     (path / "test_hello.py").write_text((path / "test_hello.py").read_text() + "# being edited\n")
     return path
@@ -57,7 +70,13 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
         with running(vault):
             vault.drop("---\nportal: code\n---\nThe greeting is misspelt.\n", "Fix the greeting.md")
             vault.await_action("plan.created")
-            plan = until(lambda: vault.plan("fix-the-greeting").exists() and vault.plan("fix-the-greeting").read_text(), "plan")
+            plan = until(
+                lambda: (
+                    vault.plan("fix-the-greeting").exists()
+                    and vault.plan("fix-the-greeting").read_text()
+                ),
+                "plan",
+            )
             assert "status: review" in plan
             assert 'write = ["hello.py"]' in plan
             vault.approve("fix-the-greeting")
@@ -70,21 +89,39 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
     assert '"hello"' in git(repository, "show", f"{branch}:hello.py")
     message = git(repository, "log", "-1", "--format=%B", branch)
     assert message.startswith("Mend the spelling\n\n")
-    assert f"\n\n[ExoTrace: {done['trace_id']}]\n\nPlacet-Trace: {done['trace_id']}\nPlacet-Plan: " in message
+    assert (
+        f"\n\n[ExoTrace: {done['trace_id']}]\n\nPlacet-Trace: {done['trace_id']}\nPlacet-Plan: "
+        in message
+    )
     assert "\nApproved-By: " in message
-    assert git(repository, "log", "--format=%s", f"HEAD..{branch}").splitlines() == ["Mend the spelling"]
+    assert git(repository, "log", "--format=%s", f"HEAD..{branch}").splitlines() == [
+        "Mend the spelling"
+    ]
     assert fingerprint(repository) == before
     report = vault.reports()[0].read_text()
     assert "status: completed" in report
     assert "| `hello.py` | M | +1 \N{MINUS SIGN}1 |" in report
     assert "| `python3 -m unittest` | 0 |" in report
     assert vault.notes("Inbox/Archive") == ["Fix the greeting.md", "fix-the-greeting_plan.md"]
-    assert vault.notes("System/Active") == vault.notes("Inbox/Plans") == vault.notes("Inbox/Requests") == []
+    assert (
+        vault.notes("System/Active")
+        == vault.notes("Inbox/Plans")
+        == vault.notes("Inbox/Requests")
+        == []
+    )
     worktrees = git(repository, "worktree", "list", "--porcelain")
     assert worktrees.count("worktree ") == 1
-    order = [a for a in vault.actions() if a.startswith(("request.", "plan.", "execution.", "report."))]
-    assert order == ["request.detected", "plan.created", "plan.approved", "execution.started", "execution.completed",
-                     "report.written"]
+    order = [
+        a for a in vault.actions() if a.startswith(("request.", "plan.", "execution.", "report."))
+    ]
+    assert order == [
+        "request.detected",
+        "plan.created",
+        "plan.approved",
+        "execution.started",
+        "execution.completed",
+        "report.written",
+    ]
     approved = vault.rows("plan.approved")[0]
     assert approved["actor"] == "human"
     assert approved["metadata"]["reviewed_by"]
@@ -97,11 +134,32 @@ def test_a_request_becomes_a_branch_and_a_report(tmp_path: Path, repository: Pat
 def test_the_vault_itself_is_the_repository_where_no_other_is_named(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(
-        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}})]}]),
-        ("execute", [{"calls": [("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n"}),
-                                ("write_file", {"path": "System/Active/evil.md", "content": "x"})]},
-                     {"calls": [("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n\nMore.\n"}),
-                                ("complete_step", {"step": 1, "summary": "Begin the notes"}), ("finish", {"summary": "Done."})]}]))
+        (
+            "plan",
+            [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["Knowledge/Notes.md"]}})]}],
+        ),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "Knowledge/Notes.md", "content": "# Notes\n"}),
+                        ("write_file", {"path": "System/Active/evil.md", "content": "x"}),
+                    ]
+                },
+                {
+                    "calls": [
+                        (
+                            "write_file",
+                            {"path": "Knowledge/Notes.md", "content": "# Notes\n\nMore.\n"},
+                        ),
+                        ("complete_step", {"step": 1, "summary": "Begin the notes"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                },
+            ],
+        ),
+    )
     (vault.root / "Knowledge" / "Old.md").write_text("a person's note\n")
     vault.drop("Begin some notes.\n")
     vault.once(apart=True)
@@ -126,7 +184,8 @@ def test_nothing_runs_without_a_move(tmp_path: Path) -> None:
     vault.drop("Say hello.\n")
     vault.once(apart=True)
     plan = vault.plan()
-    plan.write_text(plan.read_text().replace("status: review", "status: approved"))  # a word is no move
+    # a word is no move
+    plan.write_text(plan.read_text().replace("status: review", "status: approved"))
     vault.once(apart=True)
     assert "execution.started" not in vault.actions()
     assert "plan.approved" not in vault.actions()
@@ -139,8 +198,14 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     vault.script(
         ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-                     {"calls": [("give_up", {"reason": "There is nobody to greet."})]}]))
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+                {"calls": [("give_up", {"reason": "There is nobody to greet."})]},
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.once(apart=True)
     vault.approve()
@@ -157,19 +222,35 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     words = report.read_text()
     assert "There is nobody to greet." in words
     assert "- Plan: revision 1 for [[Say hello]], approved by" in words
-    assert "2. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`." in words
+    assert (
+        "2. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`."
+        in words
+    )
     assert "- Tools executed before failure: write_file (1)" in words
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
     assert not git(repo, "branch", "--list", "feat/*")
     assert fingerprint(repo) == before
     vault.once(apart=True)
-    assert vault.actions().count("execution.started") == 1  # inert until a person sets it to pending
+    # inert until a person sets it to pending
+    assert vault.actions().count("execution.started") == 1
 
 
 def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
-        {"calls": [("complete_step", {"step": 1, "summary": "Done"}), ("finish", {"summary": "All done!"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("finish", {"summary": "All done!"}),
+                    ]
+                }
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.once(apart=True)
     vault.approve()
@@ -179,10 +260,22 @@ def test_a_mission_that_changed_nothing_is_no_success(tmp_path: Path) -> None:
 
 def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "x"}), ("write_file", {"path": "other.txt", "content": "x"}),
-                   ("complete_step", {"step": 1, "summary": "Done"})]},
-        {"calls": [("finish", {"summary": "All done!"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "x"}),
+                        ("write_file", {"path": "other.txt", "content": "x"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                    ]
+                },
+                {"calls": [("finish", {"summary": "All done!"})]},
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.once(apart=True)
     vault.approve()
@@ -194,9 +287,21 @@ def test_a_mission_whose_last_call_failed_is_no_success(tmp_path: Path) -> None:
 def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     ask = {**PLAN, "steps": [{"title": "Read", "tools": ["read_file"]}], "scope": {}}
-    vault.script(("plan", [{"calls": [("submit_plan", ask)]}]), ("execute", [
-        {"calls": [("read_file", {"path": "Home.md"}), ("complete_step", {"step": 1, "summary": "Done"})]},
-        {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", ask)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("read_file", {"path": "Home.md"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                    ]
+                },
+                {"calls": [("finish", {"summary": "Forty-two.\n# Forged heading"})]},
+            ],
+        ),
+    )
     vault.drop("What is the answer?\n")
     vault.once(apart=True)
     vault.approve()
@@ -209,8 +314,17 @@ def test_a_question_succeeds_with_its_answer(tmp_path: Path) -> None:
 
 def test_literal_steps_run_without_a_model(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    literal = {**PLAN, "steps": [{"title": "Write it", "actions": [
-        {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}]}
+    literal = {
+        **PLAN,
+        "steps": [
+            {
+                "title": "Write it",
+                "actions": [
+                    {"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}
+                ],
+            }
+        ],
+    }
     vault.script(("plan", [{"calls": [("submit_plan", literal)]}]))
     vault.drop("Say hello.\n")
     vault.once(apart=True)
@@ -247,10 +361,21 @@ def test_work_goes_on_after_kill(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(
         ("plan", [{"calls": [("submit_plan", PLAN)]}]),
-        ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "one\n"})]},
-                     {"delay_s": 3.0, "calls": [("write_file", {"path": "hello.txt", "content": "two\n"}),
-                                                ("complete_step", {"step": 1, "summary": "Hello"})]},
-                     {"calls": [("finish", {"summary": "Done."})]}]))
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"})]},
+                {
+                    "delay_s": 3.0,
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "two\n"}),
+                        ("complete_step", {"step": 1, "summary": "Hello"}),
+                    ],
+                },
+                {"calls": [("finish", {"summary": "Done."})]},
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.once(apart=True)
     vault.approve()
@@ -262,7 +387,9 @@ def test_work_goes_on_after_kill(tmp_path: Path) -> None:
     vault.once(apart=True)
     done = vault.rows("execution.completed")[0]["metadata"]
     assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "two"
-    executed = [row for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"]
+    executed = [
+        row for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"
+    ]
     assert len(executed) == 3  # no reply was asked for twice
     assert len(vault.rows("execution.resumed")) == 1
     assert len(vault.reports()) == 1
@@ -277,16 +404,29 @@ def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
     vault.cli("reject", "say-goodbye", "--reason", "not now")
     vault.once(apart=True)
     trace = vault.rows("plan.rejected")[0]["trace_id"]
-    asked = vault.cli("journal", "--json", "--sql", "SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity "
-                      f"WHERE trace_id = '{trace}' AND actor = 'human' ORDER BY timestamp").stdout
+    asked = vault.cli(
+        "journal",
+        "--json",
+        "--sql",
+        "SELECT action_type, metadata->>'reviewed_by', timestamp FROM activity "
+        f"WHERE trace_id = '{trace}' AND actor = 'human' ORDER BY timestamp",
+    ).stdout
     assert "plan.rejected" in asked
-    waiting = vault.cli("journal", "--sql", "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' "
-                        "AND entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
-                        "'plan.rejected')) ORDER BY timestamp DESC").stdout
+    waiting = vault.cli(
+        "journal",
+        "--sql",
+        "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' "
+        "AND entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
+        "'plan.rejected')) ORDER BY timestamp DESC",
+    ).stdout
     assert "say-hello" in waiting
     assert "say-goodbye" not in waiting
-    rate = vault.cli("journal", "--sql", "SELECT COUNT(*) FILTER (WHERE action_type = 'plan.rejected') * 100.0 / COUNT(*) AS "
-                     "rejection_rate FROM activity WHERE action_type IN ('plan.approved', 'plan.rejected')").stdout
+    rate = vault.cli(
+        "journal",
+        "--sql",
+        "SELECT COUNT(*) FILTER (WHERE action_type = 'plan.rejected') * 100.0 / COUNT(*) AS "
+        "rejection_rate FROM activity WHERE action_type IN ('plan.approved', 'plan.rejected')",
+    ).stdout
     assert "100.0" in rate
     rejected = (vault.root / "Inbox/Rejected/say-goodbye_rejected.md").read_text()
     assert "rejection_reason: not now" in rejected
@@ -304,8 +444,16 @@ def test_a_second_daemon_says_who_holds_the_vault(tmp_path: Path) -> None:
 def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:
     vault = TestVault(tmp_path, tmp_path / "state")
     shown = vault.cli("demo", "--keep", str(tmp_path / "kept")).stdout
-    for piece in ("SCRIPTED", "## Scope", "mv Inbox/Plans/", "step 1/2", "# Mission Report", "+    middle = len(ordered) // 2",
-                  "OK", "execution.completed"):
+    for piece in (
+        "SCRIPTED",
+        "## Scope",
+        "mv Inbox/Plans/",
+        "step 1/2",
+        "# Mission Report",
+        "+    middle = len(ordered) // 2",
+        "OK",
+        "execution.completed",
+    ):
         assert piece in shown, piece
     assert "\x1b[" not in shown
     assert "failure.detected" not in shown

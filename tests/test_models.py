@@ -59,8 +59,14 @@ KEY = "sk-test-0123456789abcdefghijklmnop"
 TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT
 BAD_REQUEST, CANCELLED = ModelErrorKind.BAD_REQUEST, ModelErrorKind.CANCELLED
 TOOLS = (
-    ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
-    ToolSpec("write_file", "Writes a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
+    ToolSpec(
+        "read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}
+    ),
+    ToolSpec(
+        "write_file",
+        "Writes a file.",
+        {"type": "object", "properties": {"path": {"type": "string"}}},
+    ),
 )
 
 
@@ -69,15 +75,23 @@ def never() -> bool:
 
 
 def ask_of(*turns: Turn, **changes) -> Ask:
-    fields = {"purpose": Purpose.EXECUTE, "request_id": "add-login", "trace_id": "t-1",
-              "system": ("You work in a vault.", "", "The plan is: add a login page to the site."),
-              "tools": TOOLS, "turns": turns or (user_turn([text_block("Begin.")]),), "max_tokens": 1000}
+    fields = {
+        "purpose": Purpose.EXECUTE,
+        "request_id": "add-login",
+        "trace_id": "t-1",
+        "system": ("You work in a vault.", "", "The plan is: add a login page to the site."),
+        "tools": TOOLS,
+        "turns": turns or (user_turn([text_block("Begin.")]),),
+        "max_tokens": 1000,
+    }
     return Ask(**{**fields, **changes})
 
 
 def model_at(url: str, *, timeout_s: float = 20.0):
-    return open_model(ModelSettings("anthropic", "claude-opus-5-5", url, timeout_s=timeout_s),
-                      {"ANTHROPIC_API_KEY": KEY})
+    return open_model(
+        ModelSettings("anthropic", "claude-opus-5-5", url, timeout_s=timeout_s),
+        {"ANTHROPIC_API_KEY": KEY},
+    )
 
 
 def error_of(*script, ask: Ask | None = None, timeout_s: float = 20.0) -> ModelError:
@@ -106,12 +120,24 @@ def test_a_request_says_what_the_api_wants_and_no_more():
         "cache_control": mark,
         "system": [
             {"type": "text", "text": "You work in a vault."},
-            {"type": "text", "text": "The plan is: add a login page to the site.", "cache_control": mark},
+            {
+                "type": "text",
+                "text": "The plan is: add a login page to the site.",
+                "cache_control": mark,
+            },
         ],
         "tools": [
-            {"name": "read_file", "description": "Reads a file.", "input_schema": TOOLS[0].input_schema},
-            {"name": "write_file", "description": "Writes a file.", "input_schema": TOOLS[1].input_schema,
-             "cache_control": mark},
+            {
+                "name": "read_file",
+                "description": "Reads a file.",
+                "input_schema": TOOLS[0].input_schema,
+            },
+            {
+                "name": "write_file",
+                "description": "Writes a file.",
+                "input_schema": TOOLS[1].input_schema,
+                "cache_control": mark,
+            },
         ],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Begin."}]}],
     }
@@ -125,16 +151,24 @@ def test_without_system_prompt_or_tools_none_is_sent():
 
 def prefix_of(sent: dict) -> bytes:
     """What comes before the last message, as bytes."""
-    return json.dumps([sent["tools"], sent["system"], sent["messages"][:-1]], ensure_ascii=False).encode()
+    return json.dumps(
+        [sent["tools"], sent["system"], sent["messages"][:-1]], ensure_ascii=False
+    ).encode()
 
 
 def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
     odd = {"path": "b.py", "limit": 3, "ratio": 1.0, "nothing": None, "deep": [{"x": {}}]}
     script = [
-        reply(thinking("First I look, größer 🙂", "sig=="), text("I look."),
-              call("read_file", {"path": "ä/🙂.py"}), call("read_file", odd)),
-        reply(thinking("", "sig-of-hidden-thought"),
-              call("write_file", {"path": "a.py", "content": "é🙂\n" * 500})),
+        reply(
+            thinking("First I look, größer 🙂", "sig=="),
+            text("I look."),
+            call("read_file", {"path": "ä/🙂.py"}),
+            call("read_file", odd),
+        ),
+        reply(
+            thinking("", "sig-of-hidden-thought"),
+            call("write_file", {"path": "a.py", "content": "é🙂\n" * 500}),
+        ),
         reply(),
         reply(text("Done.")),
     ]
@@ -144,20 +178,23 @@ def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
         for _ in script:
             answer = model.reply(ask_of(*turns), never)
             turns.append(answer.turn)
-            results = [{"type": "tool_result", "tool_use_id": use.id, "content": "1\t🙂"}
-                       for use in answer.turn.tool_uses]
+            results = [
+                {"type": "tool_result", "tool_use_id": use.id, "content": "1\t🙂"}
+                for use in answer.turn.tool_uses
+            ]
             turns.append(user_turn(results or [text_block("Go on.")]))
     assert api.refused == []
     bodies = [request.body for request in api.requests]
     for earlier, later in pairwise(bodies):
-        known = later["messages"][:len(earlier["messages"])]
+        known = later["messages"][: len(earlier["messages"])]
         assert known == earlier["messages"]
         assert prefix_of({**later, "messages": known}) == prefix_of(earlier)
     raw_messages = [request.raw.split(b'"messages":[', 1)[1] for request in api.requests]
     for earlier, later in pairwise(raw_messages):
         same = earlier.split(b'],"model"', 1)[0]
         assert later.startswith(same), "the SDK writes what was sent before in the same bytes"
-    # The blocks went back as they came; the reply without blocks was left out, as the API does not take it.
+    # The blocks went back as they came; the reply without blocks was left out, as the API does not
+    # take it.
     first = turns[1].blocks
     assert first[0] == thinking("First I look, größer 🙂", "sig==")
     assert first[1] == text("I look.")
@@ -166,7 +203,13 @@ def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
     assert turns[3].blocks[1]["input"]["content"] == "é🙂\n" * 500
     assert turns[3].blocks[0]["signature"] == "sig-of-hidden-thought"
     assert [message["role"] for message in bodies[3]["messages"]] == [
-        "user", "assistant", "user", "assistant", "user", "user"]
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "user",
+    ]
     assert bodies[3]["messages"][1]["content"] == [dict(block) for block in first]
 
 
@@ -174,24 +217,39 @@ def test_a_long_conversation_keeps_its_prefix_byte_for_byte():
 
 
 def test_a_reply_is_read():
-    used = {"input_tokens": 7, "output_tokens": 55, "cache_read_input_tokens": 9000,
-            "cache_creation_input_tokens": 300}
-    answer = reply(text("Two calls."), call("read_file", {"path": "a"}), call("list_directory"), usage=used,
-                   model="claude-opus-5-5-20261001")
+    used = {
+        "input_tokens": 7,
+        "output_tokens": 55,
+        "cache_read_input_tokens": 9000,
+        "cache_creation_input_tokens": 300,
+    }
+    answer = reply(
+        text("Two calls."),
+        call("read_file", {"path": "a"}),
+        call("list_directory"),
+        usage=used,
+        model="claude-opus-5-5-20261001",
+    )
     with MessagesApi([answer]) as api:
         got = model_at(api.url).reply(ask_of(), never)
     assert got.turn.role == "assistant"
     assert got.turn.text == "Two calls."
-    assert [(use.name, use.input) for use in got.turn.tool_uses] == [("read_file", {"path": "a"}),
-                                                                    ("list_directory", {})]
+    assert [(use.name, use.input) for use in got.turn.tool_uses] == [
+        ("read_file", {"path": "a"}),
+        ("list_directory", {}),
+    ]
     assert got.stop_reason is StopReason.TOOL_USE
     assert got.usage == Usage(7, 55, 9000, 300)
     assert got.model == "claude-opus-5-5-20261001"
-    assert json.loads(json.dumps(got.turn.blocks, default=dict)) == [dict(block) for block in got.turn.blocks]
+    assert json.loads(json.dumps(got.turn.blocks, default=dict)) == [
+        dict(block) for block in got.turn.blocks
+    ]
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [*((reason.value, reason) for reason in StopReason), ("tired", StopReason.UNKNOWN)])
+    ("said", "meant"),
+    [*((reason.value, reason) for reason in StopReason), ("tired", StopReason.UNKNOWN)],
+)
 def test_stop_reasons(said, meant):
     assert reply_of(({"content": [], "stop_reason": said}, {}), "m").stop_reason is meant
 
@@ -214,7 +272,8 @@ def test_a_call_that_was_cut_off_has_no_input_rather_than_half_of_it():
 
 
 def test_a_slow_answer_is_waited_for():
-    words = "Slow but sure. " * 20  # which is more than the time limit for each of its pieces, in 18 of them
+    # which is more than the time limit for each of its pieces, in 18 of them
+    words = "Slow but sure. " * 20
     began = time.monotonic()
     with MessagesApi([drip(reply(text(words)), 0.1)]) as api:
         assert model_at(api.url, timeout_s=1.5).reply(ask_of(), never).turn.text == words
@@ -241,7 +300,10 @@ def test_two_threads_share_one_model():
 
 def test_one_client_serves_a_model_for_its_life_and_ends_with_it():
     made = anthropic.AsyncAnthropic
-    with MessagesApi(lambda _: reply(text("Good."))) as api, patch("anthropic.AsyncAnthropic", side_effect=made) as opened:
+    with (
+        MessagesApi(lambda _: reply(text("Good."))) as api,
+        patch("anthropic.AsyncAnthropic", side_effect=made) as opened,
+    ):
         model = model_at(api.url)
         before = {thread for thread in threading.enumerate() if thread.name == "model"}
         with ThreadPoolExecutor(3) as pool:
@@ -259,8 +321,10 @@ def test_one_client_serves_a_model_for_its_life_and_ends_with_it():
 
 
 def test_who_redirects_gets_no_key():
-    with MessagesApi([reply(text("Thanks for the key."))]) as elsewhere, MessagesApi(
-            [status(307, headers={"location": f"{elsewhere.url}/v1/messages"})]) as api:
+    with (
+        MessagesApi([reply(text("Thanks for the key."))]) as elsewhere,
+        MessagesApi([status(307, headers={"location": f"{elsewhere.url}/v1/messages"})]) as api,
+    ):
         with pytest.raises(ModelError, match="Redirects are not followed") as caught:
             model_at(api.url).reply(ask_of(), never)
         assert elsewhere.requests == []
@@ -268,15 +332,38 @@ def test_who_redirects_gets_no_key():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.one_of(
-    st.builds(text, st.text(min_size=1, max_size=90).filter(str.strip)), st.builds(thinking, st.text(max_size=90)),
-    st.builds(call, st.just("grep"), st.dictionaries(st.text(max_size=5), st.text(max_size=40), max_size=3))), max_size=5))
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(text, st.text(min_size=1, max_size=90).filter(str.strip)),
+            st.builds(thinking, st.text(max_size=90)),
+            st.builds(
+                call,
+                st.just("grep"),
+                st.dictionaries(st.text(max_size=5), st.text(max_size=40), max_size=3),
+            ),
+        ),
+        max_size=5,
+    )
+)
 def test_what_was_streamed_is_what_the_sdks_own_helper_makes_of_it(blocks):
-    """The SDK's helper parses each piece anew, which is why it is not used; what comes out has to be the same."""
-    numbered = [{**block, "id": f"toolu_{n}"} if block["type"] == "tool_use" else block for n, block in enumerate(blocks)]
-    with MessagesApi(lambda _: reply(*numbered, usage={"cache_read_input_tokens": 3}, model="m")) as api:
-        with anthropic.Anthropic(api_key="k", base_url=api.url) as client, client.messages.stream(
-                model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as stream:
+    """The SDK's helper parses each piece anew, which is why it is not used.
+
+    What comes out has to be the same.
+    """
+    numbered = [
+        {**block, "id": f"toolu_{n}"} if block["type"] == "tool_use" else block
+        for n, block in enumerate(blocks)
+    ]
+    with MessagesApi(
+        lambda _: reply(*numbered, usage={"cache_read_input_tokens": 3}, model="m")
+    ) as api:
+        with (
+            anthropic.Anthropic(api_key="k", base_url=api.url) as client,
+            client.messages.stream(
+                model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]
+            ) as stream,
+        ):
             theirs = stream.get_final_message().to_dict(mode="json", warnings=False)
         got = model_at(api.url).reply(ask_of(), never)
     assert got == reply_of((theirs, {}), "m")
@@ -291,23 +378,50 @@ LONG = call("write_file", {"path": "a", "content": "x" * 300})
     ("fault", "kind", "code", "words"),
     [
         (status(429, "rate_limit_error"), TRANSIENT, 429, "rate_limit_error: scripted"),
-        (status(429, "rate_limit_error", error_code="enforced_spend_limit_reached"), PERMANENT, 429,
-         "account"),
+        (
+            status(429, "rate_limit_error", error_code="enforced_spend_limit_reached"),
+            PERMANENT,
+            429,
+            "account",
+        ),
         (status(529, "overloaded_error"), TRANSIENT, 529, "overloaded_error"),
         (status(500), TRANSIENT, 500, "status 500"),
-        (status(401, "authentication_error", "invalid bearer"), PERMANENT, 401, "Check ANTHROPIC_API_KEY"),
+        (
+            status(401, "authentication_error", "invalid bearer"),
+            PERMANENT,
+            401,
+            "Check ANTHROPIC_API_KEY",
+        ),
         (status(402, "billing_error"), PERMANENT, 402, "credit"),
         (status(400, "billing_error"), PERMANENT, 400, "account"),
         (status(403, "permission_error"), PERMANENT, 403, "ANTHROPIC_API_KEY"),
-        (status(404, "not_found_error", "model: claude-opus-5-5"), PERMANENT, 404, "Check name and base_url"),
-        (status(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), BAD_REQUEST, 400,
-         "prompt is too long"),
+        (
+            status(404, "not_found_error", "model: claude-opus-5-5"),
+            PERMANENT,
+            404,
+            "Check name and base_url",
+        ),
+        (
+            status(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"),
+            BAD_REQUEST,
+            400,
+            "prompt is too long",
+        ),
         (status(413, "request_too_large"), BAD_REQUEST, 413, "request_too_large"),
         (status(422, "invalid_request_error"), BAD_REQUEST, 422, "422"),
         (raw(b"<html>502 Bad Gateway</html>", 502, "text/html"), TRANSIENT, 502, "status 502"),
-        (raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"), PERMANENT, 404,
-         "try pulling it first"),
-        (status(307, headers={"location": "ftp://elsewhere/"}), PERMANENT, 307, "base_url in [model]"),
+        (
+            raw(b'{"error": "model not found, try pulling it first"}', 404, "application/json"),
+            PERMANENT,
+            404,
+            "try pulling it first",
+        ),
+        (
+            status(307, headers={"location": "ftp://elsewhere/"}),
+            PERMANENT,
+            307,
+            "base_url in [model]",
+        ),
         (sse_error("overloaded_error"), TRANSIENT, 200, "mid-stream, overloaded_error"),
         (sse_error("billing_error", "x", text("It began well.")), PERMANENT, 200, "billing_error"),
         (sse_error("never_heard_of"), TRANSIENT, 200, "never_heard_of"),
@@ -321,12 +435,28 @@ LONG = call("write_file", {"path": "a", "content": "x" * 300})
         (raw(b'{"content": []}', 200, "application/json"), TRANSIENT, None, "application/json"),
         (raw(b"event: message_start\ndata: {not JSON\n\n"), TRANSIENT, None, "malformed"),
         (raw(b"event: message_start\ndata: \xff\xfe\n\n"), TRANSIENT, None, "malformed"),
-        (raw(b'event: message_stop\ndata: {"type": "message_stop"}\n\n'), TRANSIENT, None, "no event stream"),
-        (raw(b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'), TRANSIENT, None,
-         "malformed"),
-        (raw(b'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
-             b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 4, "delta":'
-             b' {"type": "text_delta", "text": "x"}}\n\n'), TRANSIENT, None, "malformed"),
+        (
+            raw(b'event: message_stop\ndata: {"type": "message_stop"}\n\n'),
+            TRANSIENT,
+            None,
+            "no event stream",
+        ),
+        (
+            raw(b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'),
+            TRANSIENT,
+            None,
+            "malformed",
+        ),
+        (
+            raw(
+                b'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
+                b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 4, "delta":'
+                b' {"type": "text_delta", "text": "x"}}\n\n'
+            ),
+            TRANSIENT,
+            None,
+            "malformed",
+        ),
         (reply(call("read_file", ["a"])), TRANSIENT, None, "not an object"),
         (reply(call("read_file", "{'path': 'a'}")), TRANSIENT, None, "malformed"),
         (reply(call("", {"path": "a"})), TRANSIENT, None, "no name"),
@@ -338,7 +468,9 @@ def test_faults_are_sorted_by_what_can_be_done(fault, kind, code, words):
     assert (error.kind, error.status) == (kind, code)
     assert words in str(error)
     assert "\n" not in str(error)
-    assert error.served == (code == 200 or (code is None and kind is TRANSIENT)), "an answer that had begun may be charged for"
+    assert error.served == (code == 200 or (code is None and kind is TRANSIENT)), (
+        "an answer that had begun may be charged for"
+    )
 
 
 def test_a_closed_port_is_transient():
@@ -349,8 +481,11 @@ def test_a_closed_port_is_transient():
 
 @pytest.mark.parametrize(
     ("silent", "words"),
-    [(hang(), "no answer in time"), (hang_midway(), "silent for 1.5 s"),
-     (hang_midway(LONG), "silent for 1.5 s")],
+    [
+        (hang(), "no answer in time"),
+        (hang_midway(), "silent for 1.5 s"),
+        (hang_midway(LONG), "silent for 1.5 s"),
+    ],
 )
 def test_a_silent_server_is_left_after_the_time_out(silent, words):
     began = time.monotonic()
@@ -411,8 +546,14 @@ def test_what_cannot_be_sent_is_a_bad_request(unwritable):
         (429, "invalid_request_error", TRANSIENT),
         (500, "invalid_request_error", TRANSIENT),
         (200, "invalid_request_error", BAD_REQUEST),
-        (408, "", TRANSIENT), (409, "", TRANSIENT), (499, "", TRANSIENT), (501, "", TRANSIENT),
-        (599, "", TRANSIENT), (301, "", PERMANENT), (405, "", PERMANENT), (407, "", PERMANENT),
+        (408, "", TRANSIENT),
+        (409, "", TRANSIENT),
+        (499, "", TRANSIENT),
+        (501, "", TRANSIENT),
+        (599, "", TRANSIENT),
+        (301, "", PERMANENT),
+        (405, "", PERMANENT),
+        (407, "", PERMANENT),
         (415, "", BAD_REQUEST),
     ],
 )
@@ -442,7 +583,10 @@ def test_a_server_that_quotes_what_it_was_sent_is_not_quoted(words):
 def test_a_models_name_may_be_said_however_long_it_is():
     name = "qwen3-coder:30b-a3b-instruct-q4_K_M"
     words = f"model '{name}' not found"
-    with MessagesApi([status(404, "not_found_error", words)]) as api, pytest.raises(ModelError, match=words):
+    with (
+        MessagesApi([status(404, "not_found_error", words)]) as api,
+        pytest.raises(ModelError, match=words),
+    ):
         open_model(ModelSettings("anthropic", name, api.url), {}).reply(ask_of(), never)
 
 
@@ -504,7 +648,10 @@ def test_no_header_can_break_retry_after(words):
 
 
 def test_the_servers_wait_reaches_the_caller():
-    assert error_of(status(429, "rate_limit_error", headers={"retry-after": "86400"})).retry_after_s == 86_400
+    assert (
+        error_of(status(429, "rate_limit_error", headers={"retry-after": "86400"})).retry_after_s
+        == 86_400
+    )
     date = formatdate(time.time() + 1000, usegmt=True)
     wait_s = error_of(status(529, "overloaded_error", headers={"retry-after": date})).retry_after_s
     assert wait_s is not None
@@ -515,16 +662,35 @@ def test_the_servers_wait_reaches_the_caller():
 # Malformed messages
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
     | st.sampled_from(["text", "tool_use", "thinking", "end_turn", "max_tokens"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["type", "text", "id", "name", "input", "x"]), inner, max_size=5), max_leaves=12)
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "id", "name", "input", "x"]), inner, max_size=5
+        )
+    ),
+    max_leaves=12,
+)
 
 
 @settings(max_examples=150)
-@given(st.fixed_dictionaries({}, optional={"content": st.lists(JSON, max_size=3) | JSON, "stop_reason": JSON,
-                                           "usage": JSON, "model": JSON}),
-       st.dictionaries(st.integers(0, 2), st.text(max_size=8), max_size=2))
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "content": st.lists(JSON, max_size=3) | JSON,
+            "stop_reason": JSON,
+            "usage": JSON,
+            "model": JSON,
+        },
+    ),
+    st.dictionaries(st.integers(0, 2), st.text(max_size=8), max_size=2),
+)
 def test_no_message_can_break_the_reader(message, inputs):
     with contextlib.suppress(ModelError):
         got = reply_of((message, inputs), "m")
@@ -565,8 +731,13 @@ def test_importing_is_cheap_and_opening_loads_no_sdk(tmp_path):
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     source = Path(placet.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(source)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -578,14 +749,21 @@ def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
         "print(gc.isenabled(), gc.get_freeze_count() > 100_000, len(gc.get_objects()) < 10_000)\n"
     )
     source = Path(placet.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, cwd=tmp_path,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(source)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert (done.stdout, done.stderr) == ("True True True\n", "")
 
 
 def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
     """The SDK is a stand-in here, which takes longer to import than any machine does for the real one."""
-    (tmp_path / "anthropic.py").write_text("import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n")
+    (tmp_path / "anthropic.py").write_text(
+        "import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n"
+    )
     code = (
         "import sys, time, placet.models as models\n"
         "from placet.core.turn.talk import Ask, ModelError, Purpose\n"
@@ -599,8 +777,13 @@ def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path)
         "    print(error.kind, time.monotonic() - began, loaded)\n"
     )
     source = Path(placet.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": f"{tmp_path}:{source}"}, cwd=tmp_path,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": f"{tmp_path}:{source}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     kind, took_s, loaded = done.stdout.split()
     assert (kind, loaded, done.stderr, done.returncode) == ("cancelled", "False", "", 0)
     assert float(took_s) < 50
@@ -627,8 +810,9 @@ def test_the_key_comes_from_a_systemd_credential(tmp_path):
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     with MessagesApi([reply(text("Hi.")), reply(text("Hi."))]) as api:
         for more, key in (({}, KEY), ({"ANTHROPIC_API_KEY": "other"}, "other")):
-            open_model(ModelSettings("anthropic"), {**env, "ANTHROPIC_BASE_URL": api.url, **more}).reply(
-                ask_of(), never)
+            open_model(
+                ModelSettings("anthropic"), {**env, "ANTHROPIC_BASE_URL": api.url, **more}
+            ).reply(ask_of(), never)
             assert api.requests[-1].headers["authorization"] == f"Bearer {key}"
     assert api.requests[0].body["model"] == "claude-opus-5-5"
     tmp_path.joinpath("anthropic_api_key").unlink()
@@ -646,13 +830,27 @@ def test_a_local_server_needs_no_key():
     assert (model.provider, model.name) == ("anthropic", "qwen3-coder")
     for local in ("http://localhost:11434", "http://[::1]:8080", "https://box.localhost"):
         open_model(ModelSettings("anthropic", "m", local), {})
-    for remote in ("http://192.168.1.9:11434", "http://localhost.example:11434", "http://127.0.0.1.example"):
+    for remote in (
+        "http://192.168.1.9:11434",
+        "http://localhost.example:11434",
+        "http://127.0.0.1.example",
+    ):
         with pytest.raises(ModelError, match="there is no key"):
             open_model(ModelSettings("anthropic", "m", remote), {})
 
 
-@pytest.mark.parametrize("url", ["localhost:11434", "ftp://host", "http://", "http://me:secret@host",
-                                 "http://h:port", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:11434",
+        "ftp://host",
+        "http://",
+        "http://me:secret@host",
+        "http://h:port",
+        "http://127.0.0.1:11434/v1",
+        "http://127.0.0.1:11434/v1/",
+    ],
+)
 def test_a_base_url_that_cannot_work_is_a_persons_to_mend(url):
     with pytest.raises(UserError, match="base_url") as caught:
         open_model(ModelSettings("anthropic", "m", url), {"ANTHROPIC_API_KEY": KEY})
@@ -713,18 +911,33 @@ def test_replies_follow_from_the_conversation_alone(tmp_path):
     got = scripted(tmp_path).reply(first, never)
     assert got.turn.text == "I look."
     assert [(use.id, use.name, use.input) for use in got.turn.tool_uses] == [
-        ("scripted_1_1", "read_file", {"path": "a.py"}), ("scripted_1_2", "glob", {"pattern": "**/*.py"})]
-    assert (got.stop_reason, got.usage, got.model) == (StopReason.TOOL_USE, Usage(1200, 80, 5, 6), "scripted")
-    assert scripted(tmp_path).reply(first, never) == got, "a daemon that begins anew is told the same"
+        ("scripted_1_1", "read_file", {"path": "a.py"}),
+        ("scripted_1_2", "glob", {"pattern": "**/*.py"}),
+    ]
+    assert (got.stop_reason, got.usage, got.model) == (
+        StopReason.TOOL_USE,
+        Usage(1200, 80, 5, 6),
+        "scripted",
+    )
+    assert scripted(tmp_path).reply(first, never) == got, (
+        "a daemon that begins anew is told the same"
+    )
     fix = ask_of(purpose=Purpose.PLAN, request_id="fix-typo")
     answer = scripted(tmp_path).reply(fix, never)
     assert (answer.turn.text, answer.stop_reason, answer.usage) == (
-        "Only for fixes.", StopReason.END_TURN, Usage())
+        "Only for fixes.",
+        StopReason.END_TURN,
+        Usage(),
+    )
 
 
 def test_an_error_is_raised_as_often_as_the_file_says(tmp_path):
     model = scripted(tmp_path)
-    begun = (user_turn([text_block("Begin.")]), Turn("assistant", ()), user_turn([text_block("Go on.")]))
+    begun = (
+        user_turn([text_block("Begin.")]),
+        Turn("assistant", ()),
+        user_turn([text_block("Go on.")]),
+    )
     for trace_id in ("t-1", "t-2"):
         ask = ask_of(*begun, purpose=Purpose.PLAN, trace_id=trace_id)
         for _ in range(2):
@@ -791,9 +1004,15 @@ def test_a_wrong_script_names_every_problem_at_once(tmp_path):
         scripted(tmp_path, wrong)
     assert caught.value.exit_code == 2
     assert "replies.toml" in caught.value.what
-    for place in ("version: ", "conversation.0.purpose: ", "conversation.0.reply.0.txt: ",
-                  "reply.0.usage.input_tokens: ", "reply.1.call.0.name: ", "reply.1.call.0.input: ",
-                  "conversation.1.reply.0: "):
+    for place in (
+        "version: ",
+        "conversation.0.purpose: ",
+        "conversation.0.reply.0.txt: ",
+        "reply.0.usage.input_tokens: ",
+        "reply.1.call.0.name: ",
+        "reply.1.call.0.input: ",
+        "conversation.1.reply.0: ",
+    ):
         assert place in caught.value.what
 
 

@@ -17,24 +17,27 @@ SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 anything = st.text(st.characters(exclude_categories=()), max_size=80)
 
 
-@pytest.mark.parametrize(("file_name", "slug"), [
-    ("Fix login bug.md", "fix-login-bug"),
-    ("Grüße an Zoë.md", "grusse-an-zoe"),
-    ("Łódź, Ærø & smørrebrød.md", "lodz-aero-smorrebrod"),
-    ("İstanbul ısı.md", "istanbul-isi"),  # noqa: RUF001 - Turkish on purpose
-    ("v2.0: ①½.md", "v2-0-11-2"),
-    ("2026.md", "2026"),
-    ("CON.md", "con"),
-    ("notes..md", "notes"),
-    ("no suffix", "no-suffix"),
-    ("UPPER.MD", "upper"),
-    ("x" * 60 + ".md", "x" * 48),
-    ("a" * 47 + " b.md", "a" * 47),
-    ("-- a --  b --.md", "a-b"),
-    ("a\nb\x1b[31m.md", "a-b-31m"),
-    ("../../etc/passwd.md", "etc-passwd"),
-    ("--upload-pack=x;rm -rf $HOME.md", "upload-pack-x-rm-rf-home"),
-])
+@pytest.mark.parametrize(
+    ("file_name", "slug"),
+    [
+        ("Fix login bug.md", "fix-login-bug"),
+        ("Grüße an Zoë.md", "grusse-an-zoe"),
+        ("Łódź, Ærø & smørrebrød.md", "lodz-aero-smorrebrod"),
+        ("İstanbul ısı.md", "istanbul-isi"),  # noqa: RUF001 - Turkish on purpose
+        ("v2.0: ①½.md", "v2-0-11-2"),
+        ("2026.md", "2026"),
+        ("CON.md", "con"),
+        ("notes..md", "notes"),
+        ("no suffix", "no-suffix"),
+        ("UPPER.MD", "upper"),
+        ("x" * 60 + ".md", "x" * 48),
+        ("a" * 47 + " b.md", "a" * 47),
+        ("-- a --  b --.md", "a-b"),
+        ("a\nb\x1b[31m.md", "a-b-31m"),
+        ("../../etc/passwd.md", "etc-passwd"),
+        ("--upload-pack=x;rm -rf $HOME.md", "upload-pack-x-rm-rf-home"),
+    ],
+)
 def test_request_id_is_the_slug_of_the_name(file_name, slug):
     assert names.request_id(file_name, ()) == slug
 
@@ -69,69 +72,125 @@ def test_ids_are_valid_unique_and_deterministic(file_names):
 def test_trace_ids_are_deterministic_uuids_that_each_part_changes(name, digest, ordinal):
     trace = names.trace_id(name, digest, ordinal)
     assert str(uuid.UUID(trace)) == trace == names.trace_id(name, digest, ordinal)
-    assert len({trace, names.trace_id(f"{name}x", digest, ordinal),
-                names.trace_id(name, f"{digest}x", ordinal), names.trace_id(name, digest, ordinal + 1)}) == 4
+    assert (
+        len(
+            {
+                trace,
+                names.trace_id(f"{name}x", digest, ordinal),
+                names.trace_id(name, f"{digest}x", ordinal),
+                names.trace_id(name, digest, ordinal + 1),
+            }
+        )
+        == 4
+    )
 
 
 def test_a_trace_id_never_changes_between_versions():
     assert names.trace_id("Fix login bug.md", "0" * 64, 1) == "cfaa921f-e89d-5f07-abb3-50815673ff8e"
 
 
-@pytest.mark.parametrize("name", [
-    ".hidden.md", ".", ".#lock.md", ".~x.md", "x.md~", "#x.md#", "4913", "x.swp", ".x.md.swp", "x.md.tmp",
-    "X.TMP",
-    ".syncthing.x.md.tmp", "~syncthing~x.md.tmp", ".x.md.icloud", "x.md.icloud", "x.part", "x.crdownload",
-    "~$x.md",
-    ".placet-tmp-12", ".DS_Store", ".obsidian",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".hidden.md",
+        ".",
+        ".#lock.md",
+        ".~x.md",
+        "x.md~",
+        "#x.md#",
+        "4913",
+        "x.swp",
+        ".x.md.swp",
+        "x.md.tmp",
+        "X.TMP",
+        ".syncthing.x.md.tmp",
+        "~syncthing~x.md.tmp",
+        ".x.md.icloud",
+        "x.md.icloud",
+        "x.part",
+        "x.crdownload",
+        "~$x.md",
+        ".placet-tmp-12",
+        ".DS_Store",
+        ".obsidian",
+    ],
+)
 def test_temporary_names(name):
     assert names.is_temporary(name)
 
 
-@pytest.mark.parametrize("name", ["x.md", "4913.md", "a~b.md", "#1 bug.md", "#hashtag.md", "swp.md",
-                                  "part 1.md",
-                                  "a.tmp.md", "x", "tmp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.md",
+        "4913.md",
+        "a~b.md",
+        "#1 bug.md",
+        "#hashtag.md",
+        "swp.md",
+        "part 1.md",
+        "a.tmp.md",
+        "x",
+        "tmp",
+    ],
+)
 def test_ordinary_names_are_not_temporary(name):
     assert not names.is_temporary(name)
 
 
-@pytest.mark.parametrize("name", [
-    "Plan (Conflicted copy Pixel 8 202601021530).md",  # Obsidian Sync
-    "Plan (conflicted copy 2026-01-02 153000).md",  # Nextcloud, ownCloud
-    "Plan (Jane's conflicted copy 2026-01-02).md",  # Dropbox, then translated
-    "Plan (Jane (work)'s conflicted copy 2026-01-02).md",
-    "Plan (Jane's conflicted copy 2026-01-02) (1).md",
-    "Plan (Jane's conflicted copy 2026-01-02 (1)).md",
-    "Plan (In Konflikt stehende Kopie von Jane 2026-01-02).md",
-    "Plan (Konfliktkopie von Jane).md",
-    "Plan (Copie en conflit de Jane 2026-01-02).md",
-    "Plan (copia en conflicto de Jane 2026-01-02).md",
-    "Plan (Copia in conflitto di Jane 2026-01-02).md",
-    "Plan (Cópia em conflito de Jane).md",
-    "Plan (конфликтующая копия Jane 2026-01-02).md",
-    "Plan (Jane の競合コピー 2026-01-02).md",
-    "Plan (Jane 的冲突副本 2026-01-02).md",
-    "Plan.sync-conflict-20260102-153000-ABCDEFG.md",  # Syncthing
-    "Plan.sync-conflict-20260102-153000.md",
-    "Plan.sync-conflict-20260102-153000-ABCDEFG.sync-conflict-20260103-153000-ABCDEFG.md",
-    "Plan (SFConflict jane@example.org 2026-01-02-15-30-00).md",  # Seafile
-    "Plan.Conflict.md",  # Resilio
-    "Plan_conflict-20260102-153000.md",
-    "Plan_LAPTOP_Jan-02-153000-2026_Conflict.md",  # Synology
-    "Plan_LAPTOP_Jan-02-2026_CaseConflict.md",
-    "Plan [conflicted].md",  # pCloud
-    "Plan (Conflicted copy Mac 202601021530).sync-conflict-20260102-153000-ABCDEFG.md",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Plan (Conflicted copy Pixel 8 202601021530).md",  # Obsidian Sync
+        "Plan (conflicted copy 2026-01-02 153000).md",  # Nextcloud, ownCloud
+        "Plan (Jane's conflicted copy 2026-01-02).md",  # Dropbox, then translated
+        "Plan (Jane (work)'s conflicted copy 2026-01-02).md",
+        "Plan (Jane's conflicted copy 2026-01-02) (1).md",
+        "Plan (Jane's conflicted copy 2026-01-02 (1)).md",
+        "Plan (In Konflikt stehende Kopie von Jane 2026-01-02).md",
+        "Plan (Konfliktkopie von Jane).md",
+        "Plan (Copie en conflit de Jane 2026-01-02).md",
+        "Plan (copia en conflicto de Jane 2026-01-02).md",
+        "Plan (Copia in conflitto di Jane 2026-01-02).md",
+        "Plan (Cópia em conflito de Jane).md",
+        "Plan (конфликтующая копия Jane 2026-01-02).md",
+        "Plan (Jane の競合コピー 2026-01-02).md",
+        "Plan (Jane 的冲突副本 2026-01-02).md",
+        "Plan.sync-conflict-20260102-153000-ABCDEFG.md",  # Syncthing
+        "Plan.sync-conflict-20260102-153000.md",
+        "Plan.sync-conflict-20260102-153000-ABCDEFG.sync-conflict-20260103-153000-ABCDEFG.md",
+        "Plan (SFConflict jane@example.org 2026-01-02-15-30-00).md",  # Seafile
+        "Plan.Conflict.md",  # Resilio
+        "Plan_conflict-20260102-153000.md",
+        "Plan_LAPTOP_Jan-02-153000-2026_Conflict.md",  # Synology
+        "Plan_LAPTOP_Jan-02-2026_CaseConflict.md",
+        "Plan [conflicted].md",  # pCloud
+        "Plan (Conflicted copy Mac 202601021530).sync-conflict-20260102-153000-ABCDEFG.md",
+    ],
+)
 def test_conflict_copies_name_their_original(name):
     assert names.conflict_of(name) == "Plan.md"
 
 
-@pytest.mark.parametrize("name", [
-    "Plan.md", "Plan 2.md", "Plan (1).md", "Fix it (merge conflict).md", "Resolve conflicts.md",
-    "conflict.md",
-    "Copy (draft).md", "sync-conflict.md", "Plan (2026-01-02).md", "(conflicted copy 2026-01-02).md",
-    "Plan (conflicted copy.md", "Plan).md", ".md", "",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Plan.md",
+        "Plan 2.md",
+        "Plan (1).md",
+        "Fix it (merge conflict).md",
+        "Resolve conflicts.md",
+        "conflict.md",
+        "Copy (draft).md",
+        "sync-conflict.md",
+        "Plan (2026-01-02).md",
+        "(conflicted copy 2026-01-02).md",
+        "Plan (conflicted copy.md",
+        "Plan).md",
+        ".md",
+        "",
+    ],
+)
 def test_other_names_are_no_conflict_copies(name):
     assert names.conflict_of(name) is None
 
@@ -143,12 +202,22 @@ def test_classifying_never_fails_and_an_original_is_shorter(name):
     assert original is None or 0 < len(original) < len(name)
 
 
-@pytest.mark.parametrize(("name", "shown"), [
-    ("a b.md", "a b.md"), ("é日本.md", "é日本.md"), ("a\nb", "a\\nb"), ("\x1b[31m", "\\x1b[31m"),
-    ("x\u202egnp.md", "x\\u202egnp.md"), ("z\u200bw", "z\\u200bw"), ("\udcff.md", "\\xff.md"),
-    ("a\\nb", "a\\\\nb"),
-    ("\u2028", "\\u2028"), ("\x85", "\\x85"), ("\U000e0041", "\\U000e0041"),
-])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a b.md", "a b.md"),
+        ("é日本.md", "é日本.md"),
+        ("a\nb", "a\\nb"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("x\u202egnp.md", "x\\u202egnp.md"),
+        ("z\u200bw", "z\\u200bw"),
+        ("\udcff.md", "\\xff.md"),
+        ("a\\nb", "a\\\\nb"),
+        ("\u2028", "\\u2028"),
+        ("\x85", "\\x85"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+)
 def test_show_escapes_what_would_mislead(name, shown):
     assert names.show(name) == shown
 
@@ -167,11 +236,21 @@ def test_names_of_our_own_files():
     assert names.active_name("fix-it") == "fix-it.md"
     assert names.rejected_name("fix-it") == "fix-it_rejected.md"
     day = dt.date(2026, 1, 2)
-    assert names.report_name(day, "550e8400", "fix-it", failed=False) == "2026-01-02_550e8400_fix-it.md"
-    assert names.report_name(day, "550e8400", "fix", failed=True) == "2026-01-02_550e8400_fix_failure.md"
+    assert (
+        names.report_name(day, "550e8400", "fix-it", failed=False)
+        == "2026-01-02_550e8400_fix-it.md"
+    )
+    assert (
+        names.report_name(day, "550e8400", "fix", failed=True)
+        == "2026-01-02_550e8400_fix_failure.md"
+    )
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=300))
+@given(
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=300
+    )
+)
 def test_side_notes_are_known_again_and_fit_a_file_system(name):
     side = names.side_note_name(name)
     assert names.is_side_note(side)

@@ -21,7 +21,16 @@ from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 
 from corpus import CorpusNote, corpus, generated, hand_made
-from placet.core.text.note import Frontmatter, UnsafeEdit, digest, new_note, parse_note, read_note, stamp, without_keys
+from placet.core.text.note import (
+    Frontmatter,
+    UnsafeEdit,
+    digest,
+    new_note,
+    parse_note,
+    read_note,
+    stamp,
+    without_keys,
+)
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 STAMPS = {"status": "planned", "trace_id": TRACE, "approved_at": "2026-11-25T12:00:00Z"}
@@ -41,12 +50,16 @@ def _stamped_span(raw: bytes, key: str) -> tuple[int, int]:
     fence = lines[0].removeprefix("\ufeff").rstrip() if lines else ""
     if fence not in ("---", "+++"):
         return 0, 0
-    end = next((n for n, line in enumerate(lines) if n and line.rstrip() == fence and line[:3] == fence), 0)
+    end = next(
+        (n for n, line in enumerate(lines) if n and line.rstrip() == fence and line[:3] == fence), 0
+    )
     block = lines[1:end]
     if fence == "+++":  # top-level keys end where the first table begins
         tables = [n for n, line in enumerate(block) if line.lstrip().startswith("[")]
         block = block[: tables[0]] if tables else block
-    indents = [re.match(" *", line)[0] for line in block if line.strip() and line.lstrip()[0] != "#"]
+    indents = [
+        re.match(" *", line)[0] for line in block if line.strip() and line.lstrip()[0] != "#"
+    ]
     top = min(map(len, indents), default=0) if fence == "---" else 99
     key_line = re.compile(rf"[ \t]{{0,{top}}}['\"]?{key}['\"]?\s*[:=]")
     first = next((n for n, line in enumerate(block) if key_line.match(line)), None)
@@ -86,7 +99,8 @@ def bytes_changed_outside(before: bytes, after: bytes, key: str) -> int:
     a, b = _stamped_span(before, key), _stamped_span(after, key)
     old, new = before[: a[0]] + before[a[1] :], after[: b[0]] + after[b[1] :]
     moved = a[1] > 0 and b[1] > 0 and a[0] != b[0]
-    if len(new) > len(old) and a == (0, 0):  # a bare note got a block: fences with nothing between are left
+    # a bare note got a block: fences with nothing between are left
+    if len(new) > len(old) and a == (0, 0):
         bare = re.sub(rb"\A(\xef\xbb\xbf)?(---|\+\+\+)(\r\n|\n|\r)\2\3", rb"\1", new)
         new = bare if bare == old else new
     return _differing(old, new) + (len(before) if moved else 0)
@@ -172,8 +186,13 @@ def test_python_frontmatter_reads_the_same_keys_before_and_after_a_stamp() -> No
     compared = 0
     for note in CORPUS:
         before = read_note(note.raw)
-        if not note.editable or before.kind is Frontmatter.NONE or b"\r" in note.raw.replace(b"\r\n", b""):
-            continue  # python-frontmatter takes rules for frontmatter, and does not split lines at a lone CR
+        if (
+            not note.editable
+            or before.kind is Frontmatter.NONE
+            or b"\r" in note.raw.replace(b"\r\n", b"")
+        ):
+            # python-frontmatter takes rules for frontmatter, and does not split lines at a lone CR
+            continue
         ours = {key: repr(value) for key, value in before.meta.items()}
         theirs = _others_meta(note.raw, before.kind)
         if set(theirs) != set(ours):  # keys that YAML takes for numbers, dates or booleans
@@ -195,38 +214,80 @@ def test_what_python_frontmatter_is_given_to_read_says_what_the_note_says() -> N
         assert text == known.body.strip(), note.name
 
 
-@pytest.mark.parametrize(("raw", "meta", "text"), [
-    (b"\n\n---\nstatus: approved\n---\nno frontmatter\n", {}, "---\nstatus: approved\n---\nno frontmatter"),
-    (b"---\n\nA paragraph below a rule.\n\n---\n\nAnother.\n", {}, "---\n\nA paragraph below a rule.\n\n---\n\nAnother."),
-    (b"\xef\xbb\xbf---\r\na: 1\r\n---\r\none\r\ntwo\r\n", {"a": 1}, "one\r\ntwo"),
-    (b"+++\na = 1\n+++\ntext\n", {"a": 1}, "text"),
-    (b"---\na: &x [*x]\n---\ntext\n", {}, "text"),
-    (b"---\na: " + b"[" * 5_000 + b"\nb: 1\n---\ntext\n", {}, "text"),
-    (b"---\ncontent: 1\nhandler: 2\nself: 3\n---\ntext\n", {"content": 1, "handler": 2, "self": 3}, "text"),
-    (b"a\xff", {}, "a\ufffd"),
-])
-def test_traps_of_python_frontmatter_are_none_for_a_note_that_is_only_read(raw: bytes, meta: dict[str, object], text: str) -> None:
+@pytest.mark.parametrize(
+    ("raw", "meta", "text"),
+    [
+        (
+            b"\n\n---\nstatus: approved\n---\nno frontmatter\n",
+            {},
+            "---\nstatus: approved\n---\nno frontmatter",
+        ),
+        (
+            b"---\n\nA paragraph below a rule.\n\n---\n\nAnother.\n",
+            {},
+            "---\n\nA paragraph below a rule.\n\n---\n\nAnother.",
+        ),
+        (b"\xef\xbb\xbf---\r\na: 1\r\n---\r\none\r\ntwo\r\n", {"a": 1}, "one\r\ntwo"),
+        (b"+++\na = 1\n+++\ntext\n", {"a": 1}, "text"),
+        (b"---\na: &x [*x]\n---\ntext\n", {}, "text"),
+        (b"---\na: " + b"[" * 5_000 + b"\nb: 1\n---\ntext\n", {}, "text"),
+        (
+            b"---\ncontent: 1\nhandler: 2\nself: 3\n---\ntext\n",
+            {"content": 1, "handler": 2, "self": 3},
+            "text",
+        ),
+        (b"a\xff", {}, "a\ufffd"),
+    ],
+)
+def test_traps_of_python_frontmatter_are_none_for_a_note_that_is_only_read(
+    raw: bytes, meta: dict[str, object], text: str
+) -> None:
     assert parse_note(raw) == (meta, text)
 
 
 @pytest.mark.parametrize("kind", [Frontmatter.YAML, Frontmatter.TOML])
-@pytest.mark.parametrize("body", [
-    "# Title\n\ntext\n", "# Title\r\n\r\ntext\r\n", "", "text", "  indented\n\n", "a\ud800b\n", "\ufefftext\n"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "# Title\n\ntext\n",
+        "# Title\r\n\r\ntext\r\n",
+        "",
+        "text",
+        "  indented\n\n",
+        "a\ud800b\n",
+        "\ufefftext\n",
+    ],
+)
 def test_a_new_note_is_the_stamped_text(kind: Frontmatter, body: str) -> None:
     meta: dict[str, str | float | bool] = {
-        "trace_id": "550e8400-e29b-41d4-a716-446655440000", "status": "on", "content": "a: b", "handler": "", "cost_usd": 1e-7,
-        "self": True, "completed_at": "2026-11-25T12:00:00Z", "agent": "Größe # 1\n"}
+        "trace_id": "550e8400-e29b-41d4-a716-446655440000",
+        "status": "on",
+        "content": "a: b",
+        "handler": "",
+        "cost_usd": 1e-7,
+        "self": True,
+        "completed_at": "2026-11-25T12:00:00Z",
+        "agent": "Größe # 1\n",
+    }
     raw = new_note(meta, body, kind)
     assert raw == stamp(body.encode(errors="backslashreplace"), meta, kind_if_none=kind)
     assert list(read_note(raw).meta) == list(meta)
     assert new_note({}, body, kind) == body.encode(errors="backslashreplace")
 
 
-@pytest.mark.parametrize(("meta", "body"), [
-    ({"a": "x\ud800"}, "text"), ({"a b": 1}, "text"), ({"a": float("nan")}, "text"), ({"a": 1}, "---\nb: 2\n---\ntext\n"),
-    ({"a": 1}, "---\nb: [\n---\ntext\n"),
-])
-def test_a_new_note_that_would_say_something_else_is_not_made(meta: dict[str, str | float], body: str) -> None:
+@pytest.mark.parametrize(
+    ("meta", "body"),
+    [
+        ({"a": "x\ud800"}, "text"),
+        ({"a b": 1}, "text"),
+        ({"a": float("nan")}, "text"),
+        ({"a": 1}, "---\nb: 2\n---\ntext\n"),
+        ({"a": 1}, "---\nb: [\n---\ntext\n"),
+    ],
+)
+def test_a_new_note_that_would_say_something_else_is_not_made(
+    meta: dict[str, str | float], body: str
+) -> None:
     with pytest.raises(UnsafeEdit):
         new_note(meta, body)
 
@@ -240,15 +301,58 @@ def _timeless(max_examples: int) -> settings:
 
 
 _text = st.one_of(
-    st.sampled_from([
-        "yes", "123", "a: b", "# x", "", " ", "null", "~", "- a", "'", '"', "a\nb", "2026-11-25", "1e5",
-        "12:30", "0x1f",
-        "[[Link]]", "{{x}}", "a #b", "\u2028", "\ufeff", "\x85", "\\", "@a", "=", "<<", "é 🚀", "_", "-1",
-        "1_0", "Infinity", "NaN", ".5", "2026-11-25T12:00:00Z", "2026-02-30T12:00:00Z", "---", "+++", "...",
-        "\t",
-        "\U0001f469\u200d\U0001f680", "\x7f", "\uffff", "\U0010ffff", "a,b", "off", "N", "\u0661\u0662",
-        TRACE,
-    ]),
+    st.sampled_from(
+        [
+            "yes",
+            "123",
+            "a: b",
+            "# x",
+            "",
+            " ",
+            "null",
+            "~",
+            "- a",
+            "'",
+            '"',
+            "a\nb",
+            "2026-11-25",
+            "1e5",
+            "12:30",
+            "0x1f",
+            "[[Link]]",
+            "{{x}}",
+            "a #b",
+            "\u2028",
+            "\ufeff",
+            "\x85",
+            "\\",
+            "@a",
+            "=",
+            "<<",
+            "é 🚀",
+            "_",
+            "-1",
+            "1_0",
+            "Infinity",
+            "NaN",
+            ".5",
+            "2026-11-25T12:00:00Z",
+            "2026-02-30T12:00:00Z",
+            "---",
+            "+++",
+            "...",
+            "\t",
+            "\U0001f469\u200d\U0001f680",
+            "\x7f",
+            "\uffff",
+            "\U0010ffff",
+            "a,b",
+            "off",
+            "N",
+            "\u0661\u0662",
+            TRACE,
+        ]
+    ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
     st.text(string.printable, max_size=30),
 )
@@ -258,18 +362,62 @@ _values = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.booleans(),
 )
-_keys = st.sampled_from(["status", "trace_id", "approved_at", "tags", "title", "summary", "on", "x"])
+_keys = st.sampled_from(
+    ["status", "trace_id", "approved_at", "tags", "title", "summary", "on", "x"]
+)
 _changes = st.dictionaries(_keys, _values, min_size=1, max_size=4)
 _kinds = st.sampled_from([Frontmatter.YAML, Frontmatter.TOML])
-_bits = st.sampled_from([
-    b"---\n", b"\n", b"\r", b"\r\n", b"---", b"+++\n", b"status: x\n", b"status: |\n  a\n", b"\t", b"  ",
-    b"- ", b": ", b" #", b"#", b"'", b'"', b"[", b"]", b"{", b"}", b"&a ", b"*a", b"<<: ", b"? ", b"!!str ",
-    b"|+\n", b"...\n",
-    b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xc2\x85", b"\0", b"\xff", b"%", b"status = 1\n",
-    b"a.b = 1\n", b"[t]\n",
-    b'"""', b"!x ", b"2024-13-01", b"!!int ''", b"!!bool x", b"!!timestamp x", b"0001-01-01T00:00:00+23:59",
-    b"!!binary ", b"!!omap ", b"!!set {a}", b"=",
-])
+_bits = st.sampled_from(
+    [
+        b"---\n",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"---",
+        b"+++\n",
+        b"status: x\n",
+        b"status: |\n  a\n",
+        b"\t",
+        b"  ",
+        b"- ",
+        b": ",
+        b" #",
+        b"#",
+        b"'",
+        b'"',
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"? ",
+        b"!!str ",
+        b"|+\n",
+        b"...\n",
+        b"\xef\xbb\xbf",
+        b"\xe2\x80\xa8",
+        b"\xc2\x85",
+        b"\0",
+        b"\xff",
+        b"%",
+        b"status = 1\n",
+        b"a.b = 1\n",
+        b"[t]\n",
+        b'"""',
+        b"!x ",
+        b"2024-13-01",
+        b"!!int ''",
+        b"!!bool x",
+        b"!!timestamp x",
+        b"0001-01-01T00:00:00+23:59",
+        b"!!binary ",
+        b"!!omap ",
+        b"!!set {a}",
+        b"=",
+    ]
+)
 
 
 @st.composite
@@ -333,7 +481,8 @@ def test_a_stamp_sets_what_it_says_and_nothing_else(
     assert set(note.meta) == {*before.meta, *changes}
     assert all(_equal(note.meta[key], value) for key, value in changes.items())
     assert {k: repr(v) for k, v in note.meta.items() if k not in changes} == {
-        k: repr(v) for k, v in before.meta.items() if k not in changes}
+        k: repr(v) for k, v in before.meta.items() if k not in changes
+    }
     assert stamp(after, changes, kind_if_none=kind) == after
     assert digest(after, changes.keys()) == digest(raw, changes.keys())
     assert without_keys(without_keys(after, changes), changes) == without_keys(after, changes)
@@ -347,8 +496,11 @@ def test_removing_what_was_added_gives_the_same_bytes(
     before = read_note(raw)
     assume(not changes.keys() & before.meta.keys())
     after = _stamped(raw, changes, kind)
-    back = _stamped(after, dict.fromkeys(changes), kind)  # what would turn the body into frontmatter is refused
-    fences_only = before.kind is not Frontmatter.NONE and not before.meta and without_keys(raw, ()) != raw
+    # what would turn the body into frontmatter is refused
+    back = _stamped(after, dict.fromkeys(changes), kind)
+    fences_only = (
+        before.kind is not Frontmatter.NONE and not before.meta and without_keys(raw, ()) != raw
+    )
     assert back == (without_keys(raw, ()) if fences_only else raw)
 
 
@@ -389,7 +541,9 @@ def test_no_byte_changes_outside_whatever_the_value(raw: bytes, changes: dict[st
 
 
 def test_values_are_as_yaml_says_and_keys_are_text() -> None:
-    note = read_note(b"---\nat: 12:30\nflag: on\non: x\n2024: y\nmade: 2026-11-25T12:00:00Z\n---\nBody\n")
+    note = read_note(
+        b"---\nat: 12:30\nflag: on\non: x\n2024: y\nmade: 2026-11-25T12:00:00Z\n---\nBody\n"
+    )
     made = datetime(2026, 11, 25, 12, tzinfo=UTC)
     assert note.meta == {"at": 750, "flag": True, "on": "x", "2024": "y", "made": made}
     assert (note.kind, note.body, note.problem) == (Frontmatter.YAML, "Body\n", "")
@@ -408,13 +562,16 @@ def test_tags_never_run_code(tmp_path: Path) -> None:
     assert not witness.exists()
 
 
-@pytest.mark.parametrize(("raw", "line"), [
-    ("---\na: 1\nb: @x\n---\n", 3),
-    ("---\r\na: 1\r\n\r\nb: {{x}}\r\n---\r\n", 4),
-    ("---\nä: 1\nb: 😀\x01\n---\n", 3),
-    ("---\na: 1\nb: 2\na: 3\n---\n", 4),
-    ("+++\na = 1\nb = @\n+++\n", 3),
-])
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        ("---\na: 1\nb: @x\n---\n", 3),
+        ("---\r\na: 1\r\n\r\nb: {{x}}\r\n---\r\n", 4),
+        ("---\nä: 1\nb: 😀\x01\n---\n", 3),
+        ("---\na: 1\nb: 2\na: 3\n---\n", 4),
+        ("+++\na = 1\nb = @\n+++\n", 3),
+    ],
+)
 def test_problems_name_the_line_of_the_note(raw: str, line: int) -> None:
     assert f"line {line}" in read_note(raw.encode()).problem
 
@@ -425,50 +582,78 @@ def test_keys_in_braces_are_read_though_they_cannot_be_edited() -> None:
     assert "braces" in note.problem
 
 
-@pytest.mark.parametrize(("raw", "changes", "after"), [
-    ("---\na: 1\nstatus:   x  # c\nb: 2\n---\nt", {"status": "ok"},
-     "---\na: 1\nstatus:   ok  # c\nb: 2\n---\nt"),
-    ("---\nstatus: 'x'\n---\n", {"status": "no"}, "---\nstatus: 'no'\n---\n"),
-    ('---\nstatus: "x"\n---\n', {"status": "y"}, '---\nstatus: "y"\n---\n'),
-    ('---\nstatus: "x"\n---\n', {"status": 3}, "---\nstatus: 3\n---\n"),
-    ("---\nstatus:\n---\n", {"status": "ok"}, "---\nstatus: ok\n---\n"),
-    ("---\nstatus:   # c\n---\n", {"status": "ok"}, "---\nstatus: ok   # c\n---\n"),
-    ("---\nstatus:\n  - a\n  # c\nb: 1\n---\n", {"status": "ok"}, "---\nstatus: ok\n  # c\nb: 1\n---\n"),
-    ("---\nstatus: |\n  a\n\nb: 1\n---\n", {"status": None}, "---\n\nb: 1\n---\n"),
-    ("---\n  a: 1\n---\n", {"b": True, "c": 1e-7}, "---\n  a: 1\n  b: true\n  c: 1.0e-07\n---\n"),
-    ("text", {"a": "yes", "b": "x"}, '---\na: "yes"\nb: x\n---\ntext'),
-    ("text", {"a": "N"}, '---\na: "N"\n---\ntext'),
-    ("a\r\nb", {"a": "x"}, "---\r\na: x\r\n---\r\na\r\nb"),
-    ("\ufeffa", {"a": "x"}, "\ufeff---\na: x\n---\na"),
-    ("---\n\nrule\n", {"a": "x"}, "---\na: x\n---\n---\n\nrule\n"),
-    ("---\nt: 2026-11-25T12:00:00Z\n---\n", {"t": "2026-11-25T12:00:00Z"},
-     "---\nt: 2026-11-25T12:00:00Z\n---\n"),
-    ("---\na: 1\n---\n", {"t": "2026-11-25T12:00:00Z"},
-     "---\na: 1\nt: 2026-11-25T12:00:00Z\n---\n"),
-    ("---\na: 1\n---\n", {"t": "2026-11-25"}, '---\na: 1\nt: "2026-11-25"\n---\n'),
-    ("---\na: true\nb: 1\n---\n", {"a": True, "b": 1}, "---\na: true\nb: 1\n---\n"),
-    ("---\na: true\n---\n", {"a": 1}, "---\na: 1\n---\n"),
-    ("---\na: 1\n---\n", {"a": None}, ""),
-    ("---\na: 1\n---\n---\nb: 2\n---\n", {"a": None}, "---\n---\n---\nb: 2\n---\n"),
-    ("+++\na = 1\n[t]\na = 2\n+++\n", {"a": "x", "b": "y"}, '+++\na = "x"\nb = "y"\n[t]\na = 2\n+++\n'),
-    ("+++\n[t]\na = 2\n+++\n", {"a": "x"}, '+++\na = "x"\n[t]\na = 2\n+++\n'),
-])
+@pytest.mark.parametrize(
+    ("raw", "changes", "after"),
+    [
+        (
+            "---\na: 1\nstatus:   x  # c\nb: 2\n---\nt",
+            {"status": "ok"},
+            "---\na: 1\nstatus:   ok  # c\nb: 2\n---\nt",
+        ),
+        ("---\nstatus: 'x'\n---\n", {"status": "no"}, "---\nstatus: 'no'\n---\n"),
+        ('---\nstatus: "x"\n---\n', {"status": "y"}, '---\nstatus: "y"\n---\n'),
+        ('---\nstatus: "x"\n---\n', {"status": 3}, "---\nstatus: 3\n---\n"),
+        ("---\nstatus:\n---\n", {"status": "ok"}, "---\nstatus: ok\n---\n"),
+        ("---\nstatus:   # c\n---\n", {"status": "ok"}, "---\nstatus: ok   # c\n---\n"),
+        (
+            "---\nstatus:\n  - a\n  # c\nb: 1\n---\n",
+            {"status": "ok"},
+            "---\nstatus: ok\n  # c\nb: 1\n---\n",
+        ),
+        ("---\nstatus: |\n  a\n\nb: 1\n---\n", {"status": None}, "---\n\nb: 1\n---\n"),
+        (
+            "---\n  a: 1\n---\n",
+            {"b": True, "c": 1e-7},
+            "---\n  a: 1\n  b: true\n  c: 1.0e-07\n---\n",
+        ),
+        ("text", {"a": "yes", "b": "x"}, '---\na: "yes"\nb: x\n---\ntext'),
+        ("text", {"a": "N"}, '---\na: "N"\n---\ntext'),
+        ("a\r\nb", {"a": "x"}, "---\r\na: x\r\n---\r\na\r\nb"),
+        ("\ufeffa", {"a": "x"}, "\ufeff---\na: x\n---\na"),
+        ("---\n\nrule\n", {"a": "x"}, "---\na: x\n---\n---\n\nrule\n"),
+        (
+            "---\nt: 2026-11-25T12:00:00Z\n---\n",
+            {"t": "2026-11-25T12:00:00Z"},
+            "---\nt: 2026-11-25T12:00:00Z\n---\n",
+        ),
+        (
+            "---\na: 1\n---\n",
+            {"t": "2026-11-25T12:00:00Z"},
+            "---\na: 1\nt: 2026-11-25T12:00:00Z\n---\n",
+        ),
+        ("---\na: 1\n---\n", {"t": "2026-11-25"}, '---\na: 1\nt: "2026-11-25"\n---\n'),
+        ("---\na: true\nb: 1\n---\n", {"a": True, "b": 1}, "---\na: true\nb: 1\n---\n"),
+        ("---\na: true\n---\n", {"a": 1}, "---\na: 1\n---\n"),
+        ("---\na: 1\n---\n", {"a": None}, ""),
+        ("---\na: 1\n---\n---\nb: 2\n---\n", {"a": None}, "---\n---\n---\nb: 2\n---\n"),
+        (
+            "+++\na = 1\n[t]\na = 2\n+++\n",
+            {"a": "x", "b": "y"},
+            '+++\na = "x"\nb = "y"\n[t]\na = 2\n+++\n',
+        ),
+        ("+++\n[t]\na = 2\n+++\n", {"a": "x"}, '+++\na = "x"\n[t]\na = 2\n+++\n'),
+    ],
+)
 def test_edits(raw: str, changes: dict[str, object], after: str) -> None:
     assert stamp(raw.encode(), changes).decode() == after
 
 
-@pytest.mark.parametrize(("raw", "changes"), [
-    ("---\nstatus: &s x\nother: *s\n---\n", {"status": "y"}),  # others point at it
-    ("---\nstatus: &s x\nother: *s\n---\n", {"status": None}),
-    ("---\nb: &b {status: x}\n<<: *b\n---\n", {"status": None}),  # merged in: there is no line to remove
-    ("---\ns: |\n  x\nstatus: y\n\n\nt: |+\n  a\n\nu: 1\n---\n", {"a b": "x"}),
-    ("+++\n[status]\na = 1\n+++\n", {"status": "x"}),
-    ("text", {"a: b": "x"}),
-    ("text", {"a": float("nan")}),
-    ("text", {"a": float("inf")}),
-    ("text", {"a": 2**64}),
-    ("text", {"a": "\ud800"}),
-])
+@pytest.mark.parametrize(
+    ("raw", "changes"),
+    [
+        ("---\nstatus: &s x\nother: *s\n---\n", {"status": "y"}),  # others point at it
+        ("---\nstatus: &s x\nother: *s\n---\n", {"status": None}),
+        # merged in: there is no line to remove
+        ("---\nb: &b {status: x}\n<<: *b\n---\n", {"status": None}),
+        ("---\ns: |\n  x\nstatus: y\n\n\nt: |+\n  a\n\nu: 1\n---\n", {"a b": "x"}),
+        ("+++\n[status]\na = 1\n+++\n", {"status": "x"}),
+        ("text", {"a: b": "x"}),
+        ("text", {"a": float("nan")}),
+        ("text", {"a": float("inf")}),
+        ("text", {"a": 2**64}),
+        ("text", {"a": "\ud800"}),
+    ],
+)
 def test_edits_that_cannot_be_proved_safe_are_refused(raw: str, changes: dict[str, object]) -> None:
     with pytest.raises(UnsafeEdit):
         stamp(raw.encode(), changes)
@@ -487,13 +672,18 @@ def test_a_bare_note_cannot_be_stamped_without_a_format() -> None:
 
 def test_the_digest_is_of_everything_but_the_stamped_keys() -> None:
     raw = b"---\nstatus: x\ntitle: t\ntags:\n  - a\n---\nbody\n"
-    assert digest(raw, {"status"}) == hashlib.sha256(b"---\ntitle: t\ntags:\n  - a\n---\nbody\n").hexdigest()
+    assert (
+        digest(raw, {"status"})
+        == hashlib.sha256(b"---\ntitle: t\ntags:\n  - a\n---\nbody\n").hexdigest()
+    )
     assert without_keys(raw, {"status", "tags"}) == b"---\ntitle: t\n---\nbody\n"
     assert without_keys(raw, {"status", "title", "tags"}) == b"body\n"
     assert digest(raw, {"status"}) != digest(raw.replace(b"title: t", b"title: u"), {"status"})
     assert digest(raw, {"status"}) != digest(raw.replace(b"body", b"bodY"), {"status"})
     hidden = b"---\nstatus: x\n# do more\ntitle: t\ntags:\n  - a\n---\nbody\n"
-    assert digest(hidden, {"status"}) != digest(raw, {"status"}), "a comment is no part of a stamped key"
+    assert digest(hidden, {"status"}) != digest(raw, {"status"}), (
+        "a comment is no part of a stamped key"
+    )
 
 
 def test_a_block_left_empty_stays_where_the_body_would_open_one() -> None:
@@ -502,12 +692,16 @@ def test_a_block_left_empty_stays_where_the_body_would_open_one() -> None:
     assert digest(raw, {"status"}) != digest(b"---\na: 1\n---\n", {"status"})
 
 
-@pytest.mark.parametrize("raw", [
-    b"---\nstatus: x\n---\n" + b"word " * 2_000_000,
-    b"---\n\n" + b"rule\n" * 2_000_000,
-    b"---\nstatus: x\n---\n" + b"\r\n---   x" * 1_000_000,
-    "ä".encode() * 5_000_000,
-], ids=["words", "rule", "fences", "umlauts"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"---\nstatus: x\n---\n" + b"word " * 2_000_000,
+        b"---\n\n" + b"rule\n" * 2_000_000,
+        b"---\nstatus: x\n---\n" + b"\r\n---   x" * 1_000_000,
+        "ä".encode() * 5_000_000,
+    ],
+    ids=["words", "rule", "fences", "umlauts"],
+)
 def test_ten_megabytes_take_less_than_a_second(raw: bytes) -> None:
     assert len(raw) > 9_000_000
     begun = time.process_time()
@@ -518,7 +712,9 @@ def test_ten_megabytes_take_less_than_a_second(raw: bytes) -> None:
     assert time.process_time() - read < 1
 
 
-@pytest.mark.parametrize("note", [n for n in hand_made() if len(n.raw) > 500], ids=lambda note: note.name)
+@pytest.mark.parametrize(
+    "note", [n for n in hand_made() if len(n.raw) > 500], ids=lambda note: note.name
+)
 def test_hostile_notes_end_soon(note: CorpusNote) -> None:
     begun = time.process_time()
     read_note(note.raw)

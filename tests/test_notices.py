@@ -21,14 +21,23 @@ def vault(tmp_path: Path) -> TestVault:
         "import json, os, sys, tempfile\n"
         f"fd, path = tempfile.mkstemp(dir={str(tmp_path / 'told')!r})\n"
         "seen = {'argv': sys.argv[1:], 'env': dict(os.environ), 'time': __import__('time').time_ns()}\n"
-        "os.write(fd, json.dumps(seen).encode())\nos.close(fd)\nos.rename(path, path + '.json')\n")
+        "os.write(fd, json.dumps(seen).encode())\nos.close(fd)\nos.rename(path, path + '.json')\n"
+    )
     (tmp_path / "told").mkdir()
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test-never-told", MY_TOKEN="never-told")
-    vault.configure(f'[commands]\nsandbox = "none"\n[notify]\ncommand = ["python3", "-S", "{notifier}", "a b"]\n')
+    vault.configure(
+        f'[commands]\nsandbox = "none"\n[notify]\ncommand = ["python3", "-S", "{notifier}", "a b"]\n'
+    )
     plan = {**PLAN, "title": f"The {SECRET}", "summary": f"About the {SECRET}."}
-    write = [("write_file", {"path": "hello.txt", "content": f"{SECRET}\n"}), ("complete_step", {"step": 1, "summary": SECRET})]
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("revise", [{"calls": [("submit_plan", plan)]}]),
-                 ("execute", [{"calls": [*write, ("finish", {"summary": f"The {SECRET} is done."})]}]))
+    write = [
+        ("write_file", {"path": "hello.txt", "content": f"{SECRET}\n"}),
+        ("complete_step", {"step": 1, "summary": SECRET}),
+    ]
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("revise", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": [*write, ("finish", {"summary": f"The {SECRET} is done."})]}]),
+    )
     return vault
 
 
@@ -40,14 +49,21 @@ def told(vault: TestVault) -> list[dict[str, str]]:
         everything = json.dumps(found)
         assert SECRET not in everything
         assert "never-told" not in everything
-    return [{name: found["env"][f"PLACET_{name.upper()}"] for name in TOLD} for found in sorted(calls, key=lambda c: c["time"])]
+    return [
+        {name: found["env"][f"PLACET_{name.upper()}"] for name in TOLD}
+        for found in sorted(calls, key=lambda c: c["time"])
+    ]
 
 
 def test_each_transition_is_told_once_without_a_word_of_the_notes(vault: TestVault) -> None:
     vault.drop(f"Write of the {SECRET}.\n", "greet.md")
     vault.once()
-    first, = told(vault)
-    assert (first["event"], first["request_id"], first["state"]) == ("plan_waits", "greet", "review")
+    (first,) = told(vault)
+    assert (first["event"], first["request_id"], first["state"]) == (
+        "plan_waits",
+        "greet",
+        "review",
+    )
     assert first["trace_id"] == vault.rows("plan.created")[0]["trace_id"]
     assert first["link"] == "obsidian://open?vault=vault&file=Inbox%2FPlans%2Fgreet_plan.md"
     assert first["title"] == "A plan waits for you"
@@ -61,14 +77,20 @@ def test_each_transition_is_told_once_without_a_word_of_the_notes(vault: TestVau
     vault.once()
     done = told(vault)[2:]
     assert [(t["event"], t["state"]) for t in done] == [("mission_completed", "completed")]
-    assert done[0]["link"] == "obsidian://open?vault=vault&file=Knowledge%2FReports%2F" + vault.reports()[0].name
+    assert (
+        done[0]["link"]
+        == "obsidian://open?vault=vault&file=Knowledge%2FReports%2F" + vault.reports()[0].name
+    )
     assert len(told(vault)) == 3
 
 
 def test_failures_are_told_a_plan_s_and_a_mission_s(vault: TestVault) -> None:
     plan = {**PLAN, "title": f"The {SECRET}"}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [("give_up", {"reason": SECRET})]}]),
-                 request="m*")
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": [("give_up", {"reason": SECRET})]}]),
+        request="m*",
+    )
     vault.drop("Try.\n", "mission.md")
     vault.drop("Try.\n", "unplanned.md")
     vault.once()
@@ -79,7 +101,10 @@ def test_failures_are_told_a_plan_s_and_a_mission_s(vault: TestVault) -> None:
     assert (events["mission"]["event"], events["mission"]["state"]) == ("mission_failed", "failed")
     assert events["mission"]["link"].endswith("_failure.md")
     assert (events["unplanned"]["event"], events["unplanned"]["state"]) == ("needs_you", "failed")
-    assert events["unplanned"]["link"] == "obsidian://open?vault=vault&file=Inbox%2FRequests%2Funplanned.md"
+    assert (
+        events["unplanned"]["link"]
+        == "obsidian://open?vault=vault&file=Inbox%2FRequests%2Funplanned.md"
+    )
 
 
 def test_a_notifier_that_fails_or_hangs_stops_nothing(vault: TestVault) -> None:
@@ -95,11 +120,18 @@ def test_a_notifier_that_fails_or_hangs_stops_nothing(vault: TestVault) -> None:
 
 def test_notify_test_tries_every_way_that_is_on(vault: TestVault) -> None:
     vault.cli("notify", "test")
-    sent, = until(lambda: told(vault), "the notice")
-    assert (sent["event"], sent["request_id"], sent["title"]) == ("test", "", "placet can reach you")
+    (sent,) = until(lambda: told(vault), "the notice")
+    assert (sent["event"], sent["request_id"], sent["title"]) == (
+        "test",
+        "",
+        "placet can reach you",
+    )
     assert sent["link"] == "obsidian://open?vault=vault&file=Home.md"
     config = (vault.root / "System/placet.toml").read_text().split("[notify]")[0]
-    vault.configure(config + '[notify]\ncommand = ["no-such-program"]\nwebhook = "http://127.0.0.1:9/hook?token=never-told"\n')
+    vault.configure(
+        config
+        + '[notify]\ncommand = ["no-such-program"]\nwebhook = "http://127.0.0.1:9/hook?token=never-told"\n'
+    )
     done = vault.cli("notify", "test", check=False)
     assert done.returncode == 1
     assert "command: no-such-program cannot be started" in done.stderr

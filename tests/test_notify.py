@@ -26,14 +26,47 @@ from placet.host.notify import Event, Notice, NotifySettings, send
 from vaultkit import until
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
-NOTICE = Notice(Event.PLAN_WAITS, "fix-the-median", TRACE, "My vault & notes", "Inbox/Plans/fix-the-median_plan.md",
-                State.REVIEW)
+NOTICE = Notice(
+    Event.PLAN_WAITS,
+    "fix-the-median",
+    TRACE,
+    "My vault & notes",
+    "Inbox/Plans/fix-the-median_plan.md",
+    State.REVIEW,
+)
 LINK = "obsidian://open?vault=My%20vault%20%26%20notes&file=Inbox%2FPlans%2Ffix-the-median_plan.md"
-SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CREDENTIALS_DIRECTORY", "AWS_SECRET_ACCESS_KEY",
-           "GITHUB_TOKEN", "my_secret", "DB_PASSWORD", "OPENAI_APIKEY", "PGPASSWORD", "PGPASSFILE", "SSHPASS",
-           "MYSQL_PWD",
-           "DATABASE_URL", "REDIS_URL", "SENTRY_DSN", "DOCKER_AUTH_CONFIG", "SLACK_WEBHOOK_URL", "SMTP_PASS")
-PLAIN = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "LANG", "KEYBOARD", "MONKEY", "PATHS", "PWD", "OLDPWD", "HOMEPAGE_URL")
+SECRETS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "CREDENTIALS_DIRECTORY",
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
+    "my_secret",
+    "DB_PASSWORD",
+    "OPENAI_APIKEY",
+    "PGPASSWORD",
+    "PGPASSFILE",
+    "SSHPASS",
+    "MYSQL_PWD",
+    "DATABASE_URL",
+    "REDIS_URL",
+    "SENTRY_DSN",
+    "DOCKER_AUTH_CONFIG",
+    "SLACK_WEBHOOK_URL",
+    "SMTP_PASS",
+)
+PLAIN = (
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "LANG",
+    "KEYBOARD",
+    "MONKEY",
+    "PATHS",
+    "PWD",
+    "OLDPWD",
+    "HOMEPAGE_URL",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +86,16 @@ def program(path: Path, body: str) -> Path:
 
 def recorder(path: Path, out: Path) -> Path:
     """A program that writes down its arguments and environment."""
-    return program(path, f"open({str(out)!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))")
+    return program(
+        path,
+        f"open({str(out)!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))",
+    )
 
 
 @contextmanager
-def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[tuple[str, str, dict[str, str], bytes]]]]:
+def server(
+    answer: Callable[[BaseHTTPRequestHandler], None],
+) -> Iterator[tuple[str, list[tuple[str, str, dict[str, str], bytes]]]]:
     """A web server on loopback: its address, and the requests that it got."""
     got: list[tuple[str, str, dict[str, str], bytes]] = []
 
@@ -88,27 +126,38 @@ def answering(code: int, **headers: str) -> Callable[[BaseHTTPRequestHandler], N
         for name, value in headers.items():
             to.send_header(name, value)
         to.end_headers()
+
     return answer
 
 
 def test_nothing_is_on_by_default() -> None:
     assert not NotifySettings().is_on
     assert send(NOTICE, NotifySettings()) == ()
-    for on in (NotifySettings(desktop=True), NotifySettings(command=("x",)), NotifySettings(webhook="https://example.org/x")):
+    for on in (
+        NotifySettings(desktop=True),
+        NotifySettings(command=("x",)),
+        NotifySettings(webhook="https://example.org/x"),
+    ):
         assert on.is_on
 
 
-# --- what a notice says ---------------------------------------------------------------------------------------
+# --- what a notice says
+# ---------------------------------------------------------------------------------------
 
 
 def test_the_link_opens_the_note() -> None:
     assert NOTICE.link == LINK
     parts = urlsplit(NOTICE.link)
     assert (parts.scheme, parts.netloc) == ("obsidian", "open")
-    assert parse_qs(parts.query) == {"vault": ["My vault & notes"], "file": ["Inbox/Plans/fix-the-median_plan.md"]}
+    assert parse_qs(parts.query) == {
+        "vault": ["My vault & notes"],
+        "file": ["Inbox/Plans/fix-the-median_plan.md"],
+    }
 
 
-@pytest.mark.parametrize("name", ["Größe #1?.md", "a\nb.md", "%2F.md", os.fsdecode(b"\xff.md"), "'; rm -rf $HOME.md"])
+@pytest.mark.parametrize(
+    "name", ["Größe #1?.md", "a\nb.md", "%2F.md", os.fsdecode(b"\xff.md"), "'; rm -rf $HOME.md"]
+)
 def test_any_name_makes_a_link_of_plain_characters(name: str) -> None:
     link = Notice(Event.NEEDS_YOU, "", "", name, f"Inbox/Requests/{name}").link
     assert link.isascii()
@@ -126,7 +175,10 @@ def test_each_event_has_its_own_sentence() -> None:
     titles = {Notice(event, "a", TRACE, "v", "").title for event in Event}
     assert len(titles) == len(Event)
     assert NOTICE.text == "Request fix-the-median in the vault My vault & notes"
-    assert Notice(Event.NEEDS_YOU, "", "", "v\x1b[31m", "n.md").text == "A note in the vault v\\x1b[31m"
+    assert (
+        Notice(Event.NEEDS_YOU, "", "", "v\x1b[31m", "n.md").text
+        == "A note in the vault v\\x1b[31m"
+    )
 
 
 @pytest.mark.parametrize("bad", ["Pay 300 euros", "a\nb", "x" * 65, "<b>"])
@@ -137,7 +189,8 @@ def test_a_notice_cannot_carry_the_text_of_a_note(bad: str) -> None:
         Notice(Event.PLAN_WAITS, "a", bad, "v", "")
 
 
-# --- a command ------------------------------------------------------------------------------------------------
+# --- a command
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_command_gets_the_facts_as_variables_and_no_secret(tmp_path: Path) -> None:
@@ -147,14 +200,21 @@ def test_a_command_gets_the_facts_as_variables_and_no_secret(tmp_path: Path) -> 
     assert argv == ["$HOME; ls", "two words"]
     assert folder == "/"
     assert {k: v for k, v in environment.items() if k.startswith("PLACET_")} == {
-        "PLACET_EVENT": "plan_waits", "PLACET_REQUEST_ID": "fix-the-median", "PLACET_TRACE_ID": TRACE,
-        "PLACET_STATE": "review", "PLACET_LINK": LINK, "PLACET_TITLE": "A plan waits for you",
-        "PLACET_TEXT": "Request fix-the-median in the vault My vault & notes"}
+        "PLACET_EVENT": "plan_waits",
+        "PLACET_REQUEST_ID": "fix-the-median",
+        "PLACET_TRACE_ID": TRACE,
+        "PLACET_STATE": "review",
+        "PLACET_LINK": LINK,
+        "PLACET_TITLE": "A plan waits for you",
+        "PLACET_TEXT": "Request fix-the-median in the vault My vault & notes",
+    }
     assert not set(SECRETS) & set(environment)
     assert set(PLAIN) <= set(environment)
 
 
-def test_a_command_in_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_in_the_home_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     recorder(tmp_path / "bin" / "tell", tmp_path / "out")
     assert send(NOTICE, NotifySettings(command=("~/bin/tell",))) == ()
@@ -169,19 +229,26 @@ def test_a_command_that_cannot_be_started_is_a_sentence(word: str) -> None:
 
 def test_a_command_that_fails_is_a_sentence_without_what_it_printed(tmp_path: Path) -> None:
     script = program(tmp_path / "fails", "sys.stderr.write('token 1234'); sys.exit(3)")
-    assert send(NOTICE, NotifySettings(command=(str(script), "--token=1234"))) == (f"command: {script} ended with exit code 3",)
+    assert send(NOTICE, NotifySettings(command=(str(script), "--token=1234"))) == (
+        f"command: {script} ended with exit code 3",
+    )
 
 
-def test_a_command_that_hangs_is_killed_with_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_hangs_is_killed_with_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait, pids = subprocess.Popen.wait, tmp_path / "pids"
 
     def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        until(lambda: pids.exists() and pids.read_text().endswith("\n"), "its pids")  # a busy machine starts it later
+        # a busy machine starts it later
+        until(lambda: pids.exists() and pids.read_text().endswith("\n"), "its pids")
         return wait(process, timeout)
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
     script = tmp_path / "hangs"
-    script.write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 60 &\necho $$ $! > '{tmp_path}/pids'\nwait\n")
+    script.write_text(
+        f"#!/bin/sh\ntrap '' TERM\nsleep 60 &\necho $$ $! > '{tmp_path}/pids'\nwait\n"
+    )
     script.chmod(0o755)
     began = time.monotonic()
     (problem,) = send(NOTICE, NotifySettings(command=(str(script),), timeout_s=0.3))
@@ -194,7 +261,11 @@ def test_a_command_that_hangs_is_killed_with_its_group(tmp_path: Path, monkeypat
 def is_gone(pid: int) -> bool:
     for _ in range(1000):
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if sys.platform == "linux" else ""
+            state = (
+                Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if sys.platform == "linux"
+                else ""
+            )
             os.kill(pid, 0)
         except (FileNotFoundError, ProcessLookupError):
             return True
@@ -205,41 +276,57 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-# --- the desktop ----------------------------------------------------------------------------------------------
+# --- the desktop
+# ----------------------------------------------------------------------------------------------
 
 
-def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder(tmp_path / "bin" / "notify-send", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert send(NOTICE, NotifySettings(desktop=True)) == ()
     argv, environment, _ = json.loads((tmp_path / "out").read_text())
-    assert argv == ["--app-name=placet", "--", "A plan waits for you",
-                    "Request fix-the-median in the vault My vault &amp; notes\n" + LINK.replace("&", "&amp;")]
+    assert argv == [
+        "--app-name=placet",
+        "--",
+        "A plan waits for you",
+        "Request fix-the-median in the vault My vault &amp; notes\n" + LINK.replace("&", "&amp;"),
+    ]
     assert not set(SECRETS) & set(environment)
     assert {"DBUS_SESSION_BUS_ADDRESS", "DISPLAY"} <= set(environment)
 
 
-def test_osascript_gets_the_words_as_arguments_never_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_osascript_gets_the_words_as_arguments_never_as_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder(tmp_path / "bin" / "osascript", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     name = '" & (do shell script "id") & "'
-    assert send(Notice(Event.MISSION_FAILED, "a", TRACE, name, ""), NotifySettings(desktop=True)) == ()
+    assert (
+        send(Notice(Event.MISSION_FAILED, "a", TRACE, name, ""), NotifySettings(desktop=True)) == ()
+    )
     argv, _, _ = json.loads((tmp_path / "out").read_text())
     script, words = argv[:6], argv[6:]
     assert script[::2] == ["-e"] * 3
     assert "do shell script" not in "".join(script)
-    assert words == ["A mission failed",
-                     f"Request a in the vault {name}\nobsidian://open?vault=%22%20%26%20%28do%20shell%20script%20%22id%22%29%20%26%20%22"]
+    assert words == [
+        "A mission failed",
+        f"Request a in the vault {name}\nobsidian://open?vault=%22%20%26%20%28do%20shell%20script%20%22id%22%29%20%26%20%22",
+    ]
 
 
-def test_a_machine_without_a_desktop_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_desktop_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (problem,) = send(NOTICE, NotifySettings(desktop=True))
     assert "install notify-send" in problem
     assert "desktop = false" in problem
 
 
-# --- a webhook ------------------------------------------------------------------------------------------------
+# --- a webhook
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_webhook_gets_the_facts_as_json() -> None:
@@ -248,13 +335,22 @@ def test_a_webhook_gets_the_facts_as_json() -> None:
     ((method, path, headers, body),) = got
     assert (method, path, headers["Content-Type"]) == ("POST", "/hook?room=1", "application/json")
     assert json.loads(body) == {
-        "event": "plan_waits", "request_id": "fix-the-median", "trace_id": TRACE, "state": "review", "link": LINK,
-        "title": "A plan waits for you", "text": "Request fix-the-median in the vault My vault & notes"}
+        "event": "plan_waits",
+        "request_id": "fix-the-median",
+        "trace_id": TRACE,
+        "state": "review",
+        "link": LINK,
+        "title": "A plan waits for you",
+        "text": "Request fix-the-median in the vault My vault & notes",
+    }
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
-    with server(answering(200)) as (other, stolen), server(answering(code, Location=f"{other}/x")) as (address, got):
+    with (
+        server(answering(200)) as (other, stolen),
+        server(answering(code, Location=f"{other}/x")) as (address, got),
+    ):
         (problem,) = send(NOTICE, NotifySettings(webhook=f"{address}/tok3n"))
     assert (len(got), stolen) == (1, [])
     assert problem.startswith(f"webhook: 127.0.0.1 answered {code}; it redirects")
@@ -263,7 +359,9 @@ def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
 
 def test_what_a_webhook_answers_is_said_without_its_path() -> None:
     with server(answering(404)) as (address, _):
-        assert send(NOTICE, NotifySettings(webhook=f"{address}/tok3n")) == ("webhook: 127.0.0.1 answered 404",)
+        assert send(NOTICE, NotifySettings(webhook=f"{address}/tok3n")) == (
+            "webhook: 127.0.0.1 answered 404",
+        )
     (problem,) = send(NOTICE, NotifySettings(webhook=f"{closed_port()}/tok3n"))
     assert problem == "webhook: 127.0.0.1 cannot be reached: Connection refused"
     with server(lambda to: to.wfile.write(b"tok3n and nonsense\r\n\r\n") and None) as (address, _):
@@ -271,8 +369,17 @@ def test_what_a_webhook_answers_is_said_without_its_path() -> None:
     assert problem == "webhook: 127.0.0.1 cannot be reached: RemoteProtocolError"
 
 
-@pytest.mark.parametrize("proxy", ["socks5://me:hunter3@127.0.0.1:1", "gopher://me:hunter3@127.0.0.1:1", "http://me:hunter3@[::1"])
-def test_a_proxy_that_cannot_be_used_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://me:hunter3@127.0.0.1:1",
+        "gopher://me:hunter3@127.0.0.1:1",
+        "http://me:hunter3@[::1",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_said_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
     for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
@@ -321,30 +428,50 @@ def test_a_webhook_that_trickles_is_given_up_in_time() -> None:
 
 def test_a_webhook_that_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        (problem,) = send(NOTICE, NotifySettings(webhook=f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3))
+        (problem,) = send(
+            NOTICE,
+            NotifySettings(webhook=f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3),
+        )
         for thread in threading.enumerate():
             if thread.name == "webhook":
                 thread.join(5)
     assert problem == "webhook: 127.0.0.1 did not answer within 0.3 s"
 
 
-def test_one_way_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_way_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = recorder(tmp_path / "tell", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with server(answering(500)) as (address, got):
-        problems = send(NOTICE, NotifySettings(desktop=True, command=(str(script),), webhook=address))
+        problems = send(
+            NOTICE, NotifySettings(desktop=True, command=(str(script),), webhook=address)
+        )
     assert [problem.split(":")[0] for problem in problems] == ["desktop", "webhook"]
     assert (tmp_path / "out").exists()
     assert len(got) == 1
 
 
-# --- settings -------------------------------------------------------------------------------------------------
+# --- settings
+# -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("webhook", [
-    "example.org/hook", "file:///etc/passwd", "ftp://example.org/", "http://", "https:///x", "http://user:pw@example.org/",
-    "http://example.org:port/", "http://example.org/a b", "http://example.org/\r\nX: y", "http://[::1", "http://exämple.org/",
-])
+@pytest.mark.parametrize(
+    "webhook",
+    [
+        "example.org/hook",
+        "file:///etc/passwd",
+        "ftp://example.org/",
+        "http://",
+        "https:///x",
+        "http://user:pw@example.org/",
+        "http://example.org:port/",
+        "http://example.org/a b",
+        "http://example.org/\r\nX: y",
+        "http://[::1",
+        "http://exämple.org/",
+    ],
+)
 def test_a_webhook_that_is_no_web_address_is_refused(webhook: str) -> None:
     with pytest.raises(UserError, match=r"\[notify\] webhook in System/placet.toml") as error:
         NotifySettings(webhook=webhook)
@@ -358,6 +485,8 @@ def test_a_command_that_no_system_can_run_is_refused(command: tuple[str, ...]) -
         NotifySettings(command=command)
 
 
-@pytest.mark.parametrize("webhook", ["https://example.org", "http://[::1]:8080/x", "https://hooks.example.org/a/b?c=d#e"])
+@pytest.mark.parametrize(
+    "webhook", ["https://example.org", "http://[::1]:8080/x", "https://hooks.example.org/a/b?c=d#e"]
+)
 def test_a_web_address_is_accepted(webhook: str) -> None:
     assert NotifySettings(webhook=webhook).webhook == webhook

@@ -1,4 +1,7 @@
-"""One daemon to a vault, by whatever path it is reached; and a vault keeps its journal wherever it is moved."""
+"""One daemon to a vault, by whatever path it is reached.
+
+And a vault keeps its journal wherever it is moved.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,11 @@ def state_of(vault: TestVault) -> StateFolder:
 
 
 def may_mount() -> bool:
-    return sys.platform == "linux" and subprocess.run(
-        ["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        sys.platform == "linux"
+        and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 @pytest.mark.skipif(not may_mount(), reason="may not mount")
@@ -49,8 +55,13 @@ def test_a_second_daemon_by_another_path_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with running(vault):
-        done = subprocess.run(["unshare", "-m", sys.executable, "-c", BIND, str(vault.root), str(other)], env=vault.env,
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["unshare", "-m", sys.executable, "-c", BIND, str(vault.root), str(other)],
+            env=vault.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 2, done.stderr
     assert "another placet daemon works on this vault: pid" in done.stderr
     assert len(list(vault.state.iterdir())) == 1
@@ -96,7 +107,9 @@ def test_a_copy_gets_a_journal_of_its_own(tmp_path: Path) -> None:
     assert not any("copy" in line for line in vault.here())
 
 
-def test_of_a_moved_vault_and_a_copy_in_its_place_the_journal_goes_with_the_moved_one(tmp_path: Path) -> None:
+def test_of_a_moved_vault_and_a_copy_in_its_place_the_journal_goes_with_the_moved_one(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path)
     folder = state_of(vault).folder
     moved = replace(vault, root=vault.root.rename(tmp_path / "moved"))
@@ -142,10 +155,13 @@ def test_a_state_folder_of_a_placet_that_kept_no_ids_stays_the_vaults(tmp_path: 
     assert len(vault.rows("plan.created")) == 1
 
 
-def test_where_the_vault_cannot_be_locked_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_vault_cannot_be_locked_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault = make_vault(tmp_path)
     said: list[str] = []
     with monkeypatch.context() as patch:
+
         def none(_fd: int, _how: int) -> None:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -164,7 +180,12 @@ def test_files_of_the_state_folder_are_the_owners_alone_under_any_umask(tmp_path
     finally:
         os.umask(before)
     found = [path for path in state_of(vault).folder.rglob("*") if path.is_file()]
-    assert {path.name for path in found} >= {"journal.db", "journal.mark", "accepted.json", "vault.json"}
+    assert {path.name for path in found} >= {
+        "journal.db",
+        "journal.mark",
+        "accepted.json",
+        "vault.json",
+    }
     assert [path.name for path in found if path.stat().st_mode & 0o077] == []
     shutil.rmtree(vault.root)
 
@@ -173,10 +194,17 @@ def test_a_marker_that_is_no_file_is_said_and_waits_for_nobody(tmp_path: Path) -
     """A pipe is read when somebody writes into it, which nobody ever does."""
     vault = make_vault(tmp_path)
     marker = vault.root / MARKER
-    for make in (lambda: os.mkfifo(marker), marker.mkdir, lambda: marker.symlink_to("elsewhere"),
-                 lambda: marker.write_bytes(b"x" * 300)):
+    for make in (
+        lambda: os.mkfifo(marker),
+        marker.mkdir,
+        lambda: marker.symlink_to("elsewhere"),
+        lambda: marker.write_bytes(b"x" * 300),
+    ):
         marker.rmdir() if marker.is_dir() else marker.unlink()
         make()
         assert "holds no id" in vault.cli("run", "--once", check=False).stderr
         assert "No requests yet" in vault.click("status").stdout
-        assert f"BAD   id             {marker} holds no id" in vault.click("doctor", check=False).stdout
+        assert (
+            f"BAD   id             {marker} holds no id"
+            in vault.click("doctor", check=False).stdout
+        )

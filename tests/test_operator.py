@@ -36,9 +36,21 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                         ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                        ("complete_step", {"step": 1, "summary": "Hello"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                }
+            ],
+        ),
+    )
     return vault
 
 
@@ -83,7 +95,9 @@ def test_a_changed_configuration_is_taken_up_and_a_broken_one_is_not(vault: Test
 
 def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     """Many programs empty a file, then write it, in pieces: what lies there meanwhile is well-formed, and says something else."""
-    vault.configure("[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text())
+    vault.configure(
+        "[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text()
+    )
     path = vault.root / "System" / "placet.toml"
     good = path.read_text()
 
@@ -111,7 +125,9 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     assert not run.said
 
 
-def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(vault: TestVault) -> None:
+def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(
+    vault: TestVault,
+) -> None:
     path = vault.root / "System" / "placet.toml"
     good = path.read_text()
     vault.once()
@@ -160,7 +176,9 @@ def test_the_journal_is_verified_and_backed_up(vault: TestVault, tmp_path: Path)
     assert done.returncode == 1
     assert "row 2 " in done.stderr
     connection = sqlite3.connect(tmp_path / "copy.db")
-    assert connection.execute("SELECT count(*) FROM activity WHERE entity_id = 'forged'").fetchone() == (0,)
+    assert connection.execute(
+        "SELECT count(*) FROM activity WHERE entity_id = 'forged'"
+    ).fetchone() == (0,)
     connection.close()
 
 
@@ -177,13 +195,19 @@ def test_the_doctor_names_what_is_missing_and_what_helps(vault: TestVault) -> No
     assert "ANTHROPIC_API_KEY" in done.stdout
 
 
-@pytest.mark.parametrize(("says", "state", "told"), [
-    ("git version 2.30.2 (Apple Git-154)", "bad", "2.30.2"), ("git version 2.38.0", "good", "version 2.38.0"),
-    ("git version", "bad", "does not say its version"), ("git version x.y", "bad", "does not say its version"),
-    (None, "bad", "not installed"),
-])
-def test_the_doctor_asks_git_how_old_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str | None, state: str,
-                                           told: str) -> None:
+@pytest.mark.parametrize(
+    ("says", "state", "told"),
+    [
+        ("git version 2.30.2 (Apple Git-154)", "bad", "2.30.2"),
+        ("git version 2.38.0", "good", "version 2.38.0"),
+        ("git version", "bad", "does not say its version"),
+        ("git version x.y", "bad", "does not say its version"),
+        (None, "bad", "not installed"),
+    ],
+)
+def test_the_doctor_asks_git_how_old_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str | None, state: str, told: str
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     if says is not None:
         (tmp_path / "git").write_text(f"#!/bin/sh\necho '{says}'\n")
@@ -194,17 +218,28 @@ def test_the_doctor_asks_git_how_old_it_is(tmp_path: Path, monkeypatch: pytest.M
     assert bool(line["helps"]) == (state == "bad")
 
 
-def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(vault: TestVault, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_journal_is_said_by_status_why_and_doctor(
+    vault: TestVault, tmp_path: Path
+) -> None:
     with small_disk_at(tmp_path / "disk", "4m") as disk:
         vault = replace(vault, state=disk)
         vault.drop("Say hello.\n")
         vault.once()
         with running(vault):
             fill_up(disk / "fill")
-            for said in (vault.cli("status"), vault.cli("why", "say-hello"), vault.cli("doctor", check=False)):
-                assert "where the journal is, is full. What cannot be written down waits" in " ".join(said.stdout.split())
+            for said in (
+                vault.cli("status"),
+                vault.cli("why", "say-hello"),
+                vault.cli("doctor", check=False),
+            ):
+                assert (
+                    "where the journal is, is full. What cannot be written down waits"
+                    in " ".join(said.stdout.split())
+                )
             (disk / "fill").unlink()
-            assert "is full" not in vault.cli("status").stdout + vault.cli("why", "say-hello").stdout
+            assert (
+                "is full" not in vault.cli("status").stdout + vault.cli("why", "say-hello").stdout
+            )
         fill_up(disk / "fill")
         for command in (("status",), ("why", "say-hello")):
             said = vault.cli(*command, check=False)
@@ -230,19 +265,31 @@ def test_a_command_says_which_disk_is_full_and_what_helps(vault: TestVault, tmp_
             vault.click("approve", "say-hello")
 
 
-@pytest.mark.parametrize(("number", "helps"), [
-    (errno.ENOSPC, "Free some space on the disk of /state/x, then try again."),
-    (errno.EDQUOT, "Free some space on the disk of /state/x, then try again."),
-    (errno.EROFS, "Mount the file system of /state/x writable, then try again."),
-    (errno.EACCES, "Give the user that runs placet the right to write in /state/x, then try again.")])
+@pytest.mark.parametrize(
+    ("number", "helps"),
+    [
+        (errno.ENOSPC, "Free some space on the disk of /state/x, then try again."),
+        (errno.EDQUOT, "Free some space on the disk of /state/x, then try again."),
+        (errno.EROFS, "Mount the file system of /state/x writable, then try again."),
+        (
+            errno.EACCES,
+            "Give the user that runs placet the right to write in /state/x, then try again.",
+        ),
+    ],
+)
 def test_a_state_file_that_cannot_be_written_says_what_helps(number: int, helps: str) -> None:
     error = cannot_write(Path("/state/x/vault.json"), OSError(number, os.strerror(number)))
-    assert (error.what, error.hint) == (f"/state/x/vault.json cannot be written: {os.strerror(number)}.", helps)
+    assert (error.what, error.hint) == (
+        f"/state/x/vault.json cannot be written: {os.strerror(number)}.",
+        helps,
+    )
 
 
 def test_what_the_disk_says_ends_before_what_helps_begins() -> None:
     said = " ".join(str(VaultTrouble("Inbox/Plans/a.md", OSError(errno.EROFS, ""))).split())
-    assert said.startswith("Inbox/Plans/a.md: Read-only file system. Mount that file system writable; ")
+    assert said.startswith(
+        "Inbox/Plans/a.md: Read-only file system. Mount that file system writable; "
+    )
 
 
 def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
@@ -255,16 +302,23 @@ def test_the_text_of_an_emptied_plan_can_be_had_again(vault: TestVault) -> None:
     assert "### 1. Write it" in vault.click("show", "say-hello").stdout
 
 
-def test_init_says_what_a_history_is_for_where_there_are_no_notes(tmp_path: Path, vault: TestVault) -> None:
+def test_init_says_what_a_history_is_for_where_there_are_no_notes(
+    tmp_path: Path, vault: TestVault
+) -> None:
     said = vault.cli("init", str(tmp_path / "new")).stderr
-    assert "To change notes of the vault itself, placet needs a history of it (git)" in " ".join(said.split())
+    assert "To change notes of the vault itself, placet needs a history of it (git)" in " ".join(
+        said.split()
+    )
 
 
 def in_the_way(vault: TestVault) -> dict[str, str]:
     """Return what the doctor finds bad about writing, with what helps."""
     found = json.loads(vault.click("doctor", "--json", check=False).stdout)
-    return {line["what"]: f"{line['found']} {line['helps']}" for line in found
-            if line["state"] == "bad" and line["what"] in ("vault", "state", "journal")}
+    return {
+        line["what"]: f"{line['found']} {line['helps']}"
+        for line in found
+        if line["state"] == "bad" and line["what"] in ("vault", "state", "journal")
+    }
 
 
 def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path) -> None:
@@ -273,7 +327,10 @@ def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path)
         vault.here()
         before = set(disk.rglob("*"))
         assert in_the_way(vault) == {}
-        assert {path.name for path in set(disk.rglob("*")) - before} <= {"journal.db-shm", "journal.db-wal"}, "it leaves nothing"
+        assert {path.name for path in set(disk.rglob("*")) - before} <= {
+            "journal.db-shm",
+            "journal.db-wal",
+        }, "it leaves nothing"
         fill_up(disk / "fill")
         found = in_the_way(vault)
         assert "Inbox/Requests cannot be written: No space left on device" in found["vault"]
@@ -288,8 +345,13 @@ def test_the_doctor_tries_whether_vault_and_state_can_be_written(tmp_path: Path)
             assert "remount,rw" in found[what]
 
 
-@pytest.mark.parametrize(("number", "helps"), [(errno.EACCES, "chmod u+rwx"), (errno.EDQUOT, "quota -s"), (errno.EIO, "dmesg")])
-def test_the_doctor_knows_what_helps_with_each_thing_that_keeps_it_from_writing(vault: TestVault, number: int, helps: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "helps"),
+    [(errno.EACCES, "chmod u+rwx"), (errno.EDQUOT, "quota -s"), (errno.EIO, "dmesg")],
+)
+def test_the_doctor_knows_what_helps_with_each_thing_that_keeps_it_from_writing(
+    vault: TestVault, number: int, helps: str
+) -> None:
     vault.here()
     with patch("os.fsync", side_effect=OSError(number, os.strerror(number))):
         found = in_the_way(vault)
@@ -298,7 +360,10 @@ def test_the_doctor_knows_what_helps_with_each_thing_that_keeps_it_from_writing(
 
 @pytest.mark.parametrize(("uid", "said"), [(0, ["user"]), (1000, [])])
 def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[str]) -> None:
-    with patch("os.geteuid", return_value=uid), patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
+    with (
+        patch("os.geteuid", return_value=uid),
+        patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())),
+    ):
         found = doctor(vault.root, vault.env)
     assert [line["what"] for line in found if "yourself" in line["helps"]] == said
 
@@ -317,8 +382,11 @@ def test_the_box_can_be_looked_at(vault: TestVault, tmp_path: Path) -> None:
 def test_nothing_is_run_in_a_box_in_which_it_could_approve(vault: TestVault, inside: str) -> None:
     vault.here()
     (vault.root.parent / "home").mkdir()
-    there = replace(vault, root=vault.root / inside if inside != "~" else vault.root.parent / "home",
-                    extra={"HOME": str(vault.root.parent / "home")})
+    there = replace(
+        vault,
+        root=vault.root / inside if inside != "~" else vault.root.parent / "home",
+        extra={"HOME": str(vault.root.parent / "home")},
+    )
     done = there.click("sandbox", "--", "true", check=False)
     assert done.returncode == 2
     assert "could change all of this folder" in done.stderr
@@ -334,7 +402,9 @@ def test_a_weaker_box_than_the_approved_one_asks_again(vault: TestVault) -> None
     vault.once()
     assert vault.rows("plan.approved")[0]["metadata"]["sandbox"] == int(probe().level)
     vault.cli("resume")
-    vault.configure((vault.root / "System" / "placet.toml").read_text() + '[commands]\nsandbox = "none"\n')
+    vault.configure(
+        (vault.root / "System" / "placet.toml").read_text() + '[commands]\nsandbox = "none"\n'
+    )
     vault.once()
     assert "execution.started" not in vault.actions()
     back = vault.plan().read_text()
@@ -346,16 +416,34 @@ needs_two_walls = pytest.mark.skipif(probe().level < Level.BUBBLEWRAP, reason="n
 
 
 @needs_two_walls
-@pytest.mark.parametrize(("scope", "steps"), [
-    ({"shell": True}, [{"title": "Do it", "tools": ["bash"]}]),
-    ({"run": ["true"]}, [{"title": "Do it", "actions": [{"tool": "run_command", "params": {"command": "true"}}]}]),
-    ({}, [{"title": "Do it", "tools": ["take_screenshot"]}]),
-], ids=["shell", "literal", "picture"])
+@pytest.mark.parametrize(
+    ("scope", "steps"),
+    [
+        ({"shell": True}, [{"title": "Do it", "tools": ["bash"]}]),
+        (
+            {"run": ["true"]},
+            [
+                {
+                    "title": "Do it",
+                    "actions": [{"tool": "run_command", "params": {"command": "true"}}],
+                }
+            ],
+        ),
+        ({}, [{"title": "Do it", "tools": ["take_screenshot"]}]),
+    ],
+    ids=["shell", "literal", "picture"],
+)
 def test_whatever_runs_asks_again_where_the_box_is_weaker(
-    vault: TestVault, monkeypatch: pytest.MonkeyPatch, scope: dict[str, Any], steps: list[dict[str, Any]],
+    vault: TestVault,
+    monkeypatch: pytest.MonkeyPatch,
+    scope: dict[str, Any],
+    steps: list[dict[str, Any]],
 ) -> None:
     plan = {**PLAN, "scope": {"write": ["hello.txt"], **scope}, "steps": steps}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": [("finish", {"summary": "Done"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": [("finish", {"summary": "Done"})]}]),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     vault.cli("pause")
@@ -372,12 +460,24 @@ def test_whatever_runs_asks_again_where_the_box_is_weaker(
 
 
 @needs_two_walls
-def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["sleep"]},
-            "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "Hello"})]},
-        {"calls": [("run_command", {"command": "sleep", "args": ["600"]})]}]))
+def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {
+        **PLAN,
+        "scope": {"write": ["hello.txt"], "run": ["sleep"]},
+        "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello"})]},
+                {"calls": [("run_command", {"command": "sleep", "args": ["600"]})]},
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
@@ -393,37 +493,57 @@ def test_a_mission_does_not_go_on_in_a_weaker_box_until_a_person_says_so(vault: 
     vault.once()
     (ended,) = vault.rows("execution.failed")
     assert ended["metadata"]["kept"]  # what was done is not lost
-    calls = [(row["metadata"]["tool"], row["metadata"]["error_type"] or "") for row in vault.rows("tool.called")]
-    assert calls in ([("write_file", "")], [("write_file", ""), ("run_command", "interrupted")])  # the kill may cut it off
+    calls = [
+        (row["metadata"]["tool"], row["metadata"]["error_type"] or "")
+        for row in vault.rows("tool.called")
+    ]
+    # the kill may cut it off
+    assert calls in ([("write_file", "")], [("write_file", ""), ("run_command", "interrupted")])
 
 
 def test_a_daemon_that_is_told_to_end_while_it_starts_ends_well(vault: TestVault) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)],
+        env=vault.env,
+        stderr=subprocess.DEVNULL,
+    )
     until(lambda: list(vault.state.glob("*/lock")), "the lock: the box is attacked after that")
     process.terminate()
     assert process.wait(180) == 0
     assert vault.actions() == ["daemon.started", "daemon.stopped"]
 
 
-def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(vault: TestVault) -> None:
+def test_the_journal_shows_as_many_rows_as_asked_for_and_of_one_request_all(
+    vault: TestVault,
+) -> None:
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
     vault.once()
-    assert len(vault.rows("git.ran")) >= 5, "these are left out, and are none of the rows that were asked for"
+    assert len(vault.rows("git.ran")) >= 5, (
+        "these are left out, and are none of the rows that were asked for"
+    )
     lines = vault.click("journal", "--trace", "say-hello").stdout.splitlines()
     assert "request.detected" in lines[0]
     assert "report.written" in lines[-1]
-    assert len(lines) == len([r for r in vault.rows() if r["entity_id"] == "say-hello" and r["action_type"] != "git.ran"])
-    assert vault.click("journal", "--trace", "say-hello", "--limit", "5").stdout.splitlines() == lines[-5:]
+    assert len(lines) == len(
+        [r for r in vault.rows() if r["entity_id"] == "say-hello" and r["action_type"] != "git.ran"]
+    )
+    assert (
+        vault.click("journal", "--trace", "say-hello", "--limit", "5").stdout.splitlines()
+        == lines[-5:]
+    )
 
 
 def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault) -> None:
     vault.once()
     with contextlib.closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=vault.env,
-                                   stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)],
+            env=vault.env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         until(lambda: len(vault.rows("daemon.started")) == 2)
         other.execute("BEGIN IMMEDIATE")
         vault.drop("Say hello.\n")
@@ -439,10 +559,13 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
     assert vault.plan().exists()
 
 
-# --- under a service manager ----------------------------------------------------------------------------------
+# --- under a service manager
+# ----------------------------------------------------------------------------------
 
 
-def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(vault: TestVault) -> None:
+def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(
+    vault: TestVault,
+) -> None:
     """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as one that hangs."""
     heard: list[bytes] = []
     over = threading.Event()
@@ -479,14 +602,26 @@ def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_d
             listener.join()
     assert heard[0] == b"READY=1"
     assert heard[1].startswith(b"WATCHDOG=1\nSTATUS=")
-    assert all(message.startswith(b"WATCHDOG=1\n") and b"EXTEND_TIMEOUT_USEC=" in message for message in held())
+    assert all(
+        message.startswith(b"WATCHDOG=1\n") and b"EXTEND_TIMEOUT_USEC=" in message
+        for message in held()
+    )
     assert heard[-1] == b"STOPPING=1"
 
 
-def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: TestVault, tmp_path: Path) -> None:
-    asked = vault.click("submit", "x", "--agent", "nobody", "--portal", "nope", "--budget-usd", "abc", check=False)
+def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(
+    vault: TestVault, tmp_path: Path
+) -> None:
+    asked = vault.click(
+        "submit", "x", "--agent", "nobody", "--portal", "nope", "--budget-usd", "abc", check=False
+    )
     assert asked.returncode == 2
-    for said in ("System/Agents/nobody.md", "[portals.nope]", "budget_usd: abc", "Nothing was written"):
+    for said in (
+        "System/Agents/nobody.md",
+        "[portals.nope]",
+        "budget_usd: abc",
+        "Nothing was written",
+    ):
         assert said in asked.stderr
     assert not list((vault.root / "Inbox/Requests").iterdir())
     assert "is no vault" in vault.click("status", "--vault", str(tmp_path), check=False).stderr
@@ -506,44 +641,79 @@ def test_the_command_line_refuses_what_the_daemon_would_and_in_its_words(vault: 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "It says `status: needs_revision`, so it was not approved" in refused.stderr
     plan = vault.plan()
-    plan.write_text(plan.read_text().replace("status: needs_revision", "status: review").replace("trace_id", "was_id", 1))
+    plan.write_text(
+        plan.read_text()
+        .replace("status: needs_revision", "status: review")
+        .replace("trace_id", "was_id", 1)
+    )
     assert "Put them back" in vault.click("approve", "say-hello", check=False).stderr
     plan.write_text(plan.read_text().replace("was_id", "trace_id", 1))
-    for empty in (["reject", "say-hello", "--reason", " "], ["revise", "say-hello", "--comment", ""]):
+    for empty in (
+        ["reject", "say-hello", "--reason", " "],
+        ["revise", "say-hello", "--comment", ""],
+    ):
         assert vault.click(*empty, check=False).returncode == 2
     said = vault.click("approve", "say-hello").stderr
     assert "the daemon is not running" in said
     assert "somebody has moved it" in vault.click("approve", "say-hello", check=False).stderr
 
 
-@pytest.mark.parametrize("command", [
-    ("show",), ("why",), ("approve",), ("reject", "--reason", "no"), ("revise", "--comment", "shorter"), ("stop",), ("replay",),
-    ("diff",), ("merge",), ("undo", "--yes"), ("drop", "--reason", "no"), ("journal", "--trace"),
-])
-def test_before_the_daemons_first_start_there_is_no_such_request(vault: TestVault, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show",),
+        ("why",),
+        ("approve",),
+        ("reject", "--reason", "no"),
+        ("revise", "--comment", "shorter"),
+        ("stop",),
+        ("replay",),
+        ("diff",),
+        ("merge",),
+        ("undo", "--yes"),
+        ("drop", "--reason", "no"),
+        ("journal", "--trace"),
+    ],
+)
+def test_before_the_daemons_first_start_there_is_no_such_request(
+    vault: TestVault, command: tuple[str, ...]
+) -> None:
     done = vault.click(*command, "say-hello", check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "no request, plan or mission 'say-hello'" in done.stderr
     assert "placet run" in done.stderr
 
 
-def test_the_vault_may_be_named_before_the_command_and_after_it(vault: TestVault, tmp_path: Path) -> None:
+def test_the_vault_may_be_named_before_the_command_and_after_it(
+    vault: TestVault, tmp_path: Path
+) -> None:
     root = str(vault.root)
     (tmp_path / "elsewhere").mkdir()
     vault.root = tmp_path / "elsewhere"  # where the commands are given: no vault
-    for command in (["status", "--json"], ["plans"], ["journal", "path"], ["events", "path"], ["portal", "list"]):
+    for command in (
+        ["status", "--json"],
+        ["plans"],
+        ["journal", "path"],
+        ["events", "path"],
+        ["portal", "list"],
+    ):
         assert vault.click(*command, check=False).returncode == 2
         after = vault.click(*command, "--vault", root).stdout
         assert vault.click("--vault", root, *command).stdout == after
         assert vault.click("--vault", str(tmp_path), *command, "--vault", root).stdout == after
-    assert vault.click("journal", "--vault", root, "path").stdout == vault.click("journal", "path", "--vault", root).stdout
+    assert (
+        vault.click("journal", "--vault", root, "path").stdout
+        == vault.click("journal", "path", "--vault", root).stdout
+    )
     vault.click("--vault", str(tmp_path / "new"), "init")
     assert (tmp_path / "new/System/placet.toml").exists()
     assert not list(vault.root.iterdir())
 
 
 def test_a_budget_on_the_command_line_is_a_number_in_the_note(vault: TestVault) -> None:
-    path = vault.click("submit", "Say hello", "--budget-usd", "0.5", "--priority", "7").stdout.strip()
+    path = vault.click(
+        "submit", "Say hello", "--budget-usd", "0.5", "--priority", "7"
+    ).stdout.strip()
     assert (vault.root / path).read_text() == "---\npriority: 7\nbudget_usd: 0.5\n---\nSay hello\n"
 
 
@@ -556,39 +726,63 @@ def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
 def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-        model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+        (model,) = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
     assert model["state"] == "warn"
     assert model["found"].startswith("not checked: ")
     assert "key is set" not in model["found"]
 
 
-@pytest.mark.parametrize(("answer", "state", "said"), [
-    (reply(), "good", "takes the key and knows the model"),
-    (status(401, "authentication_error", "invalid x-api-key"), "bad", "status 401, authentication_error"),
-    (status(404, "not_found_error", "no such path"), "warn", "does not say whether key and name are right"),
-    (status(529, "overloaded_error"), "warn", "not checked: "),
-])
-def test_the_doctor_asks_the_server_whether_the_key_will_do(tmp_path: Path, answer: Answer, state: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state", "said"),
+    [
+        (reply(), "good", "takes the key and knows the model"),
+        (
+            status(401, "authentication_error", "invalid x-api-key"),
+            "bad",
+            "status 401, authentication_error",
+        ),
+        (
+            status(404, "not_found_error", "no such path"),
+            "warn",
+            "does not say whether key and name are right",
+        ),
+        (status(529, "overloaded_error"), "warn", "not checked: "),
+    ],
+)
+def test_the_doctor_asks_the_server_whether_the_key_will_do(
+    tmp_path: Path, answer: Answer, state: str, said: str
+) -> None:
     with MessagesApi([]) as api:
         api.models["claude-test"] = answer
-        vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-wrong-key", ANTHROPIC_BASE_URL=api.url)
+        vault = make_vault(
+            tmp_path, ANTHROPIC_API_KEY="sk-ant-wrong-key", ANTHROPIC_BASE_URL=api.url
+        )
         vault.configure('[model]\nname = "claude-test"\n')
         with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-            model, = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+            (model,) = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
     assert (model["state"], api.requests) == (state, []), model
     assert said in model["found"]
     assert "sk-ant-wrong-key" not in str(model)
 
 
-@pytest.mark.parametrize("text", ["[limits]\nday_usd = -1\n", "[limits\n", '[model]\nprovider = "oracle"\n',
-                                  '[model]\nbase_url = "ftp://x"\n'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[limits]\nday_usd = -1\n",
+        "[limits\n",
+        '[model]\nprovider = "oracle"\n',
+        '[model]\nbase_url = "ftp://x"\n',
+    ],
+)
 def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text: str) -> None:
     vault.configure(text)
     done = vault.click("doctor", check=False)
     assert done.returncode == 1
     assert "BAD " in done.stdout
     assert "\\n" not in done.stdout
-    assert any(word in done.stdout for word in ("day_usd", "not valid TOML", "oracle", "base_url")), done.stdout
+    assert any(
+        word in done.stdout for word in ("day_usd", "not valid TOML", "oracle", "base_url")
+    ), done.stdout
     assert "git" in done.stdout
     assert "journal" in done.stdout
 
@@ -596,8 +790,12 @@ def test_the_doctor_survives_a_bad_setting_and_reports_it(vault: TestVault, text
 def test_every_failure_of_a_command_is_a_sentence(vault: TestVault, tmp_path: Path) -> None:
     vault.once()
     for target in (tmp_path / "none" / "x.db", tmp_path):
-        assert "cannot be written" in vault.click("journal", "backup", str(target), check=False).stderr
-    broken = vault.click("submit", "--file", "-", "--priority", "3", stdin="---\nbroken: [\n---\nHi\n", check=False)
+        assert (
+            "cannot be written" in vault.click("journal", "backup", str(target), check=False).stderr
+        )
+    broken = vault.click(
+        "submit", "--file", "-", "--priority", "3", stdin="---\nbroken: [\n---\nHi\n", check=False
+    )
     assert "broken YAML" in broken.stderr
     (vault.root / "Inbox/Plans").rename(vault.root / "Inbox/Later")
     told = vault.click("doctor", check=False)
@@ -612,7 +810,9 @@ def test_a_program_that_is_not_there_is_named(vault: TestVault) -> None:
     assert "no-such-program" in there.click("sandbox", "--", "no-such-program", check=False).stderr
 
 
-def test_what_a_killed_process_left_half_written_in_the_state_folder_goes_at_the_next_start(vault: TestVault) -> None:
+def test_what_a_killed_process_left_half_written_in_the_state_folder_goes_at_the_next_start(
+    vault: TestVault,
+) -> None:
     vault.here()
     folder = vault_state(vault.root, vault.env).folder
     gone = subprocess.Popen(["true"])

@@ -15,7 +15,10 @@ READ = {"calls": [("read_file", {"path": "Home.md"})]}
 def carried_out(tmp_path: Path, replies: list[dict[str, Any]], **plan: Any) -> TestVault:
     vault = make_vault(tmp_path)
     steps = [{"title": "Do it", "tools": ["read_file", "write_file"]}]
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, **plan})]}]), ("execute", replies))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", {**PLAN, "steps": steps, **plan})]}]),
+        ("execute", replies),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     vault.approve()
@@ -35,13 +38,18 @@ def test_a_loop_is_told_and_then_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("complexity", "turns"), [("trivial", 5), ("standard", 10)])
 def test_the_cap_on_turns_is_kept_to(tmp_path: Path, complexity: str, turns: int) -> None:
-    replies = [{"calls": [("write_file", {"path": "hello.txt", "content": f"{n}\n"})]} for n in range(30)]
+    replies = [
+        {"calls": [("write_file", {"path": "hello.txt", "content": f"{n}\n"})]} for n in range(30)
+    ]
     vault = carried_out(tmp_path, replies, complexity=complexity)
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["reason"] == "iteration_cap"
     assert failed["error_type"] == "iteration_cap"
     assert failed["iterations"] == turns
-    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["max-steps-approaching", "iteration_cap"]
+    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
+        "max-steps-approaching",
+        "iteration_cap",
+    ]
 
 
 def test_money_that_cannot_be_counted_is_not_promised(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_ci_runs_the_readmes_test_command() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     extract = re.search(r'bash -c "\$\((.*)\)"$', script, re.MULTILINE)
     assert extract, "the CI script takes its command out of the README"
-    shown = subprocess.run(["bash", "-c", extract[1]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["bash", "-c", extract[1]], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert "pytest" in shown
     assert "ruff" in shown
     assert "```" not in shown
@@ -41,20 +43,35 @@ def test_what_is_installed_with_placet_is_imported_by_its_code() -> None:
     """The daemon or a command uses each dependency, and names each package that it imports as one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {re.split(r"[<>=]", line)[0] for line in project["dependencies"]}
-    assert {"watchdog", "anthropic", "GitPython", "tomlkit", "python-frontmatter", "sqlite-utils"} <= wanted
+    assert {
+        "watchdog",
+        "anthropic",
+        "GitPython",
+        "tomlkit",
+        "python-frontmatter",
+        "sqlite-utils",
+    } <= wanted
     imported = set[str]()
     for path in (ROOT / "daemon" / "placet").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            )
             imported |= {name.partition(".")[0] for name in names}
     owners = packages_distributions()
-    ours = {owner for name in imported - {"placet"} - sys.stdlib_module_names for owner in owners[name]}
+    ours = {
+        owner for name in imported - {"placet"} - sys.stdlib_module_names for owner in owners[name]
+    }
     assert {name.lower() for name in ours} == {name.lower() for name in wanted}
 
 
 def test_the_extra_for_pictures_says_what_it_needs() -> None:
-    assert "screenshot" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert (
+        "screenshot"
+        in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
     said = (ROOT / "README.md").read_text()
     assert all(name in said for name in ("placet[screenshot]", *BROWSERS))
 
@@ -65,38 +82,69 @@ def test_the_service_unit_is_valid(tmp_path: Path) -> None:
     text = (ROOT / "systemd" / "placet@.service").read_text()
     # The program's place is the person's; systemd checks that it exists.
     unit.write_text(text.replace("%h/.local/bin/placet", sys.executable))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True,
-                          env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)},
+        check=False,
+    )
     assert "placet@" not in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
-    # systemd.exec(5), SetCredential=: "will act as default"; not being able to load the file is then not fatal.
-    assert text.index("\nLoadCredential=anthropic_api_key:") < text.index("\nSetCredential=anthropic_api_key:\\n\n")
+    # systemd.exec(5), SetCredential=: "will act as default"; not being able to load the file is
+    # then not fatal.
+    assert text.index("\nLoadCredential=anthropic_api_key:") < text.index(
+        "\nSetCredential=anthropic_api_key:\\n\n"
+    )
 
 
 def test_an_empty_credential_is_no_key(tmp_path: Path) -> None:
-    (tmp_path / "anthropic_api_key").write_text("\n")  # as the service unit has it where there is no file
+    # as the service unit has it where there is no file
+    (tmp_path / "anthropic_api_key").write_text("\n")
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-    assert open_model(ModelSettings("anthropic", base_url="http://127.0.0.1:1"), env).provider == "anthropic"
+    assert (
+        open_model(ModelSettings("anthropic", base_url="http://127.0.0.1:1"), env).provider
+        == "anthropic"
+    )
     with pytest.raises(ModelError, match="there is no key"):
         open_model(ModelSettings("anthropic"), env)
     assert own_secrets(env) == ()
 
 
-@pytest.mark.parametrize("command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["status"], ["plans"], ["journal"], ["show", "x"], ["approve", "x"]]
+)
 def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -> None:
     vault = make_vault(tmp_path)
-    code = ("import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-            "    print('anthropic' in sys.modules, 'httpx2' in sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code, *command], cwd=vault.root, env=vault.env, capture_output=True, text=True,
-                          check=False)
+    code = (
+        "import sys; from placet.cli.main import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    print('anthropic' in sys.modules, 'httpx2' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
 
 
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    code = ("import sys; from placet.cli.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
-            "print(look_at_git()['state'], 'git' in sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=vault.root, env=vault.env, capture_output=True, text=True, check=True)
+    code = (
+        "import sys; from placet.cli.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
+        "print(look_at_git()['state'], 'git' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines() == ["False False", "good True"]
 
 

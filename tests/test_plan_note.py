@@ -9,9 +9,23 @@ from placet.core.text.plan import Plan, Step, parse_plan
 from placet.core.text.scope import scope_from
 from placet.core.turn.budget import Complexity
 
-HEAD = PlanHead("11111111-2222-3333-4444-555555555555", "r", "default", "", Complexity.STANDARD, 1, "0" * 40,
-                "2026-11-21T12:00:00.000Z")
-CASE = Case(HEAD.trace_id, "r", State.REVIEW, request_path="Inbox/Requests/R.md", plan_path="Inbox/Plans/r_plan.md")
+HEAD = PlanHead(
+    "11111111-2222-3333-4444-555555555555",
+    "r",
+    "default",
+    "",
+    Complexity.STANDARD,
+    1,
+    "0" * 40,
+    "2026-11-21T12:00:00.000Z",
+)
+CASE = Case(
+    HEAD.trace_id,
+    "r",
+    State.REVIEW,
+    request_path="Inbox/Requests/R.md",
+    plan_path="Inbox/Plans/r_plan.md",
+)
 
 
 def note(plan: Plan, kind: Frontmatter = Frontmatter.YAML) -> bytes:
@@ -19,7 +33,13 @@ def note(plan: Plan, kind: Frontmatter = Frontmatter.YAML) -> bytes:
 
 
 def test_the_note_is_a_plan_with_its_keys() -> None:
-    plan = Plan("T", "S.", (Step("One", tools=("write_file",)),), scope_from({"write": ["a"], "run": ["make test"]}), ("none",))
+    plan = Plan(
+        "T",
+        "S.",
+        (Step("One", tools=("write_file",)),),
+        scope_from({"write": ["a"], "run": ["make test"]}),
+        ("none",),
+    )
     for kind in (Frontmatter.YAML, Frontmatter.TOML):
         raw = note(plan, kind)
         read = read_note(raw)

@@ -37,20 +37,24 @@ def test_a_text_has_to_stay_as_it_is() -> None:
     assert quiet.left_s(PATH, 100.0, 30) == 30
     quiet.look([note("ab")], {PATH: mark(WALL_S + 20)}, (), 120.0, WALL_S + 20)
     assert quiet.left_s(PATH, 120.0, 30) == 30
-    quiet.look([note("ab", trace="t")], {PATH: mark(WALL_S + 25, 1)}, (PATH,), 125.0, WALL_S + 25)  # the daemon's stamp
+    # the daemon's stamp
+    quiet.look([note("ab", trace="t")], {PATH: mark(WALL_S + 25, 1)}, (PATH,), 125.0, WALL_S + 25)
     assert quiet.left_s(PATH, 125.0, 30) == 25
     assert quiet.left_s(PATH, 150.0, 30) == 0
     assert quiet.left_s(PATH, 120.0, 0) == 0
     assert quiet.left_s("Inbox/Requests/Other.md", 120.0, 30) == 0
 
 
-@pytest.mark.parametrize(("found", "moved"), [(mark(), [PATH]), (mark(moved_s=0.01), []), (mark(WALL_S - 31), [])])
+@pytest.mark.parametrize(
+    ("found", "moved"), [(mark(), [PATH]), (mark(moved_s=0.01), []), (mark(WALL_S - 31), [])]
+)
 def test_what_came_in_whole_or_is_old_need_not_wait(found: Fingerprint, moved: list[str]) -> None:
     quiet = Quiet()
     quiet.look([], {}, moved, 99.0, WALL_S)  # it was heard of before it could be read
     quiet.look([note("a")], {PATH: found}, (), 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 0
-    quiet.look([note("ab")], {PATH: found}, (PATH,), 101.0, WALL_S)  # an editor that saves by moving
+    # an editor that saves by moving
+    quiet.look([note("ab")], {PATH: found}, (PATH,), 101.0, WALL_S)
     assert quiet.left_s(PATH, 101.0, 30) == 30
 
 
@@ -98,7 +102,7 @@ def typed(vault: TestVault, text: str, name: str = "Say hello.md") -> None:
     """Save a note as an editor does that writes in place."""
     path = vault.root / "Inbox/Requests" / name
     old = path.read_text() if path.exists() else ""
-    head = old[:old.index("---\n", 4) + 4] if old.startswith("---\n") else ""
+    head = old[: old.index("---\n", 4) + 4] if old.startswith("---\n") else ""
     path.write_text(head + text)
 
 
@@ -139,7 +143,9 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
         return hang() if "stop" not in str(body) else reply(call("submit_plan", PLAN))
 
     with MessagesApi(slow) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         vault.configure("[vault]\nquiet_s = 2.5\n[daemon]\nscan_interval_s = 0.2\n")
         with running(vault):
             typed(vault, "Say hello\n")
@@ -150,7 +156,9 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
             assert len(asked) == 1
             typed(vault, "Say hello and stop\n")
             assert "waits until you stop writing" in until(
-                lambda: "stop writing" in (said := vault.click("why", "say-hello").stdout) and said, "why says so")
+                lambda: "stop writing" in (said := vault.click("why", "say-hello").stdout) and said,
+                "why says so",
+            )
             assert "waits until you stop writing" in vault.click("status").stdout
             until(vault.plan().exists, "a plan")
         assert len(asked) == 2
@@ -159,7 +167,9 @@ def test_edits_while_it_is_planned_cut_one_call_and_no_more(tmp_path: Path) -> N
 def test_a_request_that_is_moved_in_is_planned_at_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
-    vault.configure((vault.root / "System/placet.toml").read_text().replace("quiet_s = 0", "quiet_s = 3600"))
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text().replace("quiet_s = 0", "quiet_s = 3600")
+    )
     with running(vault):
         vault.click("submit", "Say hello")
         elsewhere = tmp_path / "Say more.md"
@@ -183,12 +193,19 @@ def test_a_draft_is_left_alone_until_it_says_otherwise(tmp_path: Path) -> None:
         path.write_text("---\nstatus: pending\n---\nSay hello\n")
         run.settle()
         assert vault.plan().exists()
-        path.write_text(path.read_text().replace("status: planned", "status: draft").replace("hello", "goodb"))
+        path.write_text(
+            path.read_text().replace("status: planned", "status: draft").replace("hello", "goodb")
+        )
         run.settle()
         assert not vault.rows("request.edited")
         assert not list(vault.root.rglob("*.placet.md"))
-        path.write_text("".join(line for line in path.read_text().replace("goodb", "goodbye").splitlines(keepends=True)
-                                if not line.startswith("status")))
+        path.write_text(
+            "".join(
+                line
+                for line in path.read_text().replace("goodb", "goodbye").splitlines(keepends=True)
+                if not line.startswith("status")
+            )
+        )
         run.settle()
         assert len(vault.rows("plan.revised")) == 1
 
@@ -201,7 +218,9 @@ def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: 
         return hang() if len(asked) == 1 else reply(call("submit_plan", PLAN))
 
     with MessagesApi(answer) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         path = vault.drop("Say hello\n")
         with running(vault):
             until(lambda: asked and "status: planning" in path.read_text(), "the first call")
@@ -218,10 +237,23 @@ def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: 
 def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails: bool) -> None:
     """The person writes on in a request whose plan is carried out: the daemon's own stamps do not say that they are ready."""
     vault = make_vault(tmp_path)
-    work = [{"calls": [("give_up", {"reason": "no"})]}] if fails else [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-        {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]
-    vault.script(*((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")), ("execute", work))
+    work = (
+        [{"calls": [("give_up", {"reason": "no"})]}]
+        if fails
+        else [
+            {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+            {
+                "calls": [
+                    ("complete_step", {"step": 1, "summary": "Hello"}),
+                    ("finish", {"summary": "Done."}),
+                ]
+            },
+        ]
+    )
+    vault.script(
+        *((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")),
+        ("execute", work),
+    )
     path = vault.drop("Say hello\n")
     vault.here()
     path.write_text(path.read_text().replace("status: planned", "status: draft") + "And say good\n")
@@ -238,11 +270,15 @@ def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails
 
 def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(*((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")))
+    vault.script(
+        *((purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise"))
+    )
     path = vault.drop("Say hello\n")
     vault.here()
     path.write_text(path.read_text().replace("status: planned", "status: draft"))
-    vault.plan().write_text(vault.plan().read_text().replace("status: review", "status: needs_revision"))
+    vault.plan().write_text(
+        vault.plan().read_text().replace("status: review", "status: needs_revision")
+    )
     vault.here()
     assert "status: draft" in path.read_text()
     assert not vault.rows("plan.revised")
@@ -252,24 +288,39 @@ def test_changes_to_a_plan_wait_for_a_request_that_is_a_draft(tmp_path: Path) ->
     assert "status: planned" in path.read_text()
 
 
-def test_a_submitted_request_that_is_not_planned_yet_does_not_wait_for_its_writer(tmp_path: Path) -> None:
+def test_a_submitted_request_that_is_not_planned_yet_does_not_wait_for_its_writer(
+    tmp_path: Path,
+) -> None:
     vault = make_vault(tmp_path)
     vault.configure("[vault]\nquiet_s = 3600\n")
     with MessagesApi(lambda _: hang()) as api:
-        vault.extra |= {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "sk-ant-test-0123456789"}
+        vault.extra |= {
+            "ANTHROPIC_BASE_URL": api.url,
+            "ANTHROPIC_API_KEY": "sk-ant-test-0123456789",
+        }
         with running(vault):
             written = vault.drop("Say hello\n", "Written.md")
             until(lambda: "status: planning" in written.read_text(), "it is taken up")
             vault.configure("[vault]\nquiet_s = 3600\n[daemon]\nplans_at_once = 1\n")
             for name in ("One", "Two"):
                 vault.click("submit", "Say hello", "--title", name)
-            until(lambda: all("status: planning" in (vault.root / f"Inbox/Requests/{n}.md").read_text() for n in ("One", "Two")))
-            cases = {c["request_id"]: c["held_back"] for c in json.loads(vault.click("status", "--json").stdout)["cases"]}
+            until(
+                lambda: all(
+                    "status: planning" in (vault.root / f"Inbox/Requests/{n}.md").read_text()
+                    for n in ("One", "Two")
+                )
+            )
+            cases = {
+                c["request_id"]: c["held_back"]
+                for c in json.loads(vault.click("status", "--json").stdout)["cases"]
+            }
     assert "stop writing" in cases["written"]
     assert (cases["one"], cases["two"]) == ("", "")
 
 
-def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_restart_too(tmp_path: Path) -> None:
+def test_a_request_that_became_a_folder_while_it_was_planned_is_planned_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     config = (vault.root / "System/placet.toml").read_text()

@@ -17,16 +17,18 @@ from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.host.watch import Mode
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
-WORK = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-        {"calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
-        {"calls": [("finish", {"summary": "Done."})]}]
+WORK = [
+    {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+    {"calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
+    {"calls": [("finish", {"summary": "Done."})]},
+]
 """A mission that does what PLAN says."""
 
 
 def case_of(vault: TestVault) -> dict[str, Any]:
     """Return what the journal has on the only case."""
     with closing(sqlite3.connect(vault.db)) as connection:
-        (body,), = connection.execute("SELECT body FROM cases").fetchall()
+        ((body,),) = connection.execute("SELECT body FROM cases").fetchall()
     return dict(json.loads(body))
 
 
@@ -40,7 +42,9 @@ def approved(folder: Path) -> TestVault:
     vault.approve()
     vault.here()
     assert case_of(vault)["state"] == "approved"
-    vault.configure((vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false"))
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false")
+    )
     return vault
 
 
@@ -50,19 +54,30 @@ def test_an_approved_plan_is_carried_out_by_the_next_daemon(tmp_path: Path) -> N
     assert case_of(vault)["state"] == "completed"
 
 
-def test_an_edit_that_was_made_while_no_daemon_ran_is_seen_before_the_mission_begins(tmp_path: Path) -> None:
+def test_an_edit_that_was_made_while_no_daemon_ran_is_seen_before_the_mission_begins(
+    tmp_path: Path,
+) -> None:
     vault = approved(tmp_path)
-    vault.active().write_text(vault.active().read_text().replace("Write a greeting.", "Write an edited greeting."))
+    vault.active().write_text(
+        vault.active().read_text().replace("Write a greeting.", "Write an edited greeting.")
+    )
     vault.here()
     assert not vault.rows("execution.started")
-    row, = vault.rows("plan.changed_after_approval")
+    (row,) = vault.rows("plan.changed_after_approval")
     assert row["metadata"]["running"] is False
     assert case_of(vault)["state"] == "review"
-    assert "+Write an edited greeting." in vault.plan().read_text().replace("> ", ""), "the difference is shown"
+    assert "+Write an edited greeting." in vault.plan().read_text().replace("> ", ""), (
+        "the difference is shown"
+    )
 
 
-def test_a_copy_from_before_the_stamp_approves_nothing_once_the_approval_was_taken_away(tmp_path: Path) -> None:
-    """The person moves the plan, and deletes it before its mission begins; a sync tool brings back what the person had moved."""
+def test_a_copy_from_before_the_stamp_approves_nothing_once_the_approval_was_taken_away(
+    tmp_path: Path,
+) -> None:
+    """The person moves the plan, and deletes it before its mission begins.
+
+    A sync tool brings back what the person had moved.
+    """
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", WORK))
     vault.drop("Say hello\n")
@@ -75,7 +90,9 @@ def test_a_copy_from_before_the_stamp_approves_nothing_once_the_approval_was_tak
         until(lambda: b"status: approved" in vault.active().read_bytes(), "stamped")
         vault.active().unlink()
         vault.await_action("plan.withdrawn")
-    vault.configure((vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false"))
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text().replace("paused = true", "paused = false")
+    )
     vault.active().write_bytes(moved)
     vault.here()
     assert not vault.rows("execution.started")
@@ -87,7 +104,9 @@ def test_a_copy_from_before_the_stamp_approves_nothing_once_the_approval_was_tak
 
 
 def _unreadable(vault: TestVault) -> None:
-    vault.active().write_text(vault.active().read_text().replace("status: approved", "status: [approved"))
+    vault.active().write_text(
+        vault.active().read_text().replace("status: approved", "status: [approved")
+    )
 
 
 def _copied(vault: TestVault) -> None:
@@ -100,7 +119,9 @@ def _no_file(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("act", [_unreadable, _copied, _no_file])
-def test_a_mission_whose_note_cannot_be_judged_does_not_begin_and_says_so(tmp_path: Path, act: Callable[[TestVault], None]) -> None:
+def test_a_mission_whose_note_cannot_be_judged_does_not_begin_and_says_so(
+    tmp_path: Path, act: Callable[[TestVault], None]
+) -> None:
     vault = approved(tmp_path)
     act(vault)
     vault.once(code=1)
@@ -108,9 +129,13 @@ def test_a_mission_whose_note_cannot_be_judged_does_not_begin_and_says_so(tmp_pa
     assert list((vault.root / "System/Active").glob("*.placet.md"))
 
 
-@pytest.mark.parametrize(("where", "state"), [("Inbox/Plans/x.md", "review"), ("Inbox/Rejected/x.md", "rejected"),
-                                              ("mine.md", "withdrawn")])
-def test_a_plan_that_was_moved_away_while_no_daemon_ran_does_not_begin(tmp_path: Path, where: str, state: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "state"),
+    [("Inbox/Plans/x.md", "review"), ("Inbox/Rejected/x.md", "rejected"), ("mine.md", "withdrawn")],
+)
+def test_a_plan_that_was_moved_away_while_no_daemon_ran_does_not_begin(
+    tmp_path: Path, where: str, state: str
+) -> None:
     vault = approved(tmp_path)
     vault.active().rename(vault.root / where)
     vault.here()
@@ -137,10 +162,17 @@ def test_an_edit_between_the_look_and_the_start_voids_the_approval(tmp_path: Pat
 
         def saved_just_before() -> None:
             if case_of(vault)["state"] == "approved" and "edited" not in vault.active().read_text():
-                vault.active().write_text(vault.active().read_text().replace("Write a greeting.", "Write an edited greeting."))
+                vault.active().write_text(
+                    vault.active()
+                    .read_text()
+                    .replace("Write a greeting.", "Write an edited greeting.")
+                )
             start()
 
-        type(running.loop)._start_work, kept = (lambda _: saved_just_before()), type(running.loop)._start_work
+        type(running.loop)._start_work, kept = (
+            (lambda _: saved_just_before()),
+            type(running.loop)._start_work,
+        )
         try:
             running.settle()
         finally:
@@ -150,7 +182,10 @@ def test_an_edit_between_the_look_and_the_start_voids_the_approval(tmp_path: Pat
 
 
 def under_way(folder: Path) -> TestVault:
-    """A vault whose only mission was left after its first turn, which read the folder; its daemon was ended."""
+    """A vault whose only mission was left after its first turn, which read the folder.
+
+    Its daemon was ended.
+    """
     vault = bare_vault(folder)
 
     def leaves(ask: Ask) -> Reply:
@@ -170,26 +205,37 @@ def under_way(folder: Path) -> TestVault:
 
 def rest(vault: TestVault) -> list[Ask]:
     """Let the next daemon work until nothing is left to do; return what its model was asked."""
-    model = Fake(lambda ask: says(("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                  ("complete_step", {"step": 1, "summary": "Hello"})) if turns_taken(ask) < 2
-                 else says(("finish", {"summary": "Done."})))
+    model = Fake(
+        lambda ask: (
+            says(
+                ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                ("complete_step", {"step": 1, "summary": "Hello"}),
+            )
+            if turns_taken(ask) < 2
+            else says(("finish", {"summary": "Done."}))
+        )
+    )
     with looping(vault, model=lambda: model) as running:
         running.settle()
     return model.asks
 
 
-def test_a_mission_that_was_under_way_goes_on_with_the_approved_text_and_the_edit_is_shown(tmp_path: Path) -> None:
+def test_a_mission_that_was_under_way_goes_on_with_the_approved_text_and_the_edit_is_shown(
+    tmp_path: Path,
+) -> None:
     vault = under_way(tmp_path)
     note = vault.active()
     note.write_text(note.read_text().replace("Write a greeting.", "Write an edited greeting."))
     asked = rest(vault)
     assert "edited greeting" not in str(asked)
-    row, = vault.rows("plan.changed_after_approval")
+    (row,) = vault.rows("plan.changed_after_approval")
     assert row["metadata"]["running"] is True
     assert case_of(vault)["state"] == "completed"
 
 
-def test_a_mission_whose_plan_was_taken_away_while_no_daemon_ran_does_not_go_on(tmp_path: Path) -> None:
+def test_a_mission_whose_plan_was_taken_away_while_no_daemon_ran_does_not_go_on(
+    tmp_path: Path,
+) -> None:
     vault = under_way(tmp_path)
     vault.active().rename(vault.plan())
     assert rest(vault) == []
@@ -197,11 +243,16 @@ def test_a_mission_whose_plan_was_taken_away_while_no_daemon_ran_does_not_go_on(
     assert vault.rows("execution.failed")
 
 
-def test_a_text_that_was_damaged_in_the_journal_is_mended_by_the_note_that_has_it(tmp_path: Path) -> None:
+def test_a_text_that_was_damaged_in_the_journal_is_mended_by_the_note_that_has_it(
+    tmp_path: Path,
+) -> None:
     """The request still says in the vault what the journal lost: to ask again is enough."""
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("give_up", {"reason": "no"})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
+    )
     vault.drop("Say hello\n")
     vault.here()
     vault.approve()

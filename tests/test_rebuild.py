@@ -18,8 +18,15 @@ from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity
 from vaultkit import PLAN, TestVault, make_vault
 
-DONE = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}),
-                   ("finish", {"summary": "Done."})]}]
+DONE = [
+    {
+        "calls": [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        ]
+    }
+]
 
 
 @pytest.fixture
@@ -68,7 +75,10 @@ def test_cases_are_rebuilt_from_the_vault_and_the_branches(vault: TestVault, how
 
 
 def test_why_says_what_it_can_of_a_failure_whose_journal_is_gone(vault: TestVault) -> None:
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("give_up", {"reason": "No."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("give_up", {"reason": "No."})]}]),
+    )
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()
@@ -91,7 +101,9 @@ def test_what_is_no_report_stops_no_rebuilding(vault: TestVault) -> None:
     (trace,) = {row["trace_id"] for row in vault.rows("execution.completed")}
     report.with_name("folder.md").mkdir()
     report.with_name("forged.md").write_text(forged.replace(trace[:8], "f" * 8))
-    report.with_name("traceless.md").write_text(text.replace(f"trace_id: {trace}", "trace_id: ../x"))
+    report.with_name("traceless.md").write_text(
+        text.replace(f"trace_id: {trace}", "trace_id: ../x")
+    )
     lose(vault)
     assert "folder.md is no ordinary file" in vault.once()
     assert vault.rows("journal.reconciled")[0]["metadata"]["adopted"] == ["say-hello"]
@@ -112,11 +124,15 @@ def test_a_backup_that_is_put_back_undoes_nothing(vault: TestVault) -> None:
     (row,) = vault.rows("mission.adopted")
     git(vault.root, "merge", "-q", "--no-edit", row["metadata"]["branch"])
     vault.once()
-    assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [git(vault.root, "rev-parse", "HEAD")]
+    assert [r["metadata"]["commit_sha"] for r in vault.rows("pr.merged")] == [
+        git(vault.root, "rev-parse", "HEAD")
+    ]
 
 
 @pytest.mark.parametrize("how", ["lost", "put back"])
-def test_an_approval_of_which_the_journal_knows_nothing_any_more_is_asked_for_again(vault: TestVault, how: str) -> None:
+def test_an_approval_of_which_the_journal_knows_nothing_any_more_is_asked_for_again(
+    vault: TestVault, how: str
+) -> None:
     """Nobody can say whether this is the text that was approved, nor what was done with it."""
     vault.drop("Say hello.\n")
     vault.once()
@@ -182,17 +198,44 @@ def test_a_mission_that_left_commits_and_no_report_is_told(vault: TestVault) -> 
 
 def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault) -> None:
     vault.once()
-    with Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="b", on_trouble=print) as journal:
-        rows = [Activity(f"2020-01-01T00:00:0{n}.000Z", "t", Actor.SYSTEM, Action.TOOL_CALLED, Entity.MISSION, "old", "", {})
-                for n in range(3)]
+    with Journal(
+        vault.db,
+        now=lambda: datetime.now(UTC),
+        boottime_s=lambda: 0.0,
+        boot_id="b",
+        on_trouble=print,
+    ) as journal:
+        rows = [
+            Activity(
+                f"2020-01-01T00:00:0{n}.000Z",
+                "t",
+                Actor.SYSTEM,
+                Action.TOOL_CALLED,
+                Entity.MISSION,
+                "old",
+                "",
+                {},
+            )
+            for n in range(3)
+        ]
         journal.commit([AddActivity(row) for row in rows])
     vault.once()
     assert len(vault.rows("tool.called")) == 3, "never, unless it is asked for"
     first = vault.rows()[0]["timestamp"]
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[journal]\narchive_after_days = 30\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "[journal]\narchive_after_days = 30\n"
+    )
     vault.once()
-    assert vault.rows("journal.archived") == [], f"the first row ({first}) is young, and only whole beginnings go"
-    with Journal(lose(vault), now=lambda: datetime.now(UTC), boottime_s=lambda: 0.0, boot_id="b", on_trouble=print) as journal:
+    assert vault.rows("journal.archived") == [], (
+        f"the first row ({first}) is young, and only whole beginnings go"
+    )
+    with Journal(
+        lose(vault),
+        now=lambda: datetime.now(UTC),
+        boottime_s=lambda: 0.0,
+        boot_id="b",
+        on_trouble=print,
+    ) as journal:
         journal.commit([AddActivity(row) for row in rows])
     vault.once()
     (archived,) = vault.rows("journal.archived")
@@ -205,9 +248,22 @@ def test_old_events_are_archived_when_the_configuration_says_so(vault: TestVault
 
 def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVault) -> None:
     """The same request again has the same trace, so its mission would be called the same."""
+
     def attempt(text: str) -> str:
-        vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [
-            {"calls": [("write_file", {"path": "hello.txt", "content": text}), ("give_up", {"reason": "No."})]}]))
+        vault.script(
+            ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+            (
+                "execute",
+                [
+                    {
+                        "calls": [
+                            ("write_file", {"path": "hello.txt", "content": text}),
+                            ("give_up", {"reason": "No."}),
+                        ]
+                    }
+                ],
+            ),
+        )
         vault.drop("Say hello.\n")
         vault.once()
         vault.approve()
@@ -224,11 +280,16 @@ def test_what_missions_left_that_the_journal_lost_stays_as_it_is(vault: TestVaul
     git(vault.root, "worktree", "add", "-q", "-b", "left", str(state / "worktrees" / name))
     (state / "worktrees" / name / "left.txt").write_text("work\n")
     second = attempt("second\n")
-    assert [git(vault.root, "show", f"{ref}:hello.txt") for ref in (first, second)] == ["first", "second"]
+    assert [git(vault.root, "show", f"{ref}:hello.txt") for ref in (first, second)] == [
+        "first",
+        "second",
+    ]
     assert (state / "worktrees" / name / "left.txt").read_text() == "work\n"
 
 
-def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(vault: TestVault) -> None:
+def test_of_a_rejected_plan_that_the_journal_lost_nobody_says_that_it_waits(
+    vault: TestVault,
+) -> None:
     vault.drop("Say hello")
     vault.once()
     vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")

@@ -17,16 +17,48 @@ def finished(tmp_path: Path) -> tuple[TestVault, Path]:
     repo = make_repo(tmp_path / "repo", {"step.py": STEP.format(str(tmp_path / "outside"))})
     vault = make_vault(tmp_path)
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
-    plan = {**PLAN, "scope": {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]}, "steps": [
-        {"title": "Begin", "actions": [{"tool": "write_file", "params": {"path": "other.txt", "content": "x\n"}}]},
-        {"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]}, {"title": "End", "tools": ["write_file"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}), ("write_file", {"path": "no.txt", "content": "n"}),
-                   ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})]},
-        {"calls": [("run_command", {"command": "python3", "args": ["step.py"]}),
-                   ("complete_step", {"step": 2, "summary": "Hello"})]},
-        {"calls": [("write_file", {"path": "other.txt", "content": "y\n"}), ("complete_step", {"step": 3, "summary": "End"}),
-                   ("finish", {"summary": "Done."})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]},
+        "steps": [
+            {
+                "title": "Begin",
+                "actions": [
+                    {"tool": "write_file", "params": {"path": "other.txt", "content": "x\n"}}
+                ],
+            },
+            {"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
+            {"title": "End", "tools": ["write_file"]},
+        ],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "one\n"}),
+                        ("write_file", {"path": "no.txt", "content": "n"}),
+                        ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"}),
+                    ]
+                },
+                {
+                    "calls": [
+                        ("run_command", {"command": "python3", "args": ["step.py"]}),
+                        ("complete_step", {"step": 2, "summary": "Hello"}),
+                    ]
+                },
+                {
+                    "calls": [
+                        ("write_file", {"path": "other.txt", "content": "y\n"}),
+                        ("complete_step", {"step": 3, "summary": "End"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                },
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.once()
     vault.approve()

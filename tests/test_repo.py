@@ -1,4 +1,6 @@
-"""Git for real: missions have worktrees of their own; the person's repository is as it was, whatever happens.
+"""Git for real: missions have worktrees of their own.
+
+The person's repository is as it was, whatever happens.
 
 Every repository made with `person` is compared, byte for byte, before and after each test.
 """
@@ -68,16 +70,21 @@ def person(tmp_path: Path, _home: None) -> Iterator[People]:
         assert fingerprint(path) == before
 
 
-def start(path: Path, tmp_path: Path, name: str = "deadbeef", on_call: runner.OnCall | None = None) -> worktree.Worktree:
+def start(
+    path: Path, tmp_path: Path, name: str = "deadbeef", on_call: runner.OnCall | None = None
+) -> worktree.Worktree:
     repo = repository.open_repo(path, on_call=on_call)
-    return worktree.add_worktree(repo, tmp_path / "state/worktrees" / name, f"feat/fix-{name}", repository.head(repo))
+    return worktree.add_worktree(
+        repo, tmp_path / "state/worktrees" / name, f"feat/fix-{name}", repository.head(repo)
+    )
 
 
 def paths(changes: list[runner.FileChange]) -> list[tuple[str, str]]:
     return [(change.status, change.path) for change in changes]
 
 
-# -------------------------------------------------------------------------------------------------- opening
+# --------------------------------------------------------------------------------------------------
+# opening
 
 
 def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
@@ -105,7 +112,8 @@ def test_what_is_no_repository_is_said(person: People, tmp_path: Path) -> None:
             repository.open_repo(broken)
     person.look(path)
     made = make_repo(tmp_path / "reftable")
-    (made / ".git/reftable").mkdir()  # as newer versions of git keep references, for all of its worktrees in another way
+    # as newer versions of git keep references, for all of its worktrees in another way
+    (made / ".git/reftable").mkdir()
     with pytest.raises(UserError, match="reftable") as caught:
         repository.open_repo(made)
     assert "refs migrate" in caught.value.hint
@@ -130,11 +138,24 @@ def test_a_work_tree_elsewhere_is_refused(person: People, tmp_path: Path) -> Non
         repository.open_repo(person.look(path))
 
 
-@pytest.mark.parametrize("name", ["worktrees", "refs/heads/feat", "refs/placet", "refs/placet/ckpt", "logs/refs/heads/feat",
-                                  "logs/refs/placet/failed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "worktrees",
+        "refs/heads/feat",
+        "refs/placet",
+        "refs/placet/ckpt",
+        "logs/refs/heads/feat",
+        "logs/refs/placet/failed",
+    ],
+)
 @pytest.mark.parametrize("there", [True, False], ids=["whole", "dangling"])
 def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
-    person: People, tmp_path: Path, name: str, *, there: bool,
+    person: People,
+    tmp_path: Path,
+    name: str,
+    *,
+    there: bool,
 ) -> None:
     path, outside = person(), tmp_path / "outside"
     if there:
@@ -148,7 +169,9 @@ def test_a_link_where_placet_writes_in_the_git_directory_is_refused(
     (path / ".git" / name).unlink()
 
 
-def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_missing_or_old_is_said(
+    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = person()
     before = os.environ["PATH"]
     programs = tmp_path / "bin"
@@ -169,9 +192,13 @@ def test_git_missing_or_old_is_said(person: People, tmp_path: Path, monkeypatch:
 def test_work_on_a_repository_imports_no_gitpython(person: People) -> None:
     """It costs a daemon 2.8 MB; only `placet doctor` asks it something."""
     path = person({"a": "a\n"})
-    code = ("import sys; from pathlib import Path; from placet.repo.repository import open_repo\n"
-            "open_repo(Path(sys.argv[1])); print('git' in sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    code = (
+        "import sys; from pathlib import Path; from placet.repo.repository import open_repo\n"
+        "open_repo(Path(sys.argv[1])); print('git' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"
 
 
@@ -209,7 +236,9 @@ def test_names_are_never_options(person: People, tmp_path: Path) -> None:
 
 def test_identity_is_the_persons_or_ours(person: People, tmp_path: Path) -> None:
     path = person()
-    assert repository.identity(repository.open_repo(path)) == runner.Author("Ann Person", "ann@example.org")
+    assert repository.identity(repository.open_repo(path)) == runner.Author(
+        "Ann Person", "ann@example.org"
+    )
     git(path, "config", "user.name", "Ann Elsewhere")
     assert repository.identity(repository.open_repo(person.look(path))).name == "Ann Elsewhere"
     (tmp_path / "home/.gitconfig").unlink()
@@ -234,7 +263,9 @@ def test_default_branch(person: People, tmp_path: Path) -> None:
     assert repository.default_branch(repo) == "topic"
 
 
-def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp_path: Path) -> None:
+def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
+    person: People, tmp_path: Path
+) -> None:
     path = person({"a": "1", "b c": "2", "d": "3", ".gitignore": "*.log\n"})
     write(path, {"a": "changed", "new/x": "n", "new/y": "n", "z.log": "ignored"})
     (path / "d").unlink()
@@ -245,7 +276,8 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(person: People, tmp
     assert repository.dirty_paths(repo, 1) == ["a"]
 
 
-# ---------------------------------------------------------------------------------- a mission from end to end
+# ---------------------------------------------------------------------------------- a mission from
+# end to end
 
 
 def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Path) -> None:
@@ -253,7 +285,9 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     base = git(path, "rev-parse", "HEAD")
     calls: list[runner.GitCall] = []
     wt = start(path, tmp_path, on_call=calls.append)
-    assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(git(path, "worktree", "list").split())
+    assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(
+        git(path, "worktree", "list").split()
+    )
     assert worktree.status(wt) == []
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
@@ -266,7 +300,8 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     )
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
     assert history.changes(wt.repo, base, sha) == [
-        runner.FileChange("a.txt", "M", 1, 1), runner.FileChange("old", "D", 0, 1),
+        runner.FileChange("a.txt", "M", 1, 1),
+        runner.FileChange("old", "D", 0, 1),
         runner.FileChange("sub/new file\n", "A", None, None),
     ]
     assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot", WHEN)]
@@ -283,8 +318,13 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     assert all(call.duration_ms > 0 for call in calls)
 
 
-def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine and seven for each commit, however deep it is. Counted where they start: by a `git` that is first on PATH."""
+def test_a_mission_takes_few_git_processes(
+    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine and seven for each commit, however deep it is.
+
+    Counted where they start: by a `git` that is first on PATH.
+    """
     path = person({"deep/down/here/a.txt": "a\n", "b.txt": "b\n"})
     log, real = tmp_path / "started", shutil.which("git")
     write(tmp_path / "bin", {"git": f'#!/bin/sh\necho "$*" >> {log}\nexec {real} "$@"\n'})
@@ -308,7 +348,9 @@ def test_a_mission_takes_few_git_processes(person: People, tmp_path: Path, monke
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
 
 
-def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, tmp_path: Path) -> None:
+def test_a_changed_configuration_is_never_taken_for_the_old_one(
+    person: People, tmp_path: Path
+) -> None:
     path = make_repo(tmp_path / "mine")
     assert repository.identity(repository.open_repo(path)).name == "Ann Person"
     write(path.parent, {"included": "[user]\n\tname = Dora\n"})
@@ -317,7 +359,10 @@ def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, 
     assert repository.identity(repo).name == "Dora"
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", "feat/x", repository.head(repo))
     # A driver that came meanwhile is switched off too: each piece of work asks what is configured.
-    write(path.parent, {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'})
+    write(
+        path.parent,
+        {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'},
+    )
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
     assert worktree.status(wt) != []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
@@ -327,20 +372,30 @@ def test_a_changed_configuration_is_never_taken_for_the_old_one(person: People, 
 def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({"a": "1", "dir/b": "1"}), tmp_path)
     write(wt.path, {"a": "2", "dir/b": "2", "dir/c": "2", "directory": "2"})
-    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda found: [p for p in found if p.startswith("dir/")])
+    sha = commit_changes(
+        wt, MESSAGE, BOB, WHEN, choose=lambda found: [p for p in found if p.startswith("dir/")]
+    )
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
     assert paths(worktree.status(wt)) == [("M", "a"), ("A", "directory")]
     assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
-@pytest.mark.parametrize(("before", "now", "chosen", "more"), [
-    ({"tests/a": "1", "tests/b": "1"}, {"tests": "x"}, ["tests"], ["tests/a", "tests/b"]),
-    ({"LICENSE": "1"}, {"LICENSE/x": "x"}, ["LICENSE/x"], ["LICENSE"]),
-    ({"deep/tests/a": "1"}, {"deep": "x"}, ["deep"], ["deep/tests/a"]),
-])
+@pytest.mark.parametrize(
+    ("before", "now", "chosen", "more"),
+    [
+        ({"tests/a": "1", "tests/b": "1"}, {"tests": "x"}, ["tests"], ["tests/a", "tests/b"]),
+        ({"LICENSE": "1"}, {"LICENSE/x": "x"}, ["LICENSE/x"], ["LICENSE"]),
+        ({"deep/tests/a": "1"}, {"deep": "x"}, ["deep"], ["deep/tests/a"]),
+    ],
+)
 def test_a_commit_deletes_nothing_that_was_not_chosen(
-    person: People, tmp_path: Path, before: dict[str, str], now: dict[str, str], chosen: list[str], more: list[str],
+    person: People,
+    tmp_path: Path,
+    before: dict[str, str],
+    now: dict[str, str],
+    chosen: list[str],
+    more: list[str],
 ) -> None:
     wt = start(person({"a": "1", **before}), tmp_path)
     shutil.rmtree(wt.path / Path(*Path(next(iter(before))).parts[:1]), ignore_errors=True)
@@ -348,14 +403,21 @@ def test_a_commit_deletes_nothing_that_was_not_chosen(
     write(wt.path, now)
     with pytest.raises(ToolError, match="would also change or delete") as caught:
         commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: chosen)
-    assert (caught.value.error_type, caught.value.refused, caught.value.details["paths"]) == ("outside_scope", True, more)
+    assert (caught.value.error_type, caught.value.refused, caught.value.details["paths"]) == (
+        "outside_scope",
+        True,
+        more,
+    )
     assert history.log(wt.repo, wt.base, wt.ref) == []
-    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])  # what is said to go may go
+    # what is said to go may go
+    sha = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: [*chosen, *more])
     assert sha is not None
     assert {c.path for c in history.changes(wt.repo, wt.base, sha)} == {*chosen, *more}
 
 
-def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: People, tmp_path: Path) -> None:
+def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(
+    person: People, tmp_path: Path
+) -> None:
     wt = start(person({"a": "1", "b": "1"}), tmp_path)
     write(wt.path, {"a": "2", "b": "2", "c": "2"})
     git(wt.path, "add", "-A")
@@ -369,8 +431,22 @@ def test_what_a_killed_commit_had_staged_is_not_committed_by_the_next(person: Pe
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
-NAMES = [b"with space", b"new\nline", b"tab\there", b"\xff\xfe not utf-8", "Grüße".encode(), b"-dash",
-         b":(glob)*", b"quote\"'", b"star*", b"back\\slash", b"$HOME", b"~", b"a=b", b"[x]"]
+NAMES = [
+    b"with space",
+    b"new\nline",
+    b"tab\there",
+    b"\xff\xfe not utf-8",
+    "Grüße".encode(),
+    b"-dash",
+    b":(glob)*",
+    b"quote\"'",
+    b"star*",
+    b"back\\slash",
+    b"$HOME",
+    b"~",
+    b"a=b",
+    b"[x]",
+]
 
 
 def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
@@ -388,7 +464,9 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     assert "star1" not in history.diff_text(wt.repo, wt.base, sha, paths=["star*"])
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
-    assert sorted(change.path for change in history.changes(wt.repo, wt.base, sha)) == sorted([*wanted, "star1"])
+    assert sorted(change.path for change in history.changes(wt.repo, wt.base, sha)) == sorted(
+        [*wanted, "star1"]
+    )
     kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     for name in NAMES:
         (wt.path / os.fsdecode(name)).unlink()
@@ -407,7 +485,14 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
     (wt.path / "gone").unlink()
     write(wt.path, {"gone/below": "1"})
     os.mkfifo(wt.path / "pipe")
-    expected = {("T", "file"), ("D", "dir/x"), ("A", "dir"), ("M", "run"), ("D", "gone"), ("A", "gone/below")}
+    expected = {
+        ("T", "file"),
+        ("D", "dir/x"),
+        ("A", "dir"),
+        ("M", "run"),
+        ("D", "gone"),
+        ("A", "gone/below"),
+    }
     assert set(paths(worktree.status(wt))) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
@@ -435,20 +520,39 @@ def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> Non
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
-def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person: People, tmp_path: Path) -> None:
+def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(
+    person: People, tmp_path: Path
+) -> None:
     path = person({".gitignore": "*.log\nbuild/\n", "kept.log": "1"})
     git(path, "add", "-f", "kept.log")
     git(path, "commit", "-q", "-m", "Kept")
     repo = repository.open_repo(person.look(path))
-    by_name = ("a.log", "kept.log", "build/out", "build/late", "link/x.log", ".git", ".git/x.log", "build", "no.log", "plain")
-    wt = worktree.add_worktree(repo, tmp_path / "state/w", "feat/x", repository.head(repo), by_name=by_name)
+    by_name = (
+        "a.log",
+        "kept.log",
+        "build/out",
+        "build/late",
+        "link/x.log",
+        ".git",
+        ".git/x.log",
+        "build",
+        "no.log",
+        "plain",
+    )
+    wt = worktree.add_worktree(
+        repo, tmp_path / "state/w", "feat/x", repository.head(repo), by_name=by_name
+    )
     write(wt.path, {"a.log": "x", "b.log": "x", "build/out": "x", "plain": "x"})
     (tmp_path / "elsewhere").mkdir()
     write(tmp_path / "elsewhere", {"x.log": "not ours"})
     (wt.path / "link").symlink_to(tmp_path / "elsewhere")
     expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
     assert paths(worktree.status(wt)) == expected
-    assert paths(worktree.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected  # in another life, too
+    # in another life, too
+    assert (
+        paths(worktree.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base)))
+        == expected
+    )
     kept = worktree.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
     assert paths(history.changes(repo, wt.base, kept)) == expected
     write(wt.path, {"a.log": "changed", "build/late": "x"})
@@ -467,7 +571,8 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person
         worktree.remove_worktree(wt)
 
 
-# --------------------------------------------------------------------------------------------- branch names
+# ---------------------------------------------------------------------------------------------
+# branch names
 
 
 @pytest.mark.parametrize(
@@ -479,11 +584,15 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(person
         (["feat/fix-it-deadbeef/below"], "feat/fix-it-deadbeef-20261121120000"),
         (["feat"], "feat-fix-it-deadbeef"),
         (["feat", "feat-fix-it-deadbeef"], "feat-fix-it-deadbeef-20261121120000"),
-        (["feat/fix-it-deadbeef", "feat/fix-it-deadbeef-20261121120000"],
-         "feat/fix-it-deadbeef-20261121120000-2"),
+        (
+            ["feat/fix-it-deadbeef", "feat/fix-it-deadbeef-20261121120000"],
+            "feat/fix-it-deadbeef-20261121120000-2",
+        ),
     ],
 )
-def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[str], expected: str) -> None:
+def test_a_free_branch_can_be_made(
+    person: People, tmp_path: Path, taken: list[str], expected: str
+) -> None:
     path = person()
     for name in taken:
         git(path, "branch", name)
@@ -494,7 +603,8 @@ def test_a_free_branch_can_be_made(person: People, tmp_path: Path, taken: list[s
     assert git(path, "rev-parse", name) == repository.head(repo)
 
 
-# ------------------------------------------------------------------------------------------------ worktrees
+# ------------------------------------------------------------------------------------------------
+# worktrees
 
 
 def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> None:
@@ -512,7 +622,8 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
         worktree.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
     write(path, {"a": "3"})
     person.look(commit_all(path, "Meanwhile"))
-    wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))  # where a killed reading left one at an older commit
+    # where a killed reading left one at an older commit
+    wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))
     assert ((wt.path / "a").read_text(), worktree.status(wt)) == ("3", [])
     worktree.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
@@ -608,7 +719,9 @@ def test_a_second_repository_with_the_same_worktree_name(person: People, tmp_pat
     path = person()
     first = start(path, tmp_path / "one")
     repo = repository.open_repo(path)
-    second = worktree.add_worktree(repo, tmp_path / "two/state/worktrees/deadbeef", "feat/two", repository.head(repo))
+    second = worktree.add_worktree(
+        repo, tmp_path / "two/state/worktrees/deadbeef", "feat/two", repository.head(repo)
+    )
     assert first.git_dir != second.git_dir
     assert worktree.open_worktree(repo, first.path, first.branch, first.base) == first
     assert worktree.open_worktree(repo, second.path, second.branch, second.base) == second
@@ -652,7 +765,9 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
     times = {"a": 0, "b": 0}
 
     def goes_on() -> bool:
-        return time.monotonic() < ends or (min(times.values()) <= 10 and time.monotonic() < ends + 60)
+        return time.monotonic() < ends or (
+            min(times.values()) <= 10 and time.monotonic() < ends + 60
+        )
 
     def come_and_go(name: str) -> None:
         while goes_on():
@@ -688,7 +803,8 @@ def test_a_worktree_with_folders_hundreds_deep_is_removed(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 
-# ---------------------------------------------------------------------------------- checkpoints and roll-back
+# ---------------------------------------------------------------------------------- checkpoints and
+# roll-back
 
 
 def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_path: Path) -> None:
@@ -705,7 +821,11 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     assert (wt.git_dir / "index").read_bytes() == index
     assert worktree.status(wt) == before
-    assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("D", "b"), ("A", "new/x")]
+    assert paths(history.changes(wt.repo, wt.base, kept)) == [
+        ("M", "a"),
+        ("D", "b"),
+        ("A", "new/x"),
+    ]
     write(wt.path, {"a": "3", "worse": "3"})
     shutil.rmtree(wt.path / "new")
     make_repo(wt.path / "inner")
@@ -720,7 +840,9 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
         worktree.checkpoint(wt, "refs/heads/main", "x", WHEN)
 
 
-def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(person: People, tmp_path: Path) -> None:
+def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
+    person: People, tmp_path: Path
+) -> None:
     path = person({"a": "1"})
     git(path, "config", "core.trustctime", "false")  # a test can set the other time only
     wt = start(person.look(path), tmp_path)
@@ -735,7 +857,9 @@ def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(person: People
 
 
 @pytest.mark.parametrize("killed", ["", "kept", "renamed", "half deleted", "deleted"])
-def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path, killed: str) -> None:
+def test_a_failed_attempt_is_rolled_back_and_kept(
+    person: People, tmp_path: Path, killed: str
+) -> None:
     path = person({"a": "1"})
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
@@ -763,13 +887,18 @@ def test_a_failed_attempt_is_rolled_back_and_kept(person: People, tmp_path: Path
 
 def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> None:
     path = person()
-    assert worktree.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN) is None
+    assert (
+        worktree.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN)
+        is None
+    )
     assert git(path, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
 @pytest.mark.parametrize("how", ["deleted", "switched"])
 def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
-    person: People, tmp_path: Path, how: str,
+    person: People,
+    tmp_path: Path,
+    how: str,
 ) -> None:
     path = person({"a": "1"})
     wt = start(path, tmp_path)
@@ -797,11 +926,14 @@ def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> 
     assert worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
 
 
-# ---------------------------------------------------------------------------------- somebody else interferes
+# ---------------------------------------------------------------------------------- somebody else
+# interferes
 
 
 def test_a_moved_branch_is_not_overwritten(
-    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    person: People,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = person()
     wt = start(path, tmp_path)
@@ -824,16 +956,26 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
         commit_changes(wt, MESSAGE, BOB, WHEN)
     git(path, "update-ref", wt.ref, wt.base)
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
-    for call in (lambda: commit_changes(wt, MESSAGE, BOB, WHEN), lambda: worktree.status(wt),
-                 lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base)):
+    for call in (
+        lambda: commit_changes(wt, MESSAGE, BOB, WHEN),
+        lambda: worktree.status(wt),
+        lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base),
+    ):
         with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
             call()
 
 
 @pytest.mark.parametrize(
     "change",
-    [".git/config", ".git/hooks/post-commit", ".git/info/attributes", "worktree", "gitdir", "alternates",
-     "mode"],
+    [
+        ".git/config",
+        ".git/hooks/post-commit",
+        ".git/info/attributes",
+        "worktree",
+        "gitdir",
+        "alternates",
+        "mode",
+    ],
 )
 def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
     path = person()
@@ -866,7 +1008,9 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
     path = person()
     wt = start(path, tmp_path)
     ref = "refs/placet/failed/deadbeef-1"
-    write(path / ".git", {"index.lock": "", "HEAD.lock": "", f"{wt.ref}.lock": "", f"{ref}.lock": ""})
+    write(
+        path / ".git", {"index.lock": "", "HEAD.lock": "", f"{wt.ref}.lock": "", f"{ref}.lock": ""}
+    )
     write(wt.git_dir, {"index.lock": "", "HEAD.lock": ""})
     person.look(path)
     write(wt.path, {"a": "2"})
@@ -881,20 +1025,28 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
 
 
 def test_a_git_that_outlived_its_daemon_is_waited_for(
-    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    person: People,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wt, at_work = start(person(), tmp_path), tmp_path / "at work"
     at_work.touch()
-    write(tmp_path / "bin", {
-        "git": '#!/bin/sh\nif [ "$1" = version ]; then echo git version 2.39; exit; fi\n'
-               f"while [ -e '{at_work}' ]; do sleep 0.02; done > /dev/null 2>&1 &\n",
-    })
+    write(
+        tmp_path / "bin",
+        {
+            "git": '#!/bin/sh\nif [ "$1" = version ]; then echo git version 2.39; exit; fi\n'
+            f"while [ -e '{at_work}' ]; do sleep 0.02; done > /dev/null 2>&1 &\n",
+        },
+    )
     (tmp_path / "bin/git").chmod(0o755)
     with monkeypatch.context() as patch, worktree._writing(wt.path) as held:
         place = replace(worktree._inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
-    with pytest.raises(UserError, match="another git process"), worktree._writing(wt.path, timeout_s=0.05):
+    with (
+        pytest.raises(UserError, match="another git process"),
+        worktree._writing(wt.path, timeout_s=0.05),
+    ):
         pass
     threading.Timer(0.2, at_work.unlink).start()
     worktree.clear_stale_locks(wt)
@@ -904,7 +1056,8 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
 def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     path = person()
     os.mkfifo(tmp_path / "pipe")
-    git(path, "config", "include.path", str(tmp_path / "pipe"))  # git waits for somebody to write into it
+    # git waits for somebody to write into it
+    git(path, "config", "include.path", str(tmp_path / "pipe"))
     repo = runner.Repo(path, path / ".git", path / ".git", is_bare=False, is_shallow=False)
     with pytest.raises(runner.GitError, match=r"no answer within 0\.2 s"):
         runner.run_git(runner.place_of(repo), "status", timeout_s=0.2)
@@ -912,7 +1065,8 @@ def test_a_time_limit_kills_git(person: People, tmp_path: Path) -> None:
     person.look(path)
 
 
-# ------------------------------------------------------------------------------------------------- reading
+# -------------------------------------------------------------------------------------------------
+# reading
 
 
 def test_a_diff_is_cut_and_says_so(person: People, tmp_path: Path) -> None:
@@ -960,7 +1114,8 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     assert history.traced_work(wt.repo, "refs/heads/nowhere/*") == {}
 
 
-# ------------------------------------------------------------------------------------------- commit messages
+# ------------------------------------------------------------------------------------------- commit
+# messages
 
 
 def test_the_message_is_as_the_contract_says() -> None:
@@ -973,8 +1128,14 @@ def test_the_message_is_as_the_contract_says() -> None:
 
 def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
     subject, name = "x" * 100 + "\nApproved-By: mallory", "Ann\nApproved-By: eve"
-    for body in ("", "---\nrule\n---", "Signed-off-by: x\n\nApproved-By: mallory", "# heading",
-                 "a\r\nb\x1b[31m", "--- a/file\n+++ b/file"):
+    for body in (
+        "",
+        "---\nrule\n---",
+        "Signed-off-by: x\n\nApproved-By: mallory",
+        "# heading",
+        "a\r\nb\x1b[31m",
+        "--- a/file\n+++ b/file",
+    ):
         message = git_message.commit_message(subject, body, TRACE, "d", name)
         parsed = git(tmp_path, "interpret-trailers", "--parse", stdin=message.encode())
         assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
@@ -992,7 +1153,8 @@ def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> N
     assert not any(ord(char) < 0x20 and char not in "\n\t" for char in message)
 
 
-# ---------------------------------------------------------------------------------------- kinds of repository
+# ---------------------------------------------------------------------------------------- kinds of
+# repository
 
 
 def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:
@@ -1044,9 +1206,12 @@ def test_worktree_of_another(person: People, tmp_path: Path) -> None:
 
 def test_submodules_and_lfs_are_noticed(person: People, tmp_path: Path) -> None:
     inner = person({"x": "1"}, "inner")
-    path = make_repo(tmp_path / "outer", {
-        "sub dir/.gitattributes": "*.psd filter=lfs diff=lfs -text\n*.key filter=crypt\n# *.x filter=no\n",
-    })
+    path = make_repo(
+        tmp_path / "outer",
+        {
+            "sub dir/.gitattributes": "*.psd filter=lfs diff=lfs -text\n*.key filter=crypt\n# *.x filter=no\n",
+        },
+    )
     git(path, "submodule", "add", "-q", str(inner), "module")
     commit_all(path, "Add a submodule")
     git(path, "config", "filter.crypt.clean", "false")
@@ -1105,7 +1270,8 @@ def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     work(path, tmp_path, "cafecafe")
 
 
-# ------------------------------------------------------------------------------------------------ a new one
+# ------------------------------------------------------------------------------------------------ a
+# new one
 
 
 EXCLUDES = ["/Inbox/", "/.obsidian/"]
@@ -1117,12 +1283,23 @@ def first(path: Path) -> tuple[runner.Repo, str]:
 
 def test_a_folder_becomes_a_repository(person: People, tmp_path: Path) -> None:
     path = tmp_path / "vault"
-    write(path, {"Knowledge/a b.md": "1", "Inbox/Requests/r.md": "1", ".obsidian/app.json": "1", "Ü.md": "1"})
+    write(
+        path,
+        {
+            "Knowledge/a b.md": "1",
+            "Inbox/Requests/r.md": "1",
+            ".obsidian/app.json": "1",
+            "Ü.md": "1",
+        },
+    )
     make_repo(path / "plugin", {"x": "1"})
     repo, sha = first(path)
     assert repository.head(repo) == sha
     assert git(path, "ls-tree", "-r", "-z", "--name-only", sha).split("\0") == [
-        "Knowledge/a b.md", "plugin/x", "Ü.md", "",
+        "Knowledge/a b.md",
+        "plugin/x",
+        "Ü.md",
+        "",
     ]
     assert git(path, "status", "--porcelain") == ""
     assert git(path, "symbolic-ref", "HEAD") == "refs/heads/main"
@@ -1146,7 +1323,9 @@ def test_an_empty_folder_and_one_inside_a_repository(person: People, tmp_path: P
     work(tmp_path / "empty", tmp_path)
 
 
-def test_a_folder_becomes_a_repository_that_can_be_worked_in_whatever_git_is_set_to(person: People, tmp_path: Path) -> None:
+def test_a_folder_becomes_a_repository_that_can_be_worked_in_whatever_git_is_set_to(
+    person: People, tmp_path: Path
+) -> None:
     """A git that knows neither setting makes the same as ever."""
     git(tmp_path, "config", "--global", "init.defaultRefFormat", "reftable")
     git(tmp_path, "config", "--global", "init.defaultObjectFormat", "sha256")
@@ -1178,7 +1357,9 @@ def test_staged_files_without_a_commit_are_the_persons(person: People, tmp_path:
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_making_one_can_be_killed_anywhere(
-    tmp_path: Path, existing: bool, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    existing: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Killed(BaseException):
         pass
@@ -1218,7 +1399,8 @@ def test_making_one_can_be_killed_anywhere(
     assert deaths > 5
 
 
-# --------------------------------------------------------------------------------- parallel work and crashes
+# --------------------------------------------------------------------------------- parallel work
+# and crashes
 
 
 @pytest.mark.parametrize("cycles", [8, pytest.param(120, marks=pytest.mark.sweep)])
@@ -1237,7 +1419,9 @@ def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) 
 
     with ThreadPoolExecutor(8) as pool:
         branches = list(pool.map(mission, range(cycles)))
-    assert [git(path, "rev-list", "--count", f"main..{branch}") for branch in branches] == ["2"] * cycles
+    assert [git(path, "rev-list", "--count", f"main..{branch}") for branch in branches] == [
+        "2"
+    ] * cycles
     for n, branch in enumerate(branches):
         own = sorted({f"f{n}", f"new{n}-0", f"new{n}-1"})
         assert sorted(git(path, "diff", "--name-only", "main", branch).splitlines()) == own
@@ -1271,12 +1455,19 @@ for line in sys.stdin:
 
 
 def storm(person: People, tmp_path: Path, rounds: int) -> None:
-    """Kill missions at any moment, over and over; each time the same calls, made again, finish the work."""
+    """Kill missions at any moment, over and over.
+
+    Each time the same calls, made again, finish the work.
+    """
     path = person({f"g{n}": f"{n}\n" for n in range(20)})
     repo = repository.open_repo(path)
     dice = random.Random(7)
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        [sys.executable, "-c", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as nursery:
         assert nursery.stdin is not None
@@ -1312,7 +1503,8 @@ def test_many_killed_missions_are_taken_up_again(person: People, tmp_path: Path)
     storm(person, tmp_path, 150)
 
 
-# ------------------------------------------------------------------------------------- hostile repositories
+# ------------------------------------------------------------------------------------- hostile
+# repositories
 
 
 @dataclass(frozen=True)
@@ -1321,10 +1513,17 @@ class Vector:
 
     arm: Callable[[Path, str], object]
     show: tuple[str, ...] = (
-        "status", "diff", "log -p", "worktree add -q ../control", "add -A", "commit -qm x")
+        "status",
+        "diff",
+        "log -p",
+        "worktree add -q ../control",
+        "add -A",
+        "commit -qm x",
+    )
     alive: bool = True
     during: Callable[[worktree.Worktree, str], object] = lambda _wt, _evil: None
-    fails: bool = False  # the repository is also broken: calls may end in an error, but nothing runs
+    # the repository is also broken: calls may end in an error, but nothing runs
+    fails: bool = False
     mild: bool = False  # can be planted together with others, which saves time
 
 
@@ -1340,8 +1539,17 @@ def attribute(path: Path, line: str) -> None:
 
 
 def hooks(path: Path, evil: str) -> None:
-    for name in ("post-checkout", "post-commit", "pre-commit", "reference-transaction", "post-index-change",
-                 "commit-msg", "prepare-commit-msg", "pre-auto-gc", "post-rewrite"):
+    for name in (
+        "post-checkout",
+        "post-commit",
+        "pre-commit",
+        "reference-transaction",
+        "post-index-change",
+        "commit-msg",
+        "prepare-commit-msg",
+        "pre-auto-gc",
+        "post-rewrite",
+    ):
         write(path, {f".git/hooks/{name}": f"#!/bin/sh\n{evil}\n"})
         (path / ".git/hooks" / name).chmod(0o755)
 
@@ -1366,7 +1574,9 @@ def driver(kind: str, name: str = "x", **settings: str) -> Callable[[Path, str],
 def included(condition: str) -> Callable[[Path, str], None]:
     def arm(path: Path, evil: str) -> None:
         attribute(path, "* filter=x")
-        write(path, {"evil.inc": f'[filter "x"]\n\tsmudge = "{evil}; cat"\n\tclean = "{evil}; cat"\n'})
+        write(
+            path, {"evil.inc": f'[filter "x"]\n\tsmudge = "{evil}; cat"\n\tclean = "{evil}; cat"\n'}
+        )
         with (path / ".git/config").open("a") as file:
             file.write(f'[{condition}]\n\tpath = "{path}/evil.inc"\n')
 
@@ -1387,7 +1597,12 @@ def signed(path: Path, evil: str) -> None:
     made = f"{head}\n{signature}\n\n{text}\n".encode()
     new = git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=made)
     git(path, "update-ref", "HEAD", new)
-    config(path, gpg__program=str(path.parent / "gpg"), log__showSignature="true", commit__gpgSign="true")
+    config(
+        path,
+        gpg__program=str(path.parent / "gpg"),
+        log__showSignature="true",
+        commit__gpgSign="true",
+    )
 
 
 def worktree_config(path: Path, evil: str) -> None:
@@ -1412,9 +1627,16 @@ def inner_repository(wt: worktree.Worktree, evil: str) -> None:
 
 
 def embedded_bare(path: Path, evil: str) -> None:
-    write(path, {"vendor/HEAD": "ref: refs/heads/main\n", "vendor/refs/x": "", "vendor/objects/x": "",
-                 "vendor/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ..\n"
-                                  f'\tfsmonitor = "{evil};false"\n'})
+    write(
+        path,
+        {
+            "vendor/HEAD": "ref: refs/heads/main\n",
+            "vendor/refs/x": "",
+            "vendor/objects/x": "",
+            "vendor/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ..\n"
+            f'\tfsmonitor = "{evil};false"\n',
+        },
+    )
     commit_all(path, "Vendor")
 
 
@@ -1430,9 +1652,14 @@ def lazy_fetch(path: Path, evil: str) -> None:
     write(path, {"big": "missing\n"})
     commit_all(path, "Big")
     blob = git(path, "rev-parse", "HEAD:big")
-    config(path, core__repositoryformatversion="1", extensions__partialClone="origin",
-           remote__origin__promisor="true", remote__origin__url=f"ext::{evil.replace(' ', '% ')}",
-           protocol__ext__allow="always")
+    config(
+        path,
+        core__repositoryformatversion="1",
+        extensions__partialClone="origin",
+        remote__origin__promisor="true",
+        remote__origin__url=f"ext::{evil.replace(' ', '% ')}",
+        protocol__ext__allow="always",
+    )
     (path / ".git/objects" / blob[:2] / blob[2:]).unlink()
     (path / "big").write_text("changed\n")
 
@@ -1456,44 +1683,79 @@ def merging(path: Path, evil: str) -> None:
     git(path, "branch", "theirs", "HEAD~1")
     blob = git(path, "hash-object", "-w", "--stdin", stdin=b"their change\n")
     attributes = git(path, "rev-parse", "HEAD:.gitattributes")
-    tree = git(path, "mktree", stdin=(
-        f"100644 blob {attributes}\t.gitattributes\n100644 blob {blob}\tREADME.md\n".encode()))
-    git(path, "update-ref", "refs/heads/theirs", git(path, "commit-tree", "-p", "HEAD~1", "-m", "t", tree))
+    tree = git(
+        path,
+        "mktree",
+        stdin=(
+            f"100644 blob {attributes}\t.gitattributes\n100644 blob {blob}\tREADME.md\n".encode()
+        ),
+    )
+    git(
+        path,
+        "update-ref",
+        "refs/heads/theirs",
+        git(path, "commit-tree", "-p", "HEAD~1", "-m", "t", tree),
+    )
 
 
 VECTORS = {
     "hooks": Vector(hooks, mild=True),
     "hooks path in the tree": Vector(hooks_in_tree),
     "hooks that newer versions read from configuration": Vector(
-        lambda path, evil: config(path, hook__x__event="reference-transaction", hook__x__command=evil),
-        alive=False, mild=True),
-    "fsmonitor": Vector(lambda path, evil: config(path, core__fsmonitor=f"{evil};false"), mild=True),
+        lambda path, evil: config(
+            path, hook__x__event="reference-transaction", hook__x__command=evil
+        ),
+        alive=False,
+        mild=True,
+    ),
+    "fsmonitor": Vector(
+        lambda path, evil: config(path, core__fsmonitor=f"{evil};false"), mild=True
+    ),
     "filter clean": Vector(driver("filter", clean="EVIL; cat", required="true")),
     "filter smudge": Vector(driver("filter", smudge="EVIL; cat")),
     "filter process": Vector(driver("filter", process="EVIL; false")),
     "filter with = in its name": Vector(driver("filter", "a=b", clean="EVIL; cat")),
-    "filter with dots and spaces in its name": Vector(driver("filter", "x.clean", clean="EVIL; cat")),
+    "filter with dots and spaces in its name": Vector(
+        driver("filter", "x.clean", clean="EVIL; cat")
+    ),
     "filter by info/attributes": Vector(info_attributes),
     "textconv": Vector(driver("diff", textconv="EVIL; cat")),
     "diff driver": Vector(driver("diff", command="EVIL; true")),
-    "diff.external": Vector(lambda path, evil: (
-        config(path, diff__external=f"{evil}; true"), write(path, {"README.md": "changed\n"})), mild=True),
+    "diff.external": Vector(
+        lambda path, evil: (
+            config(path, diff__external=f"{evil}; true"),
+            write(path, {"README.md": "changed\n"}),
+        ),
+        mild=True,
+    ),
     "merge driver": Vector(merging, ("merge-tree --write-tree main theirs",)),
-    "alias": Vector(lambda path, evil: config(path, alias__st=f"!{evil}", alias__status=f"!{evil}"), ("st",),
-                    mild=True),
+    "alias": Vector(
+        lambda path, evil: config(path, alias__st=f"!{evil}", alias__status=f"!{evil}"),
+        ("st",),
+        mild=True,
+    ),
     "gpg program": Vector(signed, ("log", "commit -q --allow-empty -m x")),
     "include in the tree": Vector(included("include")),
-    "include for a worktree's git directory": Vector(included('includeIf "gitdir:**/worktrees/**"')),
+    "include for a worktree's git directory": Vector(
+        included('includeIf "gitdir:**/worktrees/**"')
+    ),
     "include for a branch": Vector(
-        included('includeIf "onbranch:feat/**"'), ("worktree add -q -b feat/control ../control",)),
+        included('includeIf "onbranch:feat/**"'), ("worktree add -q -b feat/control ../control",)
+    ),
     "config.worktree": Vector(worktree_config, mild=True),
-    "editor": Vector(lambda path, evil: config(path, core__editor=evil), ("commit --allow-empty",),
-                     mild=True),
+    "editor": Vector(
+        lambda path, evil: config(path, core__editor=evil), ("commit --allow-empty",), mild=True
+    ),
     "pager": Vector(lambda path, evil: config(path, core__pager=evil), alive=False, mild=True),
-    "trailer command": Vector(lambda path, evil: config(path, trailer__x__command=evil),
-                              ("interpret-trailers README.md",), mild=True),
+    "trailer command": Vector(
+        lambda path, evil: config(path, trailer__x__command=evil),
+        ("interpret-trailers README.md",),
+        mild=True,
+    ),
     "replaced .git file": Vector(lambda _path, _evil: None, alive=False, during=replaced_git_file),
-    "repository made by the mission": Vector(lambda _path, _evil: None, alive=False, during=inner_repository),
+    "repository made by the mission": Vector(
+        lambda _path, _evil: None, alive=False, during=inner_repository
+    ),
     "embedded bare repository": Vector(embedded_bare, ("-C vendor status",), mild=True),
     "submodule's own configuration": Vector(submodule),
     "lazy fetch from a promisor": Vector(lazy_fetch, ("checkout -q -- big",), fails=True),
@@ -1598,7 +1860,9 @@ def test_the_vectors_are_alive() -> None:
 
 
 def test_the_daemons_environment_is_not_inherited(
-    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    person: People,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = person()
     ran = tmp_path / "ran"

@@ -17,18 +17,24 @@ from vaultkit import TestVault, meddling
 
 def case_of(vault: TestVault) -> dict[str, Any]:
     with closing(sqlite3.connect(vault.db)) as connection:
-        (body,), = connection.execute("SELECT body FROM cases").fetchall()
+        ((body,),) = connection.execute("SELECT body FROM cases").fetchall()
     return dict(json.loads(body))
 
 
-def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_the_last(tmp_path: Path) -> None:
+def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_the_last(
+    tmp_path: Path,
+) -> None:
     vault = bare_vault(tmp_path)
     reasons = iter(["FIRST", "SECOND"])
     asks: list[Ask] = []
 
     def gives_up(ask: Ask) -> Reply:
         asks.append(ask)
-        return greeter(ask) if ask.purpose is not Purpose.EXECUTE else says(("give_up", {"reason": next(reasons)}))
+        return (
+            greeter(ask)
+            if ask.purpose is not Purpose.EXECUTE
+            else says(("give_up", {"reason": next(reasons)}))
+        )
 
     with looping(vault, model=lambda: Fake(gives_up), time=Time()) as running:
         note = vault.drop("Say hello\n")
@@ -51,12 +57,17 @@ def test_two_failures_on_one_day_have_a_report_each_and_the_next_planning_reads_
 
 
 @pytest.mark.parametrize("at", ["before the mission ended", "after it was decided"])
-def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(tmp_path: Path, at: str) -> None:
+def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(
+    tmp_path: Path, at: str
+) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running, meddling():
         vault.drop("Say hello\n")
         running.settle()
-        mine = vault.root / f"Knowledge/Reports/2026-11-21_{case_of(vault)['trace_id'][:8]}_say-hello.md"
+        mine = (
+            vault.root
+            / f"Knowledge/Reports/2026-11-21_{case_of(vault)['trace_id'][:8]}_say-hello.md"
+        )
         mine.parent.mkdir(parents=True, exist_ok=True)
         if at == "before the mission ended":
             mine.write_text("mine\n")

@@ -17,7 +17,9 @@ from vaultkit import PLAN, TestVault, make_vault
 def planned(folder: Path, request: str) -> tuple[TestVault, Path]:
     """A vault with a plan in review for this request, and a model that can revise it."""
     vault = make_vault(folder)
-    vault.script(*[(purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")])
+    vault.script(
+        *[(purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")]
+    )
     note = vault.drop(request)
     vault.here()
     return vault, note
@@ -37,13 +39,19 @@ def side(note: Path) -> Path:
 
 def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_path: Path) -> None:
     vault, note = planned(tmp_path, "---\nbudget_usd: 1\npriority: 2\n---\nSay hello\n")
-    edit(note, ("budget_usd: 1", "budget_usd: 7"), ("priority: 2", "priority: 9\ncomplexity: trivial"))
+    edit(
+        note,
+        ("budget_usd: 1", "budget_usd: 7"),
+        ("priority: 2", "priority: 9\ncomplexity: trivial"),
+    )
     vault.here()
     text = vault.plan().read_text()
     assert "budget_usd = 7" in text
     assert read_note(text.encode()).meta["complexity"] == "trivial"
-    assert ("> Changed in the request's keys since the plan before: `priority` `2` → `9`, `complexity` none → `trivial`, "
-            "`budget_usd` `1` → `7`.") in text
+    assert (
+        "> Changed in the request's keys since the plan before: `priority` `2` → `9`, `complexity` none → `trivial`, "
+        "`budget_usd` `1` → `7`."
+    ) in text
 
 
 def test_the_keys_are_read_anew_when_changes_are_asked_for(tmp_path: Path) -> None:
@@ -55,7 +63,9 @@ def test_the_keys_are_read_anew_when_changes_are_asked_for(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("state", ["review", "rejected", "failed", "taken away"])
-def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(tmp_path: Path, state: str) -> None:
+def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(
+    tmp_path: Path, state: str
+) -> None:
     vault, note = planned(tmp_path, "---\nbudget_usd: 1\n---\nSay hello\n")
     if state == "rejected":
         vault.click("reject", "say-hello", "--reason", "no")
@@ -71,7 +81,11 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(tmp_path
         vault.here()
     before = len([a for a in vault.actions() if a in ("model.called", "model.failed")])
     status = str(read_note(note.read_bytes()).meta["status"])
-    edit(note, ("budget_usd: 1", "budget_usd: -3\npriority: 99\nportal: nowhere"), (f"status: {status}", "status: pending"))
+    edit(
+        note,
+        ("budget_usd: 1", "budget_usd: -3\npriority: 99\nportal: nowhere"),
+        (f"status: {status}", "status: pending"),
+    )
     vault.here()
     said = side(note).read_text()
     assert "`budget_usd: -3`" in said
@@ -79,7 +93,10 @@ def test_impossible_keys_are_explained_and_nothing_is_planned_from_them(tmp_path
     assert "`portal: nowhere`" in said
     assert len([a for a in vault.actions() if a in ("model.called", "model.failed")]) == before
     edit(note, ("budget_usd: -3\npriority: 99\nportal: nowhere", "budget_usd: 3"))
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", PLAN)]}]),
+    )
     vault.here()
     assert not side(note).exists()
     assert "budget_usd = 3" in vault.plan().read_text()
@@ -100,7 +117,9 @@ def test_changes_that_are_asked_for_wait_for_a_request_that_cannot_be_used(tmp_p
 
 def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
     repos = {name: make_repo(tmp_path / name) for name in ("one", "two")}
-    vault = bare_vault(tmp_path, "".join(f'\n[portals.{name}]\npath = "{path}"\n' for name, path in repos.items()))
+    vault = bare_vault(
+        tmp_path, "".join(f'\n[portals.{name}]\npath = "{path}"\n' for name, path in repos.items())
+    )
     model = Fake(greeter)
     with looping(vault, model=lambda: model, time=Time()) as running:
         note = vault.drop("---\nportal: one\n---\nSay hello\n")
@@ -114,13 +133,18 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
     last: Ask = model.asks[-1]
     assert last.purpose is Purpose.PLAN
     assert "my remark" not in str(last.turns), "the plan for another repository is no beginning"
-    assert any("my remark" in path.read_text() for path in (vault.root / "Inbox/Archive").glob("*.md")), "and is kept"
+    assert any(
+        "my remark" in path.read_text() for path in (vault.root / "Inbox/Archive").glob("*.md")
+    ), "and is kept"
 
 
 def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
-                 ("revise", [{"calls": [("submit_plan", PLAN)]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("execute", [{"calls": [("give_up", {"reason": "no"})]}]),
+        ("revise", [{"calls": [("submit_plan", PLAN)]}]),
+    )
     note = vault.drop("Say hello\n")
     vault.here()
     vault.approve()
@@ -133,19 +157,52 @@ def test_a_plan_that_came_back_is_revised_also_when_its_request_is_gone(tmp_path
     assert vault.plan().exists()
 
 
-@pytest.mark.parametrize(("key", "meant"), [("porta", "portal"), ("Portal", "portal"), ("budget", "budget_usd"),
-                                            ("agents", "agent"), ("budget-usd", "budget_usd"), ("prioritty", "priority")])
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("porta", "portal"),
+        ("Portal", "portal"),
+        ("budget", "budget_usd"),
+        ("agents", "agent"),
+        ("budget-usd", "budget_usd"),
+        ("prioritty", "priority"),
+    ],
+)
 def test_a_key_that_is_near_one_of_placets_is_asked_about(key: str, meant: str) -> None:
     note = read_note(f"---\n{key}: 5\n---\nHi\n".encode())
-    with pytest.raises(RequestProblems, match=f"`{key}` is not a key of placet's; did you mean `{meant}`"):
+    with pytest.raises(
+        RequestProblems, match=f"`{key}` is not a key of placet's; did you mean `{meant}`"
+    ):
         read_request("x.md", note, {"default", "5"}, ("5",), "default")
     assert read_request("x.md", note, {"default"}, (), "default", (key,)).portal == ""
 
 
-@pytest.mark.parametrize("key", ["tags", "aliases", "cssclasses", "title", "date", "created", "author", "due", "type", "state",
-                                 "project", "urgent", "parent", "target", "id", "template", "model"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "tags",
+        "aliases",
+        "cssclasses",
+        "title",
+        "date",
+        "created",
+        "author",
+        "due",
+        "type",
+        "state",
+        "project",
+        "urgent",
+        "parent",
+        "target",
+        "id",
+        "template",
+        "model",
+    ],
+)
 def test_a_key_of_the_persons_own_is_left_to_them(key: str) -> None:
-    assert read_request("x.md", read_note(f"---\n{key}: 5\n---\nHi\n".encode()), {"default"}, (), "default")
+    assert read_request(
+        "x.md", read_note(f"---\n{key}: 5\n---\nHi\n".encode()), {"default"}, (), "default"
+    )
 
 
 def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_path: Path) -> None:
@@ -155,7 +212,9 @@ def test_a_request_with_a_slip_in_a_key_is_held_back_until_it_is_answered(tmp_pa
     vault.here()
     assert not vault.plan().exists()
     assert "did you mean `portal`?" in side(note).read_text()
-    vault.configure((vault.root / "System/placet.toml").read_text() + '\n[vault]\nown_keys = ["porta"]\n')
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + '\n[vault]\nown_keys = ["porta"]\n'
+    )
     vault.here()
     assert vault.plan().exists()
 

@@ -23,7 +23,10 @@ LONG = "hi\n" * 8_000
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
-    step = {**PLAN["steps"][0], "actions": [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]}
+    step = {
+        **PLAN["steps"][0],
+        "actions": [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}],
+    }
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "steps": [step]})]}]))
     vault.drop("Say hello.\n")
     vault.here()
@@ -42,7 +45,14 @@ def swap(vault: TestVault) -> None:
     assert isinstance(body, bytes)
     evil = body.replace(b"hello.txt", b"evil.txt")
     name = hashlib.sha256(evil).hexdigest()
-    sql(vault, "UPDATE texts SET body = ?, sha256 = ?, size = ? WHERE digest = ?", evil, name, len(evil), digest)
+    sql(
+        vault,
+        "UPDATE texts SET body = ?, sha256 = ?, size = ? WHERE digest = ?",
+        evil,
+        name,
+        len(evil),
+        digest,
+    )
 
 
 def paused(vault: TestVault, *, on: bool) -> None:
@@ -104,17 +114,26 @@ def test_a_value_that_is_too_long_is_an_error_of_the_query(vault):
 @pytest.fixture
 def under_way(tmp_path: Path):
     """A vault whose mission is in its second turn, with a long body in its record, and a backup of its journal."""
+
     def script(body):
         if "submit_plan" in {tool["name"] for tool in body["tools"]}:
             return reply(call("submit_plan", PLAN))
         if sum(message["role"] == "assistant" for message in body["messages"]) == 0:
             return reply(call("write_file", {"path": "hello.txt", "content": LONG}))
-        return hang() if not finish else reply(call("complete_step", {"step": 1, "summary": "Hello"}),
-                                               call("finish", {"summary": "done"}))
+        return (
+            hang()
+            if not finish
+            else reply(
+                call("complete_step", {"step": 1, "summary": "Hello"}),
+                call("finish", {"summary": "done"}),
+            )
+        )
 
     finish: list[bool] = []
     with MessagesApi(script) as api:
-        vault = make_vault(tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            tmp_path, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         vault.configure('[commands]\nsandbox = "none"\n')
         vault.drop("Say hello\n")
         vault.here()
@@ -151,7 +170,8 @@ def test_a_backup_is_one_file_and_a_mission_that_was_under_way_goes_on_from_it(u
 
 def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_else(under_way):
     vault, copy = under_way
-    with closing(sqlite3.connect(copy)) as db, db:  # as an older placet made it, whose blobs lay beside it
+    # as an older placet made it, whose blobs lay beside it
+    with closing(sqlite3.connect(copy)) as db, db:
         db.execute("UPDATE records SET body = NULL WHERE size > 16384")
     restore(vault, copy)
     vault.drop("Something else\n", "Other.md")
@@ -163,10 +183,18 @@ def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_
     assert "cannot be read" in vault.click("journal", "verify", check=False).stderr
 
 
-def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_it(vault, monkeypatch):
+def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_it(
+    vault, monkeypatch
+):
     monkeypatch.setattr("placet.loop.tick.ARCHIVE_AT_ONCE", 1)
     (last,) = sql(vault, "SELECT last_id FROM chain")[0]
-    journal = Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b", on_trouble=print)
+    journal = Journal(
+        vault.db,
+        now=lambda: datetime.now(UTC),
+        boottime_s=time.monotonic,
+        boot_id="b",
+        on_trouble=print,
+    )
     partial = journal.archive("9999", most=2)
     assert partial is not None
     assert partial.name.endswith(ARCHIVING)
@@ -175,16 +203,23 @@ def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_i
     left.write_bytes(b"what a kill left of a copy")
     assert verify(vault.db) is None
     assert sql(vault, "SELECT min(id) FROM activity") == [(3,)]
-    sql(vault, "UPDATE cases SET state = 'withdrawn', body = replace(body, '\"state\":\"review\"', '\"state\":\"withdrawn\"')")
+    sql(
+        vault,
+        'UPDATE cases SET state = \'withdrawn\', body = replace(body, \'"state":"review"\', \'"state":"withdrawn"\')',
+    )
     sql(vault, "UPDATE activity SET timestamp = '2020-01-01T00:00:00.000Z' WHERE id <= ?", last)
     vault.plan().unlink()
     (vault.root / "Inbox/Requests/Say hello.md").unlink()
-    vault.configure((vault.root / "System/placet.toml").read_text() + "\n[journal]\narchive_after_days = 30\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "\n[journal]\narchive_after_days = 30\n"
+    )
     vault.here()
     (archive,) = vault.db.parent.glob("journal.[0-9]*.db")
     assert archive.name == f"journal.1-{last}.db"
     with closing(sqlite3.connect(archive)) as db:
-        assert [row for (row,) in db.execute("SELECT id FROM activity ORDER BY id")] == list(range(1, int(str(last)) + 1))
+        assert [row for (row,) in db.execute("SELECT id FROM activity ORDER BY id")] == list(
+            range(1, int(str(last)) + 1)
+        )
         assert db.execute("SELECT count(*) FROM records").fetchone()[0] > 0
     assert sql(vault, "SELECT count(*) FROM records") == [(0,)]
     assert vault.rows("journal.archived")

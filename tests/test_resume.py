@@ -20,20 +20,27 @@ from placet.agent.record import Record
 from placet.core.errors import Interrupted
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
-SLOW: dict[str, Any] = {**PLAN, "scope": {"write": ["hello.txt"], "run": ["python3 step.py"]},
-                        "steps": [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]}]}
+SLOW: dict[str, Any] = {
+    **PLAN,
+    "scope": {"write": ["hello.txt"], "run": ["python3 step.py"]},
+    "steps": [{"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]}],
+}
 COMMAND = ("run_command", {"command": "python3", "args": ["step.py"]})
 
 
 def vault_with(tmp_path: Path, *replies: dict[str, Any], plan: dict[str, Any] = SLOW) -> TestVault:
-    """A vault whose mission is approved; its command adds a line and then takes as long as `slow` is there."""
+    """A vault whose mission is approved.
+
+    Its command adds a line and then takes as long as `slow` is there.
+    """
     vault = make_vault(tmp_path)
     (vault.root / "step.py").write_text(
         "import pathlib, time\n"
         "p = pathlib.Path('hello.txt')\n"
         "p.write_text((p.read_text() if p.exists() else '') + 'more\\n')\n"
         "pathlib.Path('began').write_text('')\n"
-        f"time.sleep(30 if not pathlib.Path({str(tmp_path / 'quick')!r}).exists() else 0)\n")
+        f"time.sleep(30 if not pathlib.Path({str(tmp_path / 'quick')!r}).exists() else 0)\n"
+    )
     vault.configure('[commands]\nsandbox = "none"\n')
     vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", list(replies)))
     vault.drop("Say hello.\n")
@@ -52,13 +59,17 @@ def kill_in_command(vault: TestVault) -> None:
 def asked(vault: TestVault) -> int:
     """Return how often a first reply was asked for."""
     with sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True) as connection:
-        found = connection.execute("SELECT count(*) FROM records WHERE key = 'reply:1' AND kind = 'intent'").fetchone()[0]
+        found = connection.execute(
+            "SELECT count(*) FROM records WHERE key = 'reply:1' AND kind = 'intent'"
+        ).fetchone()[0]
     connection.close()
     return int(found)
 
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "one\n"})
-END = {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}
+END = {
+    "calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]
+}
 
 
 def test_a_command_that_was_cut_off_is_repeated_from_the_checkpoint(tmp_path: Path) -> None:
@@ -107,19 +118,43 @@ def test_what_the_round_wrote_before_the_command_is_written_again(tmp_path: Path
 def test_after_a_finished_command_of_the_same_round_the_model_is_told(tmp_path: Path) -> None:
     first = ("run_command", {"command": "python3", "args": ["step.py", "quick"]})
     vault = vault_with(tmp_path, {"calls": [WRITE, first, COMMAND]}, {"calls": [WRITE]}, END)
-    source = (vault.root / "step.py").read_text().replace("import pathlib, time", "import pathlib, sys, time").replace(
-        "pathlib.Path('began')", "if sys.argv[1:]: sys.exit()\npathlib.Path('began')")
+    source = (
+        (vault.root / "step.py")
+        .read_text()
+        .replace("import pathlib, time", "import pathlib, sys, time")
+        .replace("pathlib.Path('began')", "if sys.argv[1:]: sys.exit()\npathlib.Path('began')")
+    )
     git(vault.root, "config", "user.email", "p@example.org")
     (vault.root / "step.py").write_text(source)
-    vault.script(("plan", [{"calls": [("submit_plan", SLOW)]}]), ("execute", [
-        {"calls": [("write_file", {"path": "hello.txt", "content": "one\n"}), first, COMMAND]}, {"calls": [WRITE]}, END]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", SLOW)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "one\n"}),
+                        first,
+                        COMMAND,
+                    ]
+                },
+                {"calls": [WRITE]},
+                END,
+            ],
+        ),
+    )
     git(vault.root, "add", "step.py")
     git(vault.root, "-c", "user.name=p", "commit", "-q", "-m", "Let it end early")
     vault.active().rename(vault.plan())
     text = vault.plan().read_text()
-    vault.plan().write_text("\n".join(
-        f"base_commit: {git(vault.root, 'rev-parse', 'HEAD')}" if line.startswith("base_commit:") else line
-        for line in text.split("\n")))
+    vault.plan().write_text(
+        "\n".join(
+            f"base_commit: {git(vault.root, 'rev-parse', 'HEAD')}"
+            if line.startswith("base_commit:")
+            else line
+            for line in text.split("\n")
+        )
+    )
     vault.once()
     vault.approve()
     kill_in_command(vault)
@@ -132,8 +167,12 @@ def test_after_a_finished_command_of_the_same_round_the_model_is_told(tmp_path: 
 
 
 def test_a_worktree_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
-    vault = vault_with(tmp_path, {"calls": [("write_file", {"path": "hello.txt", "content": "zero\n"})]},
-                       {"calls": [WRITE, COMMAND]}, END)
+    vault = vault_with(
+        tmp_path,
+        {"calls": [("write_file", {"path": "hello.txt", "content": "zero\n"})]},
+        {"calls": [WRITE, COMMAND]},
+        END,
+    )
     kill_in_command(vault)
     shutil.rmtree(next(vault.state.glob("*/worktrees/*/began")).parent)
     (tmp_path / "quick").touch()
@@ -143,7 +182,9 @@ def test_a_worktree_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
 
 
 def test_a_round_that_only_reads_keeps_no_state(tmp_path: Path) -> None:
-    vault = vault_with(tmp_path, {"calls": [("read_file", {"path": "step.py"})]}, {"calls": [COMMAND]}, END)
+    vault = vault_with(
+        tmp_path, {"calls": [("read_file", {"path": "step.py"})]}, {"calls": [COMMAND]}, END
+    )
     kill_in_command(vault)
     assert git(vault.root, "for-each-ref", "refs/placet/ckpt") == ""
     base = vault.rows("git.branch_created")[0]["metadata"]["base"]
@@ -156,8 +197,12 @@ def test_a_round_that_only_reads_keeps_no_state(tmp_path: Path) -> None:
 
 def test_no_secret_is_kept_in_a_checkpoint(tmp_path: Path) -> None:
     key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    vault = vault_with(tmp_path, {"calls": [("write_file", {"path": "hello.txt", "content": key + "\n"})]},
-                       {"calls": [("write_file", {"path": "hello.txt", "content": "clean\n"})]}, END)
+    vault = vault_with(
+        tmp_path,
+        {"calls": [("write_file", {"path": "hello.txt", "content": key + "\n"})]},
+        {"calls": [("write_file", {"path": "hello.txt", "content": "clean\n"})]},
+        END,
+    )
     vault.once()
     assert len(vault.rows("execution.completed")) == 1
     everything = git(vault.root, "cat-file", "--batch-all-objects", "--batch")
@@ -166,8 +211,9 @@ def test_no_secret_is_kept_in_a_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("orderly", "planned"), [(False, False), (True, True)])
-def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_do_not(tmp_path: Path, orderly: bool,
-                                                                                     planned: bool) -> None:
+def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_do_not(
+    tmp_path: Path, orderly: bool, planned: bool
+) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
@@ -188,7 +234,9 @@ def test_three_crashes_of_a_planning_in_the_same_place_end_it_and_orderly_ends_d
     if not planned:
         failed = vault.rows("plan.failed")[0]["metadata"]
         assert "crashed 3 times in a row at the same place" in failed["reason"]
-        assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["crash_loop"]
+        assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
+            "crash_loop"
+        ]
 
 
 def test_three_crashes_in_the_same_place_end_it_with_a_report(tmp_path: Path) -> None:
@@ -210,7 +258,9 @@ def test_three_crashes_in_the_same_place_end_it_with_a_report(tmp_path: Path) ->
 
 def test_a_stop_is_no_crash(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"calls": [WRITE]}, {"calls": [COMMAND]}, END)
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.1\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.1\n"
+    )
     for _ in range(4):
         with running(vault):
             until(lambda: list(vault.state.glob("*/worktrees/*/began")), "the command began")
@@ -223,9 +273,14 @@ def test_a_stop_is_no_crash(tmp_path: Path) -> None:
 
 
 def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
-    """The reply that is being waited for is not thrown away, and what it asks for is done; no other is asked for."""
+    """The reply that is being waited for is not thrown away, and what it asks for is done.
+
+    No other is asked for.
+    """
     vault = vault_with(tmp_path, {"delay_s": 3, "calls": [WRITE]}, END)
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 60\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 60\n"
+    )
     with running(vault) as process:
         until(lambda: asked(vault) == 2, "the mission's model is asked")
         process.terminate()
@@ -239,7 +294,9 @@ def test_a_stop_lets_the_round_in_flight_end(tmp_path: Path) -> None:
 
 def test_a_stop_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
     vault = vault_with(tmp_path, {"delay_s": 20, "calls": [WRITE]})
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.5\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "[daemon]\nstop_grace_s = 0.5\n"
+    )
     with running(vault) as process:
         until(lambda: asked(vault) == 2, "the mission's model is asked")
         began = time.monotonic()

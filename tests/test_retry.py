@@ -13,11 +13,15 @@ from placet.core.turn.price import DEFAULT_PRICES, Price, cost_usd
 from placet.core.turn.retry import Blocked, NoRetry, Retry, RetryPolicy, Sleep, next_attempt
 from placet.core.turn.talk import ModelError, ModelErrorKind, Usage
 
-POLICY = RetryPolicy(first_wait_s=1, factor=2, longest_wait_s=30, longest_backoff_s=120, longest_rest_s=900)
+POLICY = RetryPolicy(
+    first_wait_s=1, factor=2, longest_wait_s=30, longest_backoff_s=120, longest_rest_s=900
+)
 
 
 def transient(retry_after_s: float | None = None) -> ModelError:
-    return ModelError(ModelErrorKind.TRANSIENT, "overloaded", status=529, retry_after_s=retry_after_s)
+    return ModelError(
+        ModelErrorKind.TRANSIENT, "overloaded", status=529, retry_after_s=retry_after_s
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,13 @@ def test_nonsense_is_a_bug(attempt, jitter):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"first_wait_s": 0}, {"factor": 0.9}, {"longest_wait_s": 0.5}, {"longest_backoff_s": 1}, {"longest_rest_s": 1}],
+    [
+        {"first_wait_s": 0},
+        {"factor": 0.9},
+        {"longest_wait_s": 0.5},
+        {"longest_backoff_s": 1},
+        {"longest_rest_s": 1},
+    ],
 )
 def test_a_policy_that_contradicts_itself_does_not_exist(wrong):
     with pytest.raises(ValueError, match="retry policy"):

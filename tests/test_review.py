@@ -17,11 +17,23 @@ from placet.core.life.case import SOMEONE, TABLE
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 CONFIG = '[commands]\nsandbox = "none"\n[daemon]\nscan_interval_s = 0.5\n'
-WRITE = [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}), ("complete_step", {"step": 1, "summary": "Hello"}),
-                    ("finish", {"summary": "Done."})]}]
+WRITE = [
+    {
+        "calls": [
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            ("complete_step", {"step": 1, "summary": "Hello"}),
+            ("finish", {"summary": "Done."}),
+        ]
+    }
+]
 SLOW = [{"calls": [WRITE[0]["calls"][0]]}, {"delay_s": 30.0, **WRITE[0]}]
 PLANS = {"calls": [("submit_plan", PLAN)]}
-WORK = (("plan", "*", [PLANS]), ("revise", "*", [PLANS]), ("execute", "slow*", SLOW), ("execute", "*", WRITE))
+WORK = (
+    ("plan", "*", [PLANS]),
+    ("revise", "*", [PLANS]),
+    ("execute", "slow*", SLOW),
+    ("execute", "*", WRITE),
+)
 
 
 @pytest.fixture
@@ -58,7 +70,9 @@ def await_row(vault: TestVault, ident: str, action: str, count: int = 1) -> dict
     try:
         return until(look, f"{action} of {ident}")
     except AssertionError as error:
-        raise AssertionError(f"{error}; it has {[r['action_type'] for r in rows(vault, ident)]}") from None
+        raise AssertionError(
+            f"{error}; it has {[r['action_type'] for r in rows(vault, ident)]}"
+        ) from None
 
 
 def rows(vault: TestVault, ident: str, action: str | None = None) -> list[dict[str, Any]]:
@@ -73,6 +87,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def comes(path: Path, *pieces: str) -> str:
     """Wait until the note is there and has these pieces; return its text."""
+
     def look() -> str | None:
         text = path.read_text() if path.exists() else ""
         return text if text and all(piece in text for piece in pieces) else None
@@ -80,7 +95,9 @@ def comes(path: Path, *pieces: str) -> str:
     try:
         return until(look, f"{path} with {pieces}")
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{path.read_text() if path.exists() else 'it is not there'}") from None
+        raise AssertionError(
+            f"{error}\n{path.read_text() if path.exists() else 'it is not there'}"
+        ) from None
 
 
 def request_of(vault: TestVault, ident: str) -> Path:
@@ -91,13 +108,20 @@ def archived(vault: TestVault, ident: str) -> Path:
     return vault.root / "Inbox/Archive" / f"{ident}_plan.md"
 
 
-def test_a_status_that_decides_nothing_is_explained_until_it_is_taken_back(vault: TestVault) -> None:
+def test_a_status_that_decides_nothing_is_explained_until_it_is_taken_back(
+    vault: TestVault,
+) -> None:
     with running(vault):
-        plan, = planned(vault, "hello")
+        (plan,) = planned(vault, "hello")
         side = plan.with_name("hello_plan.placet.md")
         for status in ("approved", "looks good", "completed"):
             edit(plan, "status: review", f"status: {status}")
-            comes(side, f"`status: {status}` decides nothing here", "`System/Active`", "`status: needs_revision`")
+            comes(
+                side,
+                f"`status: {status}` decides nothing here",
+                "`System/Active`",
+                "`status: needs_revision`",
+            )
             edit(plan, f"status: {status}", "status: review")
             until(lambda: not side.exists(), "the explanation goes")
     assert vault.rows("plan.approved") == vault.rows("execution.started") == []
@@ -120,10 +144,13 @@ def test_a_spent_approval_is_refused_once_and_not_for_ever(vault: TestVault) -> 
         await_row(vault, "slow", "plan.approved", 2)
 
 
-# --- approve --------------------------------------------------------------------------------------------------
+# --- approve
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_approved_by_a_move_under_any_name_and_by_the_command_line(vault: TestVault) -> None:
+def test_a_plan_is_approved_by_a_move_under_any_name_and_by_the_command_line(
+    vault: TestVault,
+) -> None:
     with running(vault):
         by_hand, _ = planned(vault, "by-hand", "by-cli")
         by_hand.rename(vault.root / "System/Active/Sure, do it! ✅ (v2).md")
@@ -132,13 +159,24 @@ def test_a_plan_is_approved_by_a_move_under_any_name_and_by_the_command_line(vau
             row = await_row(vault, ident, "plan.approved")
             assert row["actor"] == "human"
             written = rows(vault, ident, "plan.created")[0]["metadata"]["digest"]
-            told = {"digest": written, "reviewed_by": who, "via": via, "edited": False, "changed_lines": [], "revision": 1}
+            told = {
+                "digest": written,
+                "reviewed_by": who,
+                "via": via,
+                "edited": False,
+                "changed_lines": [],
+                "revision": 1,
+            }
             assert told.items() <= row["metadata"].items()
             assert await_row(vault, ident, "execution.completed")
-            comes(archived(vault, ident), "status: completed", f"approved_by: {who}", "approved_at: ")
+            comes(
+                archived(vault, ident), "status: completed", f"approved_by: {who}", "approved_at: "
+            )
 
 
-def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault: TestVault) -> None:
+def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(
+    vault: TestVault,
+) -> None:
     with running(vault):
         plan, refused, again = planned(vault, "edited", "refused", "again")
         body = plan.read_text().split("\n---\n", 1)[1].split("\n")
@@ -146,19 +184,25 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault
         edit(plan, 'write = ["hello.txt"]', 'write = ["hello.txt", "hallo.txt"]')
         at = body.index("Write a greeting.") + 1
         scope = next(n for n, line in enumerate(body, 1) if line.startswith("write = ")) + 2
-        comes(plan, "> It may write `hello.txt`, `hallo.txt`;")  # what a reviewer reads follows what they edit
+        # what a reviewer reads follows what they edit
+        comes(plan, "> It may write `hello.txt`, `hallo.txt`;")
         vault.approve("edited")
         row = await_row(vault, "edited", "plan.approved")["metadata"]
         assert row["edited"] is True
         assert row["changed_lines"] == [[at, at + 2], [scope, scope]]
         assert row["digest"] != rows(vault, "edited", "plan.created")[0]["metadata"]["digest"]
-        assert await_row(vault, "edited", "execution.started")["metadata"]["digest"] == row["digest"]
+        assert (
+            await_row(vault, "edited", "execution.started")["metadata"]["digest"] == row["digest"]
+        )
 
-        edit(refused, "Tools: `write_file`", "Tools: `rm_rf`")  # the daemon's own callout is no edit, the person's word is
+        # the daemon's own callout is no edit, the person's word is
+        edit(refused, "Tools: `write_file`", "Tools: `rm_rf`")
         vault.approve("refused")
         comes(refused, "Not approved", "rm_rf")
         number = int(re.search(r"> Line (\d+): .*rm_rf", refused.read_text())[1])
-        assert refused.read_text().splitlines()[number - 1].startswith("Tools: `rm_rf`"), "as an editor counts lines"
+        assert refused.read_text().splitlines()[number - 1].startswith("Tools: `rm_rf`"), (
+            "as an editor counts lines"
+        )
         edit(refused, "Tools: `rm_rf`", "Tools: `write_file`, `read_file`")
         vault.approve("refused")
         row = await_row(vault, "refused", "plan.approved")["metadata"]
@@ -171,27 +215,44 @@ def test_an_edited_plan_is_approved_as_edited_and_the_lines_are_journalled(vault
         assert await_row(vault, "again", "plan.approved")["metadata"]["edited"] is False
 
 
-# --- reject ---------------------------------------------------------------------------------------------------
+# --- reject
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault) -> None:
     with running(vault):
-        by_key, by_section, _, in_place = planned(vault, "by-key", "by-section", "by-cli", "in-place")
+        by_key, by_section, _, in_place = planned(
+            vault, "by-key", "by-section", "by-cli", "in-place"
+        )
         edit(by_key, "status: review", "status: review\nrejection_reason: too broad")
         by_key.rename(vault.root / "Inbox/Rejected/no thanks.md")
-        by_section.write_text(by_section.read_text() + "\n## Rejection\n\nNot **now**, perhaps later.\n")
+        by_section.write_text(
+            by_section.read_text() + "\n## Rejection\n\nNot **now**, perhaps later.\n"
+        )
         by_section.rename(vault.root / "Inbox/Rejected/by-section_plan.md")
         vault.cli("reject", "by-cli", "--reason", "We have one: ✅")
         edit(in_place, "status: review", "status: rejected")
-        wanted = (("by-key", "no thanks.md", "too broad"), ("by-section", "by-section_plan.md", "Not **now**, perhaps later."),
-                  ("by-cli", "by-cli_rejected.md", "We have one: ✅"), ("in-place", "in-place_rejected.md", ""))
+        wanted = (
+            ("by-key", "no thanks.md", "too broad"),
+            ("by-section", "by-section_plan.md", "Not **now**, perhaps later."),
+            ("by-cli", "by-cli_rejected.md", "We have one: ✅"),
+            ("in-place", "in-place_rejected.md", ""),
+        )
         for ident, name, reason in wanted:
             row = await_row(vault, ident, "plan.rejected")
             assert row["actor"] == "human"
             assert row["metadata"]["reason"] == reason
             assert row["metadata"]["reviewed_by"] == ("cleo" if ident == "by-cli" else SOMEONE)
-            assert row["metadata"]["via"] == {"by-cli": "cli", "in-place": "property"}.get(ident, "move")
-            comes(vault.root / "Inbox/Rejected" / name, "status: rejected", "rejected_by: ", "rejected_at: ", reason)
+            assert row["metadata"]["via"] == {"by-cli": "cli", "in-place": "property"}.get(
+                ident, "move"
+            )
+            comes(
+                vault.root / "Inbox/Rejected" / name,
+                "status: rejected",
+                "rejected_by: ",
+                "rejected_at: ",
+                reason,
+            )
             comes(request_of(vault, ident), "status: rejected")
         assert not vault.notes("Inbox/Plans")
         # A change of mind: the plan goes back to review, and from there it is approved.
@@ -202,9 +263,15 @@ def test_a_plan_is_rejected_by_hand_or_command_with_its_reason(vault: TestVault)
     assert len([r for r in vault.rows() if r["action_type"] == "execution.started"]) == 1
 
 
-# --- request changes, edit ------------------------------------------------------------------------------------
+# --- request changes, edit
+# ------------------------------------------------------------------------------------
 
-MARKS = ("✅ the first step is good", "❌ drop the second file", "⚠️ mind the CRLF\u00a0files", "💡 say it in French, *too*")
+MARKS = (
+    "✅ the first step is good",
+    "❌ drop the second file",
+    "⚠️ mind the CRLF\u00a0files",
+    "💡 say it in French, *too*",
+)
 
 
 class Planner:
@@ -221,7 +288,11 @@ class Planner:
         self.revision += 1
         if "<plan>" in text:
             open_comments = text.split("Open review comments, in order:\n")
-            count = len([line for line in open_comments[1].split("\n") if line[:1].isdigit()]) if len(open_comments) > 1 else 0
+            count = (
+                len([line for line in open_comments[1].split("\n") if line[:1].isdigit()])
+                if len(open_comments) > 1
+                else 0
+            )
             plan["answers"] = [f"Answer {n} of {count}" for n in range(1, count + 1)]
         answer = reply(call("submit_plan", plan))
         if self.slow:
@@ -232,7 +303,9 @@ class Planner:
 
 def spoken(api: MessagesApi, at: int) -> str:
     """What the person's side said in a request to the model."""
-    return "\n".join(block["text"] for block in json.loads(api.requests[at].raw)["messages"][0]["content"])
+    return "\n".join(
+        block["text"] for block in json.loads(api.requests[at].raw)["messages"][0]["content"]
+    )
 
 
 @pytest.fixture
@@ -245,7 +318,9 @@ def api() -> Any:
 
 @pytest.fixture
 def wired(tmp_path: Path, api: Any) -> TestVault:
-    vault = make_vault(tmp_path, LOGNAME="cleo", ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url)
+    vault = make_vault(
+        tmp_path, LOGNAME="cleo", ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url
+    )
     vault.configure(CONFIG)
     return vault
 
@@ -253,9 +328,11 @@ def wired(tmp_path: Path, api: Any) -> TestVault:
 def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any) -> None:
     vault = wired
     with running(vault):
-        plan, = planned(vault, "hello")
+        (plan,) = planned(vault, "hello")
         section = "\n## Review Comments\n\n" + "".join(f"- {mark}\n" for mark in MARKS)
-        plan.write_text(plan.read_text().replace("status: review", "status: needs_revision") + section)
+        plan.write_text(
+            plan.read_text().replace("status: review", "status: needs_revision") + section
+        )
         asked = await_row(vault, "hello", "plan.revision_requested")
         assert (asked["actor"], asked["metadata"]["comment_count"]) == ("human", 4)
         revised = await_row(vault, "hello", "plan.revised")
@@ -267,10 +344,14 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         assert "\n> [!abstract]-" in text or "]- " in text, "the difference is folded"
         assert "> -Attempt 1." in text
         assert "> +Attempt 2." in text
-        vault.cli("revise", "hello", "--comment", "❌ still too long", "--comment", "💡 and\nin two lines")
+        vault.cli(
+            "revise", "hello", "--comment", "❌ still too long", "--comment", "💡 and\nin two lines"
+        )
         await_row(vault, "hello", "plan.revised", 2)
         text = comes(plan, "status: review", "revision: 3")
-        assert re.search(r"- \*\*cleo, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\*\* ❌ still too long\n", text)
+        assert re.search(
+            r"- \*\*cleo, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\*\* ❌ still too long\n", text
+        )
         asked = rows(vault, "hello", "plan.revision_requested")[1]["metadata"]
         assert (asked["comment_count"], asked["reviewed_by"], asked["via"]) == (2, "cleo", "cli")
         assert spoken(api, 2).split("Open review comments")[1].count("\n2. ") == 1
@@ -281,7 +362,8 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
         assert "Answer 2 of 2" in text
         assert text.count("[!") == text.count("> [!"), "callouts stay callouts"
         assert text.count("> +Attempt") == 1, "only the last difference is shown"
-        plan.write_text(text.replace("status: review", "status: needs_revision"))  # a third round, without a word
+        # a third round, without a word
+        plan.write_text(text.replace("status: review", "status: needs_revision"))
         await_row(vault, "hello", "plan.revised", 3)
         comes(plan, "status: review", "revision: 4", *MARKS)
         assert rows(vault, "hello", "plan.revision_requested")[2]["metadata"]["comment_count"] == 0
@@ -290,7 +372,9 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
 
 
 @pytest.mark.parametrize("watch", ["events", "polling"])
-def test_a_revision_is_asked_for_once_however_files_are_watched(vault: TestVault, watch: str) -> None:
+def test_a_revision_is_asked_for_once_however_files_are_watched(
+    vault: TestVault, watch: str
+) -> None:
     """Between the daemon's own write and the look that shows it settled, the note as it was before decides nothing."""
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config.replace("interval_s = 0.5", f'interval_s = 0.1\nwatch = "{watch}"'))
@@ -298,7 +382,9 @@ def test_a_revision_is_asked_for_once_however_files_are_watched(vault: TestVault
         plan, _ = planned(vault, "hello", "later")
         edit(plan, "status: review", "status: needs_revision")
         comes(plan, "status: review", "revision: 2")
-        vault.active("later").write_text(vault.plan("later").read_text().replace("status: review", "status: rejected"))
+        vault.active("later").write_text(
+            vault.plan("later").read_text().replace("status: review", "status: rejected")
+        )
         vault.plan("later").unlink()
         await_row(vault, "later", "plan.rejected")
     vault.once()
@@ -320,7 +406,9 @@ def test_an_edit_of_the_request_is_planned_whenever_it_comes(wired: TestVault, a
         text = comes(plan, "revision: 1")
         comes(request, "status: planned", "The second wish.")
         assert "The second wish." in spoken(api, 1)
-        assert len(rows(vault, "hello", "plan.created")) == 1, "the first planning counts for nothing"
+        assert len(rows(vault, "hello", "plan.created")) == 1, (
+            "the first planning counts for nothing"
+        )
         assert "Attempt 2." in text
 
         edit(plan, "Attempt 2.", "Attempt 2, with my own words.")
@@ -328,7 +416,9 @@ def test_an_edit_of_the_request_is_planned_whenever_it_comes(wired: TestVault, a
         await_row(vault, "hello", "plan.revised")
         text = comes(plan, "status: review", "revision: 2", "Attempt 3.")
         assert "The third wish." in spoken(api, 2)
-        assert "with my own words" in spoken(api, 2), "the person's edit of the plan is what is revised"
+        assert "with my own words" in spoken(api, 2), (
+            "the person's edit of the plan is what is revised"
+        )
         assert "> -Attempt 2, with my own words." in text
 
         api.planner.slow = 1
@@ -343,7 +433,8 @@ def test_an_edit_of_the_request_is_planned_whenever_it_comes(wired: TestVault, a
     assert not vault.notes("Inbox/Archive"), "no edit had to be put aside"
 
 
-# --- before the run -------------------------------------------------------------------------------------------
+# --- before the run
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -359,7 +450,17 @@ def busy(vault: TestVault) -> Any:
 
 def test_until_it_runs_an_approval_can_be_taken_back_in_every_way(busy: TestVault) -> None:
     vault = busy
-    idents = ("edited", "keyed", "taken", "rejected", "revised", "denied", "deleted", "misplaced", "stopped")
+    idents = (
+        "edited",
+        "keyed",
+        "taken",
+        "rejected",
+        "revised",
+        "denied",
+        "deleted",
+        "misplaced",
+        "stopped",
+    )
     planned(vault, *idents)
     for ident in idents:
         vault.approve(ident)
@@ -376,15 +477,23 @@ def test_until_it_runs_an_approval_can_be_taken_back_in_every_way(busy: TestVaul
     vault.active("misplaced").rename(vault.root / "Inbox/Requests/misplaced_plan.md")
     vault.cli("stop", "stopped")
 
-    text = comes(vault.plan("edited"), "status: review", "Changed after approval", "move it to System/Active")
+    text = comes(
+        vault.plan("edited"), "status: review", "Changed after approval", "move it to System/Active"
+    )
     assert '> -write = ["hello.txt"]' in text
     assert '> +write = ["**"]' in text
     assert "approved_at" not in text
     row = await_row(vault, "edited", "plan.changed_after_approval")
     assert (row["actor"], row["metadata"]["running"]) == ("human", False)
     comes(vault.plan("keyed"), "status: review", "Changed after approval")
-    for ident, action in (("taken", "plan.taken_back"), ("rejected", "plan.rejected"), ("denied", "plan.rejected"),
-                          ("deleted", "plan.withdrawn"), ("misplaced", "plan.refused"), ("stopped", "plan.taken_back")):
+    for ident, action in (
+        ("taken", "plan.taken_back"),
+        ("rejected", "plan.rejected"),
+        ("denied", "plan.rejected"),
+        ("deleted", "plan.withdrawn"),
+        ("misplaced", "plan.refused"),
+        ("stopped", "plan.taken_back"),
+    ):
         assert await_row(vault, ident, action)["actor"] == "human"
     for ident in ("taken", "stopped", "misplaced"):
         assert "approved_at" not in comes(vault.plan(ident), "status: review")
@@ -402,7 +511,8 @@ def test_until_it_runs_an_approval_can_be_taken_back_in_every_way(busy: TestVaul
     assert [row["entity_id"] for row in vault.rows("execution.started")] == ["slow", "taken"]
 
 
-# --- during the run -------------------------------------------------------------------------------------------
+# --- during the run
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_stopped_with_a_report_and_can_be_approved_again(vault: TestVault) -> None:
@@ -423,7 +533,10 @@ def test_a_run_is_stopped_with_a_report_and_can_be_approved_again(vault: TestVau
             assert failed["metadata"]["reason"] == "stopped_by_person"
             assert rows(vault, ident, "plan.taken_back")[0]["metadata"]["running"] is True
         until(lambda: len(vault.reports()) == 4, "four reports")
-        assert all(report.name.endswith("_failure.md") and "stopped on purpose" in report.read_text() for report in vault.reports())
+        assert all(
+            report.name.endswith("_failure.md") and "stopped on purpose" in report.read_text()
+            for report in vault.reports()
+        )
         for place in (vault.plan("slow-cli"), vault.root / "Inbox/Plans/wait.md"):
             assert "approved_at" not in comes(place, "status: review")
         comes(vault.root / "Inbox/Rejected/never.md", "status: rejected")
@@ -437,8 +550,19 @@ def test_a_run_is_stopped_with_a_report_and_can_be_approved_again(vault: TestVau
 
 
 def test_an_edit_during_the_run_is_told_and_the_approved_text_runs(vault: TestVault) -> None:
-    replay(vault, ("plan", "*", [PLANS]), ("execute", "*", [SLOW[0], {"delay_s": 2.5, "calls": [
-        ("write_file", {"path": "other.txt", "content": "x"})]}, WRITE[0]]))
+    replay(
+        vault,
+        ("plan", "*", [PLANS]),
+        (
+            "execute",
+            "*",
+            [
+                SLOW[0],
+                {"delay_s": 2.5, "calls": [("write_file", {"path": "other.txt", "content": "x"})]},
+                WRITE[0],
+            ],
+        ),
+    )
     with running(vault):
         planned(vault, "hello")
         vault.approve("hello")
@@ -450,14 +574,18 @@ def test_an_edit_during_the_run_is_told_and_the_approved_text_runs(vault: TestVa
         comes(vault.root / "System/Active/hello.placet.md", "goes on", '> +write = ["**"]')
         done = await_row(vault, "hello", "execution.completed")
         comes(archived(vault, "hello"), 'write = ["**"]', "status: completed")
-        until(lambda: not (vault.root / "System/Active/hello.placet.md").exists(), "the side note goes")
+        until(
+            lambda: not (vault.root / "System/Active/hello.placet.md").exists(),
+            "the side note goes",
+        )
     assert rows(vault, "hello", "tool.refused")[0]["metadata"]["tool"] == "write_file"
     assert done["metadata"]["files_changed"] == ["hello.txt"]
     assert len(vault.rows("plan.changed_after_approval")) == 1, "told once"
     assert "changed during the run" in vault.reports()[0].read_text()
 
 
-# --- withdraw -------------------------------------------------------------------------------------------------
+# --- withdraw
+# -------------------------------------------------------------------------------------------------
 
 
 def test_what_is_taken_away_is_a_decision_and_can_be_undone(vault: TestVault) -> None:
@@ -471,8 +599,11 @@ def test_what_is_taken_away_is_a_decision_and_can_be_undone(vault: TestVault) ->
         early.unlink()
         request_of(vault, "request-gone").unlink()
         kept.unlink()
-        for ident, action in (("early", "request.withdrawn"), ("request-gone", "request.withdrawn"),
-                              ("plan-gone", "plan.withdrawn")):
+        for ident, action in (
+            ("early", "request.withdrawn"),
+            ("request-gone", "request.withdrawn"),
+            ("plan-gone", "plan.withdrawn"),
+        ):
             assert await_row(vault, ident, action)["actor"] == "human"
         comes(archived(vault, "request-gone"), "status: rejected")
         comes(request_of(vault, "plan-gone"), "status: rejected")
@@ -495,7 +626,7 @@ def test_what_is_taken_away_is_a_decision_and_can_be_undone(vault: TestVault) ->
 
 def test_an_absence_shorter_than_the_settling_time_means_nothing(vault: TestVault) -> None:
     with running(vault):
-        plan, = planned(vault, "hello")
+        (plan,) = planned(vault, "hello")
         text = comes(plan, "status: review")
         for _ in range(5):  # an atomic save as some editors and sync tools do it
             plan.unlink()
@@ -508,14 +639,15 @@ def test_an_absence_shorter_than_the_settling_time_means_nothing(vault: TestVaul
     assert not {"plan.withdrawn", "plan.taken_back"} & set(vault.actions())
 
 
-# --- what never runs ------------------------------------------------------------------------------------------
+# --- what never runs
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_status_that_says_no_never_runs_in_active(vault: TestVault) -> None:
     with running(vault):
         for status in ("rejected", "needs_revision"):
             ident = status.replace("_", "-")
-            plan, = planned(vault, ident)
+            (plan,) = planned(vault, ident)
             edit(plan, "status: review", f"status: {status}")
             plan.rename(vault.active(ident))
         for ident in ("rejected", "needs-revision"):
@@ -546,7 +678,9 @@ def test_illegal_moves_are_explained_and_put_right(vault: TestVault) -> None:
         text = comes(plan, "status: review")
         vault.active("twice").write_text(text)  # copied, not moved
         side = active / "twice.placet.md"
-        assert "There are 2 plans" in comes(side, "Inbox/Plans/twice_plan.md", "System/Active/twice.md")
+        assert "There are 2 plans" in comes(
+            side, "Inbox/Plans/twice_plan.md", "System/Active/twice.md"
+        )
         comes(vault.root / "Inbox/Plans/twice_plan.placet.md", "There are 2 plans")
         assert "plan.approved" not in vault.actions()
         plan.unlink()  # now it was a move
@@ -562,9 +696,15 @@ def test_illegal_moves_are_explained_and_put_right(vault: TestVault) -> None:
     assert len(vault.rows("plan.created")) == 3, "no illegal move asked for a plan"
 
 
-def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_difference(vault: TestVault) -> None:
-    names = ("{} (conflicted copy 2026-11-21)", "{} (Conflicted copy phone 202611211200)",
-             "{}.sync-conflict-20261121-120000-ABCDEFG", "{} (Alice's conflicted copy 2026-11-21)")
+def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_difference(
+    vault: TestVault,
+) -> None:
+    names = (
+        "{} (conflicted copy 2026-11-21)",
+        "{} (Conflicted copy phone 202611211200)",
+        "{}.sync-conflict-20261121-120000-ABCDEFG",
+        "{} (Alice's conflicted copy 2026-11-21)",
+    )
     with running(vault):
         plan, rejected = planned(vault, "hello", "no")
         text = comes(plan, "status: review")
@@ -572,8 +712,11 @@ def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_differ
         rejected.rename(vault.root / "Inbox/Rejected/no.md")
         comes(vault.root / "Inbox/Rejected/no.md", "status: rejected")
         sides = []
-        for folder, original in (("Inbox/Requests", request_of(vault, "hello")), ("Inbox/Plans", plan),
-                                 ("Inbox/Rejected", vault.root / "Inbox/Rejected/no.md")):
+        for folder, original in (
+            ("Inbox/Requests", request_of(vault, "hello")),
+            ("Inbox/Plans", plan),
+            ("Inbox/Rejected", vault.root / "Inbox/Rejected/no.md"),
+        ):
             for name in names:
                 copy = vault.root / folder / (name.format(original.stem) + ".md")
                 copy.write_text(original.read_text().replace("e", "E"))
@@ -581,7 +724,11 @@ def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_differ
         for name in names:
             copy = vault.root / "System/Active" / (name.format("hello") + ".md")
             copy.write_text(text)  # its original lies elsewhere: still no approval
-            comes(copy.with_name(copy.stem + ".placet.md"), "conflict copy of `hello.md`", "approves nothing")
+            comes(
+                copy.with_name(copy.stem + ".placet.md"),
+                "conflict copy of `hello.md`",
+                "approves nothing",
+            )
         for side in sides:
             told = comes(side, "conflict copy", "```diff")
             assert "\n> -" in told
@@ -598,12 +745,20 @@ def test_conflict_copies_are_never_a_request_nor_an_approval_and_show_the_differ
 
 def test_a_numbered_copy_of_a_request_or_plan_is_shown_beside_it(vault: TestVault) -> None:
     with running(vault):
-        plan, = planned(vault, "hello")
+        (plan,) = planned(vault, "hello")
         comes(request_of(vault, "hello"), "status: planned")
-        (request_of(vault, "hello").with_name("hello 2.md")).write_text(request_of(vault, "hello").read_text() + "And more.\n")
+        (request_of(vault, "hello").with_name("hello 2.md")).write_text(
+            request_of(vault, "hello").read_text() + "And more.\n"
+        )
         comes(vault.root / "Inbox/Requests/hello 2.placet.md", "same `trace_id`", "> +And more.")
-        (vault.root / "Inbox/Plans/hello_plan 2.md").write_text(plan.read_text().replace("greeting", "speech"))
-        comes(vault.root / "Inbox/Plans/hello_plan 2.placet.md", "There are 2 plans", "> +Write a speech.")
+        (vault.root / "Inbox/Plans/hello_plan 2.md").write_text(
+            plan.read_text().replace("greeting", "speech")
+        )
+        comes(
+            vault.root / "Inbox/Plans/hello_plan 2.placet.md",
+            "There are 2 plans",
+            "> +Write a speech.",
+        )
     assert len(vault.rows("plan.created")) == 1
 
 
@@ -619,14 +774,18 @@ def test_touching_a_plan_or_bringing_an_old_copy_back_runs_nothing_again(vault: 
             vault.active("slow").write_text(active)
             os.utime(vault.active("slow"))
             archived(vault, "hello").touch()
-        # A sync tool that was offline brings back what it knew: the approved plan, with all its stamps.
+        # A sync tool that was offline brings back what it knew: the approved plan, with all its
+        # stamps.
         old = done.replace("status: completed", "status: approved")
         vault.active("hello").write_text(old)
         assert "carried out" in await_row(vault, "hello", "plan.refused")["metadata"]["reason"]
         until(lambda: not vault.active("hello").exists(), "it goes back to the archive")
         (vault.root / "System/Active/another name.md").write_text(done)
         await_row(vault, "hello", "plan.refused", 2)
-        until(lambda: not (vault.root / "System/Active/another name.md").exists(), "it goes back to the archive")
+        until(
+            lambda: not (vault.root / "System/Active/another name.md").exists(),
+            "it goes back to the archive",
+        )
     started = [row["entity_id"] for row in vault.rows("execution.started")]
     assert sorted(started) == ["hello", "slow"]
     assert len(vault.rows("plan.approved")) == 2
@@ -645,9 +804,13 @@ def test_the_life_cycle_stands_in_the_documents_as_it_is(tmp_path: Path) -> None
 
 def test_nothing_a_person_wrote_is_lost_between_all_of_it(vault: TestVault) -> None:
     """A comment written into the plan in the very moment in which its revision lands is kept."""
-    replay(vault, ("plan", "*", [PLANS]), ("revise", "*", [{"delay_s": 0.8, "calls": [("submit_plan", {**PLAN, "title": "Two"})]}]))
+    replay(
+        vault,
+        ("plan", "*", [PLANS]),
+        ("revise", "*", [{"delay_s": 0.8, "calls": [("submit_plan", {**PLAN, "title": "Two"})]}]),
+    )
     with running(vault):
-        plan, = planned(vault, "hello")
+        (plan,) = planned(vault, "hello")
         edit(plan, "status: review", "status: needs_revision")
         await_row(vault, "hello", "plan.revision_requested")
         words = []

@@ -10,11 +10,21 @@ from vaultkit import PLAN, make_vault
 def test_every_round_is_answered_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     polite = {**PLAN, "title": "Say hello politely", "answers": ["Yes.", "No, because."]}
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", polite)]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", polite)]}]),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     for round_number in (1, 2, 3):
-        vault.cli("revise", "say-hello", "--comment", f"✅ round {round_number}", "--comment", "❌ not this ⚠️ 💡")
+        vault.cli(
+            "revise",
+            "say-hello",
+            "--comment",
+            f"✅ round {round_number}",
+            "--comment",
+            "❌ not this ⚠️ 💡",
+        )
         vault.once()
         assert len(vault.rows("plan.revision_requested")) == round_number, vault.actions()
         assert len(vault.rows("plan.revised")) == round_number
@@ -23,13 +33,18 @@ def test_every_round_is_answered_once(tmp_path: Path) -> None:
         assert f"revision: {round_number + 1}" in text
         assert "status: review" in text
         assert text.count("**Answer:**") == 2 * round_number
-        assert text.count("What changed") == (1 if round_number == 1 else 0), "comments are no change of the plan"
+        assert text.count("What changed") == (1 if round_number == 1 else 0), (
+            "comments are no change of the plan"
+        )
 
 
 def test_a_comment_that_was_put_to_the_agent_is_not_open_any_more(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     curt = {**PLAN, "title": "Say hello politely", "answers": ["Yes."]}
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("revise", [{"calls": [("submit_plan", curt)]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", curt)]}]),
+    )
     vault.drop("Say hello.\n")
     vault.once()
     vault.click("revise", "say-hello", "--comment", "one", "--comment", "two")
@@ -37,7 +52,10 @@ def test_a_comment_that_was_put_to_the_agent_is_not_open_any_more(tmp_path: Path
     assert "None was given; see what changed." in vault.plan().read_text()
     vault.click("revise", "say-hello", "--comment", "three")
     vault.once()
-    assert [row["metadata"]["comment_count"] for row in vault.rows("plan.revision_requested")] == [2, 1]
+    assert [row["metadata"]["comment_count"] for row in vault.rows("plan.revision_requested")] == [
+        2,
+        1,
+    ]
 
 
 def test_a_plan_that_was_sent_back_names_nobody_who_approved_it(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def git_box(tmp_path: Path) -> Box:
         ["commit", "-q", "--allow-empty", "-m", "first"],
         ["worktree", "add", "-q", str(tree)],
     ):
-        subprocess.run([*git, *command], check=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+        subprocess.run(
+            [*git, *command], check=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        )
     return Box(tree, read_only=(main / ".git",))
 
 
@@ -104,7 +106,11 @@ def limited(box: Box, **limits: float) -> Box:
 def test_attack_works_without_a_wall_and_is_blocked_by_the_best(attack: str) -> None:
     needs(Level.BUBBLEWRAP)
     control = {f.attack: f.blocked for f in probed(Level.NONE).findings}
-    walled = {f.attack: f.blocked for f in probed(Level.BUBBLEWRAP).findings if f.level is Level.BUBBLEWRAP}
+    walled = {
+        f.attack: f.blocked
+        for f in probed(Level.BUBBLEWRAP).findings
+        if f.level is Level.BUBBLEWRAP
+    }
     if attack in SCRUBBED | {"fork_many"} | (set() if os.geteuid() == 0 else {"change_kernel"}):
         assert control[attack]
     elif attack == "io_uring" and control[attack]:
@@ -134,23 +140,40 @@ def test_level_is_3_where_bubblewrap_works() -> None:
 
 
 def python_as_anybody(source: str, home: Path, wrap: tuple[str, ...] = ()) -> str:
-    """Run Python source as an ordinary user, or as ourselves if that is what we are; return its output."""
+    """Run Python source as an ordinary user, or as ourselves if that is what we are.
+
+    Return its output.
+    """
     python, user = sys.executable, None
     if os.geteuid() == 0:
         python, user = "/usr/bin/python3", 1000
-        version = subprocess.run([python, "-c", "import sys; print(sys.version_info >= (3, 11))"],
-                                 capture_output=True, text=True)
+        version = subprocess.run(
+            [python, "-c", "import sys; print(sys.version_info >= (3, 11))"],
+            capture_output=True,
+            text=True,
+        )
         if version.stdout.strip() != "True":
             pytest.skip("the system's Python is too old to be run as another user")
-        home = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/var/tmp"))  # a run that was killed leaves its own behind
+        # a run that was killed leaves its own behind
+        home = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/var/tmp"))
         home.chmod(0o755)
         os.chown(home, 1000, 1000)
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(DAEMON), "HOME": str(home), "KEY": "canary-key"}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(DAEMON),
+        "HOME": str(home),
+        "KEY": "canary-key",
+    }
     try:
         (home / "notes.md").write_text("private")
         done = subprocess.run(
-            [*wrap, python, "-B", "-c", source], user=user, group=user,
-            extra_groups=None if user is None else [], env=environment, capture_output=True, text=True,
+            [*wrap, python, "-B", "-c", source],
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+            env=environment,
+            capture_output=True,
+            text=True,
         )
     finally:
         if user is not None:
@@ -224,7 +247,9 @@ def alive(marker: str) -> int:
             except OSError:
                 continue
             # The walls carry the command line too; the family itself begins with python.
-            count += marker.encode() in arguments and arguments[1:2] == [b"-c"] and state not in "ZX"
+            count += (
+                marker.encode() in arguments and arguments[1:2] == [b"-c"] and state not in "ZX"
+            )
     return count
 
 
@@ -241,7 +266,9 @@ def family(marker: str, *more: str) -> list[str]:
     return ["python3", "-c", FAMILY, marker, *more]
 
 
-def test_no_process_survives_the_time_limit(level: Level, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_survives_the_time_limit(
+    level: Level, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its time runs out as soon as all of them have said so, which a busy machine takes longer for."""
     marker = f"family-{os.getpid()}-{level}"
     now, skipped_s = time.monotonic, 0.0
@@ -251,7 +278,10 @@ def test_no_process_survives_the_time_limit(level: Level, box: Box, monkeypatch:
         skipped_s = 600.0 if len(list(box.worktree.glob("up-*"))) == MEMBERS else 0.0
         return False
 
-    monkeypatch.setattr("placet.sandbox.process.time", SimpleNamespace(monotonic=lambda: now() + skipped_s, sleep=time.sleep))
+    monkeypatch.setattr(
+        "placet.sandbox.process.time",
+        SimpleNamespace(monotonic=lambda: now() + skipped_s, sleep=time.sleep),
+    )
     ran = run(family(marker), limited(box, timeout_s=600), level, cancelled=look)
     assert alive(marker) == 0
     assert ran.timed_out
@@ -268,20 +298,28 @@ def at_work_in(folder: Path) -> list[int]:
         if entry.name.isdigit():
             try:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                found += [int(entry.name)] if os.fsencode(folder) in (entry / "cmdline").read_bytes() and state not in "ZX" else []
+                found += (
+                    [int(entry.name)]
+                    if os.fsencode(folder) in (entry / "cmdline").read_bytes() and state not in "ZX"
+                    else []
+                )
             except OSError:
                 continue
     return found
 
 
-def test_no_process_survives_a_time_limit_that_comes_while_the_box_is_built(level: Level, box: Box) -> None:
+def test_no_process_survives_a_time_limit_that_comes_while_the_box_is_built(
+    level: Level, box: Box
+) -> None:
     for number in range(40):
         ran = run(["sleep", "60"], limited(box, timeout_s=0.001 * (number + 1)), level)
         assert (ran.timed_out, ran.exit_code) == (True, None)
     assert at_work_in(box.worktree) == []
 
 
-def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which process is the namespace's first, and that the command could begin: a daemon that was kept waiting finds both."""
     needs(Level.BUBBLEWRAP)
 
@@ -291,7 +329,10 @@ def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(box: Bo
             return super().select(timeout)[::-1]
 
     monkeypatch.setattr(selectors, "DefaultSelector", Turned)
-    for selector in (Turned, type("Straight", (Turned,), {"select": lambda self, _=None: Turned.select(self)[::-1]})):
+    for selector in (
+        Turned,
+        type("Straight", (Turned,), {"select": lambda self, _=None: Turned.select(self)[::-1]}),
+    ):
         monkeypatch.setattr(selectors, "DefaultSelector", selector)
         ran = run(["echo", "hello"], limited(box, timeout_s=20), Level.BUBBLEWRAP)
         assert (ran.exit_code, ran.stdout, ran.timed_out) == (0, "hello\n", False)
@@ -310,15 +351,21 @@ for box in boxes:
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.sweep)])
-def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(level: Level, tmp_path: Path, rounds: int) -> None:
+def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(
+    level: Level, tmp_path: Path, rounds: int
+) -> None:
     """bwrap's own `--die-with-parent` holds only from some moment of its start on."""
     began = 0
     for number in range(rounds):
         folders = [tmp_path / f"{number}" / f"{each}" for each in range(8)]
         for folder in folders:
             folder.mkdir(parents=True)
-        with subprocess.Popen([sys.executable, "-c", RUNS, str(int(level)), *map(str, folders)], text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        with subprocess.Popen(
+            [sys.executable, "-c", RUNS, str(int(level)), *map(str, folders)],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as daemon:
             assert daemon.stdin is not None
             assert daemon.stdout is not None
             daemon.stdout.readline()
@@ -330,7 +377,9 @@ def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(lev
     time.sleep(1.5)
     assert list(tmp_path.rglob("done")) == []
     left = end_left_behind(tmp_path)
-    print(f"{rounds * 8} commands, {began} of them had begun when their daemon was killed; {left} boxes were left that never begin")
+    print(
+        f"{rounds * 8} commands, {began} of them had begun when their daemon was killed; {left} boxes were left that never begin"
+    )
     assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
 
 
@@ -338,8 +387,12 @@ def test_boxes_that_nobody_waits_for_are_ended_and_no_others(level: Level, tmp_p
     ours, other = tmp_path / "worktrees/ours", tmp_path / "worktrees of another/other"
     for folder in (ours, other):
         folder.mkdir(parents=True)
-    with subprocess.Popen([sys.executable, "-c", RUNS, str(int(level)), str(ours), str(other)], text=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNS, str(int(level)), str(ours), str(other)],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as daemon:
         assert daemon.stdin is not None
         daemon.stdin.write("go\n")
         daemon.stdin.flush()
@@ -347,8 +400,12 @@ def test_boxes_that_nobody_waits_for_are_ended_and_no_others(level: Level, tmp_p
         daemon.send_signal(signal.SIGSTOP)
         try:
             assert end_left_behind(tmp_path / "worktrees") > 0
-            assert wait_for(lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 30)
-            assert [pid for pid in at_work_in(other) if pid != daemon.pid], "what runs elsewhere is not touched"
+            assert wait_for(
+                lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 30
+            )
+            assert [pid for pid in at_work_in(other) if pid != daemon.pid], (
+                "what runs elsewhere is not touched"
+            )
         finally:
             daemon.kill()
     assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
@@ -434,7 +491,9 @@ print(peak() - before)
     best = probed(Level.BUBBLEWRAP).level
     done = subprocess.run(
         [sys.executable, "-B", "-c", source, str(box.worktree), str(int(best))],
-        env=os.environ | {"PYTHONPATH": str(DAEMON)}, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(DAEMON)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 20 * 1024
@@ -461,16 +520,28 @@ print("done")
 
 @pytest.mark.parametrize("how", ["many", "deleted", "empty"])
 def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: str) -> None:
-    """No file is larger than its limit, but there are many, or one that no folder shows; each loop ends by itself.
+    """No file is larger than its limit, but there are many, or one that no folder shows.
 
-    What it has written it keeps for a while: on a busy machine nobody may have looked before it is done.
+    Each loop ends by itself.
+
+    What it has written it keeps for a while: on a busy machine nobody may have looked before it is
+    done.
     """
     count = 20_000 if how == "empty" else 600
     try:
-        ran = run(["python3", "-c", FILL, how, str(count), "40"], limited(box, disk_bytes=32 << 20, files=1000), level)
+        ran = run(
+            ["python3", "-c", FILL, how, str(count), "40"],
+            limited(box, disk_bytes=32 << 20, files=1000),
+            level,
+        )
         assert ran.exit_code is None, ran
         assert ran.stderr.endswith("bytes left]")
-        assert (ran.stdout, ran.timed_out, ran.cancelled, ran.truncated) == ("", False, False, False)
+        assert (ran.stdout, ran.timed_out, ran.cancelled, ran.truncated) == (
+            "",
+            False,
+            False,
+            False,
+        )
         assert run(["python3", "-c", FILL, how, "8", "0"], box, level).stdout == "done\n"
     finally:
         for file in box.worktree.glob("*"):
@@ -492,7 +563,11 @@ print("done")
 
 def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> None:
     """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
-    ran = run(["python3", "-c", MEMORY_FILES, "40"], limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20), wall)
+    ran = run(
+        ["python3", "-c", MEMORY_FILES, "40"],
+        limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20),
+        wall,
+    )
     assert (ran.exit_code, ran.stdout, ran.timed_out) == (None, "", False)
     assert ran.stderr.endswith("bytes of shared memory]")
     assert run(["python3", "-c", MEMORY_FILES, "0"], box, wall).stdout == "done\n"
@@ -531,7 +606,10 @@ def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> 
     assert "all" not in ran.stdout
     assert ran.duration_s < 60
     if os.geteuid() == 0:  # the kernel lets root go on
-        assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (None, "[killed: more than 64 processes]")
+        assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (
+            None,
+            "[killed: more than 64 processes]",
+        )
     else:
         assert ran.stdout == "no more\n"
 
@@ -630,7 +708,15 @@ def test_tool_chains_work(wall: Level, git_box: Box) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no capabilities")
 def test_roots_command_has_no_capabilities(wall: Level, box: Box) -> None:
-    ran = run(["python3", "-c", "import os\nprint(open('/proc/self/status').read())\nos.setgroups([]); os.setuid(1)"], box, wall)
+    ran = run(
+        [
+            "python3",
+            "-c",
+            "import os\nprint(open('/proc/self/status').read())\nos.setgroups([]); os.setuid(1)",
+        ],
+        box,
+        wall,
+    )
     assert re.findall(r"Cap(?:Prm|Eff|Bnd|Amb):\s+(\w+)", ran.stdout) == ["0" * 16] * 4
     assert ran.exit_code == 1
 
@@ -641,7 +727,11 @@ def test_git_is_read_only(wall: Level, git_box: Box) -> None:
     hook = box.read_only[0] / "hooks" / "post-commit"
     (box.worktree / "new").write_text("x")
     assert run(["git", "add", "new"], box, wall).exit_code == 128
-    run(["sh", "-c", f"echo x > {hook}; rm -rf .git; mkdir .git; echo evil > .git/config"], box, wall)
+    run(
+        ["sh", "-c", f"echo x > {hook}; rm -rf .git; mkdir .git; echo evil > .git/config"],
+        box,
+        wall,
+    )
     assert not hook.exists()
     assert (box.worktree / ".git").read_bytes() == pointer
     assert (box.worktree / "new").exists()
@@ -670,8 +760,11 @@ def test_programs_come_from_the_path_and_never_from_the_worktree_by_name(
     assert str(box.worktree) not in run(["sh", "-c", "echo $PATH"], box, level).stdout
 
 
-def test_a_path_that_somebody_else_left_us_with_stops_nothing(box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed, unseen = tmp_path / "closed", f"/{'x' * 300}"  # to look at a name of that length is an error for root too
+def test_a_path_that_somebody_else_left_us_with_stops_nothing(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # to look at a name of that length is an error for root too
+    closed, unseen = tmp_path / "closed", f"/{'x' * 300}"
     (closed / "bin").mkdir(parents=True)
     closed.chmod(0)
     monkeypatch.setenv("PATH", f"{closed}/bin:{unseen}:{os.environ['PATH']}")
@@ -697,7 +790,9 @@ def test_a_path_that_somebody_else_left_us_with_stops_nothing(box: Box, tmp_path
         ([], ".", "empty_command", False),
     ],
 )  # fmt: skip
-def test_what_cannot_run_says_why(box: Box, argv: list[str], cwd: str, kind: str, refused: bool) -> None:
+def test_what_cannot_run_says_why(
+    box: Box, argv: list[str], cwd: str, kind: str, refused: bool
+) -> None:
     (box.worktree / "plain").write_text("x")
     (box.worktree / "way-out").symlink_to(box.worktree.parent)
     with pytest.raises(ToolError) as error:
@@ -709,7 +804,13 @@ def test_what_cannot_run_says_why(box: Box, argv: list[str], cwd: str, kind: str
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with programs and secrets in the usual places; PATH leads into it."""
     home = tmp_path / "home"
-    programs = ("bin/mine", ".local/bin/tool", ".cargo/bin/crate", ".pyenv/shims/shim", "venv/bin/venv-tool")
+    programs = (
+        "bin/mine",
+        ".local/bin/tool",
+        ".cargo/bin/crate",
+        ".pyenv/shims/shim",
+        "venv/bin/venv-tool",
+    )
     for name in programs:
         program = home / name
         program.parent.mkdir(parents=True)
@@ -721,11 +822,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (home / name).write_text("content")
     path = ["bin", ".local/bin", ".cargo/bin", ".pyenv/shims", "venv/bin", ""]
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PATH", ":".join([*(str(home / entry) for entry in path), os.environ["PATH"]]))
+    monkeypatch.setenv(
+        "PATH", ":".join([*(str(home / entry) for entry in path), os.environ["PATH"]])
+    )
     return home
 
 
-def test_tool_chains_in_the_home_are_visible_and_nothing_else(wall: Level, box: Box, home: Path) -> None:
+def test_tool_chains_in_the_home_are_visible_and_nothing_else(
+    wall: Level, box: Box, home: Path
+) -> None:
     for program in ("mine", "tool", "crate", "shim", "venv-tool"):
         assert run([program], box, wall).stdout == f"{program}\n"
     for name in (".local/lib/module", ".pyenv/libexec/pyenv", "venv/lib/module"):
@@ -735,7 +840,9 @@ def test_tool_chains_in_the_home_are_visible_and_nothing_else(wall: Level, box: 
     assert str(home) not in visible_paths.see(box).path
 
 
-def test_what_a_person_adds_is_readable_and_not_writable(wall: Level, box: Box, tmp_path: Path) -> None:
+def test_what_a_person_adds_is_readable_and_not_writable(
+    wall: Level, box: Box, tmp_path: Path
+) -> None:
     added = tmp_path / "data"
     added.mkdir()
     (added / "a").write_text("added")
@@ -765,7 +872,9 @@ except OSError:
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_network_opens_the_internet_and_no_unix_socket(wall: Level, box: Box, network: bool) -> None:
+def test_network_opens_the_internet_and_no_unix_socket(
+    wall: Level, box: Box, network: bool
+) -> None:
     name = f"placet-{os.getpid()}-{threading.get_ident()}"
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
         tcp.bind(("127.0.0.1", 0))
@@ -801,7 +910,9 @@ def decide(program: bytes, arch: int, number: int, *arguments: int) -> int:
             case 0x54:
                 value &= constant
             case 0x15 | 0x35 | 0x45:
-                truth = {0x15: value == constant, 0x35: value >= constant, 0x45: value & constant}[operation]
+                truth = {0x15: value == constant, 0x35: value >= constant, 0x45: value & constant}[
+                    operation
+                ]
                 at += yes if truth else no
             case 0x06:
                 return 0 if constant == 0x7FFF0000 else constant & 0xFFFF
@@ -821,7 +932,8 @@ def test_the_filter_decides_alike_on_both_machines(machine: str) -> None:
         ("socket", (socket.AF_UNIX, 1), errno.EPERM, errno.EPERM),
         ("socket", (socket.AF_INET6, 2, 17), errno.EPERM, 0),
         ("socket", (16, 3, 0), errno.EPERM, 0),  # NETLINK_ROUTE
-        ("socket", (16, 3, 4), errno.EPERM, errno.EPERM),  # NETLINK_SOCK_DIAG: the machine's unix sockets
+        # NETLINK_SOCK_DIAG: the machine's unix sockets
+        ("socket", (16, 3, 4), errno.EPERM, errno.EPERM),
         ("socket", (16, 3, 16), errno.EPERM, errno.EPERM),
         ("socketpair", (1, 1 | 0o2000000), 0, 0),
         ("socketpair", (1, 2), errno.EPERM, errno.EPERM),
@@ -871,7 +983,11 @@ def test_no_process_outlives_its_command_however_fast_it_forks(tmp_path: Path) -
         for _ in range(2):
             ran = run(["python3", "-I", "-S", "hydra-of-this-test.py"], Box(tmp_path), level)
             assert ran.exit_code == 0, ran.stderr
-            left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"hydra-of-this-test" in read_or_nothing(path)]
+            left = [
+                path
+                for path in Path("/proc").glob("[0-9]*/cmdline")
+                if b"hydra-of-this-test" in read_or_nothing(path)
+            ]
             assert left == []
 
 
@@ -882,11 +998,18 @@ def read_or_nothing(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("script", ["kill -9 -1", "kill -9 $PPID", "kill -9 0; sleep 60", "sleep 60 & kill -9 -1; sleep 60"])
+@pytest.mark.parametrize(
+    "script",
+    ["kill -9 -1", "kill -9 $PPID", "kill -9 0; sleep 60", "sleep 60 & kill -9 -1; sleep 60"],
+)
 def test_a_command_kills_nobody_but_its_own(tmp_path: Path, script: str) -> None:
     needs(Level.LANDLOCK)
     with subprocess.Popen(["sleep", "60"]) as other:
-        ran = run(["sh", "-c", f"({script}); exit 7"], Box(tmp_path, limits=BoxLimits(timeout_s=5)), Level.LANDLOCK)
+        ran = run(
+            ["sh", "-c", f"({script}); exit 7"],
+            Box(tmp_path, limits=BoxLimits(timeout_s=5)),
+            Level.LANDLOCK,
+        )
         assert ran.exit_code in (7, 137)
         assert other.poll() is None
         other.kill()
@@ -901,10 +1024,15 @@ DEEP = "import os\nos.chdir(os.environ['TMPDIR'])\nfor _ in range(2000):\n os.mk
 SHUT = "import os\nt = os.environ['TMPDIR']\nos.makedirs(t + '/a/b')\nos.chmod(t + '/a', 0)\nos.chmod(t, 0)\n"
 
 
-@pytest.mark.parametrize("command", [["sh", "-c", GIT_FOLDER, "sh", "pwned"], ["python3", "-c", DEEP], ["python3", "-c", SHUT]],
-                         ids=["git-folder", "deep", "shut"])
+@pytest.mark.parametrize(
+    "command",
+    [["sh", "-c", GIT_FOLDER, "sh", "pwned"], ["python3", "-c", DEEP], ["python3", "-c", SHUT]],
+    ids=["git-folder", "deep", "shut"],
+)
 def test_what_a_command_leaves_is_cleared_away_whatever_its_modes_and_depth(
-    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needs(Level.LANDLOCK)
     scratch, worktree = tmp_path / "tmp", tmp_path / "worktree"
@@ -1000,7 +1128,9 @@ def test_many_threads_at_once_and_no_descriptor_left(level: Level, box: Box) -> 
 
 def test_a_command_inherits_no_descriptor(level: Level, box: Box) -> None:
     if level is Level.LANDLOCK:
-        pytest.skip("a child cannot list its own descriptors at this level; the same launcher serves level 0")
+        pytest.skip(
+            "a child cannot list its own descriptors at this level; the same launcher serves level 0"
+        )
     ran = run(["ls", "/proc/self/fd"], box, level)
     assert ran.stdout.split() == ["0", "1", "2", "3"]  # 3 is the listing
 
@@ -1021,7 +1151,9 @@ def test_a_person_gets_the_same_box_with_their_own_streams(
     before = signal.getsignal(signal.SIGINT)
     assert exec_in_box(["sh", "-c", "echo out; echo err >&2; exit 5"], box, level) == 5
     assert capfd.readouterr() == ("out\n", "err\n")
-    assert signal.getsignal(signal.SIGINT) is before, "which may be to ignore it: CI may start the suite in the background"
+    assert signal.getsignal(signal.SIGINT) is before, (
+        "which may be to ignore it: CI may start the suite in the background"
+    )
 
 
 def test_values_refuse_what_makes_no_sense(tmp_path: Path) -> None:

@@ -19,28 +19,40 @@ def running(*commands, **rest):
     return Scope(run=tuple(argv(c) for c in commands), **rest)
 
 
-# --- globs ------------------------------------------------------------------------------------------------
+# --- globs
+# ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pattern", "allowed", "refused"), [
-    ("src/a.py", ["src/a.py"], ["src/a_py", "src/A.py", "a.py", "x/src/a.py", "src/a.py/b", "src"]),
-    ("src/*.py", ["src/a.py", "src/.py", "src/.hidden.py"], ["src/b/a.py", "src/a.pyc", "src/a.py "]),
-    ("src/**", ["src/a", "src/b/c/d", "src/.env"], ["src", "srcs/a", "lib/src/a"]),
-    ("src/", ["src/a", "src/b/c"], ["src", "srcs/a"]),
-    ("**", ["a", "a/b/c", ".github/x"], []),
-    ("**/test_*.py", ["test_a.py", "a/b/test_a.py"], ["a/test_a.txt", "xtest_a.py"]),
-    ("a/**/z", ["a/z", "a/b/z", "a/b/c/z"], ["a/b", "z", "b/a/z"]),
-    ("a/**/**/z", ["a/z", "a/b/c/z"], ["z"]),
-    ("?.md", ["a.md", "é.md", "..md"], ["ab.md", ".md", "a/.md"]),
-    ("[a-c]x", ["ax", "cx", "[a-c]x"], ["dx", "Ax"]),
-    ("[!a-c]x", ["dx", "!x"], ["ax"]),
-    ("[^a]x", ["bx"], ["ax"]),
-    ("[]]x", ["]x"], ["[x", "x"]),
-    ("[a-]x", ["-x", "ax"], ["bx"]),
-    ("app/[slug]/page.tsx", ["app/[slug]/page.tsx", "app/s/page.tsx"], ["app/slug/page.tsx"]),
-    ("{{name}}/x", ["{{name}}/x"], ["name/x"]),
-    ("*", ["a", ".a"], ["a/b"]),
-])
+@pytest.mark.parametrize(
+    ("pattern", "allowed", "refused"),
+    [
+        (
+            "src/a.py",
+            ["src/a.py"],
+            ["src/a_py", "src/A.py", "a.py", "x/src/a.py", "src/a.py/b", "src"],
+        ),
+        (
+            "src/*.py",
+            ["src/a.py", "src/.py", "src/.hidden.py"],
+            ["src/b/a.py", "src/a.pyc", "src/a.py "],
+        ),
+        ("src/**", ["src/a", "src/b/c/d", "src/.env"], ["src", "srcs/a", "lib/src/a"]),
+        ("src/", ["src/a", "src/b/c"], ["src", "srcs/a"]),
+        ("**", ["a", "a/b/c", ".github/x"], []),
+        ("**/test_*.py", ["test_a.py", "a/b/test_a.py"], ["a/test_a.txt", "xtest_a.py"]),
+        ("a/**/z", ["a/z", "a/b/z", "a/b/c/z"], ["a/b", "z", "b/a/z"]),
+        ("a/**/**/z", ["a/z", "a/b/c/z"], ["z"]),
+        ("?.md", ["a.md", "é.md", "..md"], ["ab.md", ".md", "a/.md"]),
+        ("[a-c]x", ["ax", "cx", "[a-c]x"], ["dx", "Ax"]),
+        ("[!a-c]x", ["dx", "!x"], ["ax"]),
+        ("[^a]x", ["bx"], ["ax"]),
+        ("[]]x", ["]x"], ["[x", "x"]),
+        ("[a-]x", ["-x", "ax"], ["bx"]),
+        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx", "app/s/page.tsx"], ["app/slug/page.tsx"]),
+        ("{{name}}/x", ["{{name}}/x"], ["name/x"]),
+        ("*", ["a", ".a"], ["a/b"]),
+    ],
+)
 def test_a_glob_matches_whole_paths_from_the_root(pattern, allowed, refused):
     scope = Scope(write=(pattern,))
     assert [p for p in allowed if not scope.allows_write(p)] == []
@@ -55,11 +67,26 @@ def test_the_last_glob_that_matches_decides():
     assert not Scope(write=("!src/**",)).allows_write("lib/a")
 
 
-@pytest.mark.parametrize("path", [
-    "", "/", "/src/a", "../a", "src/../a", "src/./a", "./src/a", "src//a", "src/", "src/a/", "src/a\0",
-    "src/a\nb",
-    "src\\a", "src/" + "a" * 256, "src/" + "a/" * 3000 + "a",
-])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/src/a",
+        "../a",
+        "src/../a",
+        "src/./a",
+        "./src/a",
+        "src//a",
+        "src/",
+        "src/a/",
+        "src/a\0",
+        "src/a\nb",
+        "src\\a",
+        "src/" + "a" * 256,
+        "src/" + "a/" * 3000 + "a",
+    ],
+)
 def test_a_path_that_is_not_plain_is_refused_whatever_the_scope(path):
     assert not Scope(write=("**",)).allows_write(path)
 
@@ -70,12 +97,37 @@ def test_nothing_is_allowed_by_default():
     assert not Scope(run=(("true",),)).allows_run([])
 
 
-@pytest.mark.parametrize("pattern", [
-    "", "!", "/", "/etc/**", "!/etc", "../x", "a/../b", "a/..", "./a", "a//b", "a\\b", "a\0", "a\nb", "C:/x",
-    "~/x",
-    "~root/x", "src/**.py", "a**", "src/***", "src/*.{js,ts}", "[abc", "[", "[z-a]", "[[:alpha:]]",
-    "a/[b/c]", "x" * 1025,
-])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "!",
+        "/",
+        "/etc/**",
+        "!/etc",
+        "../x",
+        "a/../b",
+        "a/..",
+        "./a",
+        "a//b",
+        "a\\b",
+        "a\0",
+        "a\nb",
+        "C:/x",
+        "~/x",
+        "~root/x",
+        "src/**.py",
+        "a**",
+        "src/***",
+        "src/*.{js,ts}",
+        "[abc",
+        "[",
+        "[z-a]",
+        "[[:alpha:]]",
+        "a/[b/c]",
+        "x" * 1025,
+    ],
+)
 def test_a_glob_that_cannot_be_meant_is_a_problem_with_a_hint(pattern):
     with pytest.raises(ScopeProblems) as caught:
         Scope(write=(pattern,))
@@ -111,47 +163,61 @@ _SEGMENT = st.text("ab*?", min_size=1, max_size=4).filter(lambda s: "**" not in 
 
 
 @settings(max_examples=80)
-@given(st.lists(_SEGMENT, min_size=1, max_size=4), st.lists(st.text("abc", min_size=1, max_size=4),
-    min_size=1, max_size=4))
+@given(
+    st.lists(_SEGMENT, min_size=1, max_size=4),
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4),
+)
 def test_matching_is_what_its_plain_definition_says(pattern, path):
-    assert Scope(write=("/".join(pattern),)).allows_write("/".join(path)) == slow(tuple(pattern), tuple(path))
+    assert Scope(write=("/".join(pattern),)).allows_write("/".join(path)) == slow(
+        tuple(pattern), tuple(path)
+    )
 
 
-@pytest.mark.parametrize(("pattern", "path"), [
-    ("*a" * 250 + "b", "a" * 255),
-    ("?*" * 250 + "b", "a" * 255),
-    ("**/a/" * 150 + "b", "/".join("a" * 2000)),
-    ("/".join(["**", "*a*a*a*b"] * 80), "/".join(["a" * 30] * 120)),
-    ("[a-z]*" * 150 + "!", "a" * 255),
-])
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 250 + "b", "a" * 255),
+        ("?*" * 250 + "b", "a" * 255),
+        ("**/a/" * 150 + "b", "/".join("a" * 2000)),
+        ("/".join(["**", "*a*a*a*b"] * 80), "/".join(["a" * 30] * 120)),
+        ("[a-z]*" * 150 + "!", "a" * 255),
+    ],
+)
 def test_matching_takes_no_more_than_pattern_times_path(pattern, path):
     scope = Scope(write=(pattern,))
     began = time.process_time()
     assert not scope.allows_write(path)
-    assert time.process_time() - began < 5  # backtracking would take longer than the universe is old
+    # backtracking would take longer than the universe is old
+    assert time.process_time() - began < 5
 
 
-# --- commands ---------------------------------------------------------------------------------------------
+# --- commands
+# ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("entry", "command", "allowed"), [
-    ("python -m pytest -q", "python -m pytest -q", True),
-    ("python -m pytest -q", "python -m pytest -q tests/test_a.py -x", True),
-    ("python -m pytest -q", "python -m pytest", False),
-    ("python -m pytest -q", "python -m pytest -v -q", False),
-    ("python -m pytest", "python3 -m pytest", False),
-    ("python -m pytest", "/usr/bin/python -m pytest", False),
-    ("python", "python -m pytest", True),
-    ("ruff check .", "ruff check ./src", False),
-    ("ruff check 'a b'", "ruff check 'a b' c", True),
-    ("ruff check 'a b'", "ruff check a b", False),
-])
+@pytest.mark.parametrize(
+    ("entry", "command", "allowed"),
+    [
+        ("python -m pytest -q", "python -m pytest -q", True),
+        ("python -m pytest -q", "python -m pytest -q tests/test_a.py -x", True),
+        ("python -m pytest -q", "python -m pytest", False),
+        ("python -m pytest -q", "python -m pytest -v -q", False),
+        ("python -m pytest", "python3 -m pytest", False),
+        ("python -m pytest", "/usr/bin/python -m pytest", False),
+        ("python", "python -m pytest", True),
+        ("ruff check .", "ruff check ./src", False),
+        ("ruff check 'a b'", "ruff check 'a b' c", True),
+        ("ruff check 'a b'", "ruff check a b", False),
+    ],
+)
 def test_an_entry_is_the_exact_beginning_of_a_command(entry, command, allowed):
     assert running(entry).allows_run(argv(command)) is allowed
 
 
-@pytest.mark.parametrize("command", ["", "   ", "'' x", "a && b", "a | b", "a > f", "X=1 make", "echo 'open",
-    "a\nb", "a\0"])
+@pytest.mark.parametrize(
+    "command",
+    ["", "   ", "'' x", "a && b", "a | b", "a > f", "X=1 make", "echo 'open", "a\nb", "a\0"],
+)
 def test_a_command_that_cannot_be_meant_is_a_problem(command):
     with pytest.raises(ScopeProblems) as caught:
         scope_from({"run": [command]})
@@ -160,44 +226,91 @@ def test_a_command_that_cannot_be_meant_is_a_problem(command):
 
 FORBIDDEN = [
     # entry of the plan, what the model made of it
-    ("python", "python -c 'import os'"), ("python", "python -Ic x"), ("python",
-    "python -X dev -W error -c x"),
-    ("python", "python -"), ("python3.11", "python3.11 -cprint(1)"), ("/usr/bin/python3",
-    "/usr/bin/python3 -c x"),
-    ("python -m", "python -m twine upload dist/x"), ("python", "python -mtwine upload dist/x"),
+    ("python", "python -c 'import os'"),
+    ("python", "python -Ic x"),
+    ("python", "python -X dev -W error -c x"),
+    ("python", "python -"),
+    ("python3.11", "python3.11 -cprint(1)"),
+    ("/usr/bin/python3", "/usr/bin/python3 -c x"),
+    ("python -m", "python -m twine upload dist/x"),
+    ("python", "python -mtwine upload dist/x"),
     ("python setup.py", "python setup.py upload"),
-    ("bash", "bash -c x"), ("sh", "sh -ec x"), ("bash", "bash -o pipefail -c x"), ("bash",
-    "bash --rcfile f -c x"),
-    ("node", "node -e x"), ("node", "node --eval=x"), ("node", "node -pe x"), ("node", "node -r m --print x"),
-    ("perl", "perl -ne x"), ("perl", "perl -0777pe x"), ("perl", "perl -I lib -e x"), ("ruby", "ruby -ne x"),
-    ("php", "php -d a=b -r x"), ("deno", "deno eval x"), ("Rscript", "Rscript -e x"),
+    ("bash", "bash -c x"),
+    ("sh", "sh -ec x"),
+    ("bash", "bash -o pipefail -c x"),
+    ("bash", "bash --rcfile f -c x"),
+    ("node", "node -e x"),
+    ("node", "node --eval=x"),
+    ("node", "node -pe x"),
+    ("node", "node -r m --print x"),
+    ("perl", "perl -ne x"),
+    ("perl", "perl -0777pe x"),
+    ("perl", "perl -I lib -e x"),
+    ("ruby", "ruby -ne x"),
+    ("php", "php -d a=b -r x"),
+    ("deno", "deno eval x"),
+    ("Rscript", "Rscript -e x"),
     ("lua5.4", "lua5.4 -e x"),
-    ("git", "git push"), ("git", "git -C /home/x status"), ("git", "git -c core.pager=x log"),
-    ("git", "git --git-dir=/x log"), ("git", "git --git-dir /x log"), ("git", "git --work-tree /x add ."),
-    ("git", "git --no-pager push origin main"), ("git", "git config core.hooksPath x"),
-    ("git", "git branch -D main"), ("git", "git branch -f main HEAD"), ("git", "git tag -d v1"),
-    ("git", "git update-ref refs/heads/main x"), ("git", "git worktree add x"), ("git",
-    "git bisect run sh x"),
-    ("git", "git rebase -x 'sh x' main"), ("git", "git rebase --exec=x main"), ("git", "git grep -Ovim x"),
-    ("git", "git fetch --upload-pack=x ."), ("git", "git diff --output=../x"),
+    ("git", "git push"),
+    ("git", "git -C /home/x status"),
+    ("git", "git -c core.pager=x log"),
+    ("git", "git --git-dir=/x log"),
+    ("git", "git --git-dir /x log"),
+    ("git", "git --work-tree /x add ."),
+    ("git", "git --no-pager push origin main"),
+    ("git", "git config core.hooksPath x"),
+    ("git", "git branch -D main"),
+    ("git", "git branch -f main HEAD"),
+    ("git", "git tag -d v1"),
+    ("git", "git update-ref refs/heads/main x"),
+    ("git", "git worktree add x"),
+    ("git", "git bisect run sh x"),
+    ("git", "git rebase -x 'sh x' main"),
+    ("git", "git rebase --exec=x main"),
+    ("git", "git grep -Ovim x"),
+    ("git", "git fetch --upload-pack=x ."),
+    ("git", "git diff --output=../x"),
     ("git log", "git log --output=x"),
-    ("git push", "git push --force"), ("git push origin x", "git push origin x +main"),
-    ("git push origin", "git push origin :main"), ("git push", "git push -f"),
+    ("git push", "git push --force"),
+    ("git push origin x", "git push origin x +main"),
+    ("git push origin", "git push origin :main"),
+    ("git push", "git push -f"),
     ("git -C sub", "git -C sub push"),
-    ("rm", "rm -rf build"), ("rm", "rm -r -- build"), ("rm", "rm --rec build"), ("rm", "rm /etc/passwd"),
-    ("rm -rf", "rm -rf /"), ("rm -rf", "rm -rf ."), ("rm -rf", "rm -rf build ../x"), ("rm -rf", "rm -rf ~"),
-    ("rm -rf build", "rm -rf build .git"), ("rm -rf", "rm -rf --no-preserve-root x"), ("rm -rf",
-    "rm -rf ./*"),
-    ("env", "env sudo x"), ("env", "env A=1 python -c x"), ("env", "env -S 'sudo x'"),
+    ("rm", "rm -rf build"),
+    ("rm", "rm -r -- build"),
+    ("rm", "rm --rec build"),
+    ("rm", "rm /etc/passwd"),
+    ("rm -rf", "rm -rf /"),
+    ("rm -rf", "rm -rf ."),
+    ("rm -rf", "rm -rf build ../x"),
+    ("rm -rf", "rm -rf ~"),
+    ("rm -rf build", "rm -rf build .git"),
+    ("rm -rf", "rm -rf --no-preserve-root x"),
+    ("rm -rf", "rm -rf ./*"),
+    ("env", "env sudo x"),
+    ("env", "env A=1 python -c x"),
+    ("env", "env -S 'sudo x'"),
     ("env", "env GIT_DIR=/x git log"),
-    ("env", "env LD_PRELOAD=x ls"), ("timeout 60", "timeout 60 git push"), ("nice", "nice -n 5 bash -c x"),
-    ("xargs", "xargs -n1 rm -rf /"), ("uv run", "uv run python -c x"), ("uv run",
-    "uv run --with x twine upload y"),
-    ("uv", "uv publish"), ("poetry run", "poetry run doas x"), ("npx", "npx node -e x"),
+    ("env", "env LD_PRELOAD=x ls"),
+    ("timeout 60", "timeout 60 git push"),
+    ("nice", "nice -n 5 bash -c x"),
+    ("xargs", "xargs -n1 rm -rf /"),
+    ("uv run", "uv run python -c x"),
+    ("uv run", "uv run --with x twine upload y"),
+    ("uv", "uv publish"),
+    ("poetry run", "poetry run doas x"),
+    ("npx", "npx node -e x"),
     ("env", "env " + "A=1 " * 300 + "sudo x"),
-    ("find", "find . -exec rm {} +"), ("find .", "find . -name x -delete"), ("fd", "fd x -x sh"),
-    ("npm", "npm publish"), ("cargo", "cargo publish"), ("twine", "twine upload d"), ("gem", "gem push x"),
-    ("poetry", "poetry publish"), ("tar", "tar xf a --to-command=sh"), ("make", "make --eval=x"),
+    ("find", "find . -exec rm {} +"),
+    ("find .", "find . -name x -delete"),
+    ("fd", "fd x -x sh"),
+    ("npm", "npm publish"),
+    ("cargo", "cargo publish"),
+    ("twine", "twine upload d"),
+    ("gem", "gem push x"),
+    ("poetry", "poetry publish"),
+    ("tar", "tar xf a --to-command=sh"),
+    ("make", "make --eval=x"),
 ]
 
 
@@ -219,94 +332,178 @@ def test_what_the_plan_spelt_out_was_approved_and_the_reviewer_was_told(entry, c
     assert running(entry, shell=True).forbidden_run(argv(command)) is None
 
 
-@pytest.mark.parametrize("command", [
-    "python -m pytest -q -c pytest.ini", "python script.py -c config", "python -m pytest -p no:cacheprovider",
-    "ruff check --fix src", "node build.js -e production", "npm test", "npm run build", "git log -c",
-    "git diff --stat",
-    "git commit -m push", "git show HEAD:src/config", "git add -- -C", "rm src/old.py", "rm -f src/old.py",
-    "cargo test", "make test", "uv run pytest tests/git tests/sudo", "timeout 60 python -m pytest -q",
-    "env A=1 pytest",
-    "find . -name '*.py'", "bash scripts/test.sh -c x", "go test ./...", "perl -w check.pl -e",
-    "tox -e py311",
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m pytest -q -c pytest.ini",
+        "python script.py -c config",
+        "python -m pytest -p no:cacheprovider",
+        "ruff check --fix src",
+        "node build.js -e production",
+        "npm test",
+        "npm run build",
+        "git log -c",
+        "git diff --stat",
+        "git commit -m push",
+        "git show HEAD:src/config",
+        "git add -- -C",
+        "rm src/old.py",
+        "rm -f src/old.py",
+        "cargo test",
+        "make test",
+        "uv run pytest tests/git tests/sudo",
+        "timeout 60 python -m pytest -q",
+        "env A=1 pytest",
+        "find . -name '*.py'",
+        "bash scripts/test.sh -c x",
+        "go test ./...",
+        "perl -w check.pl -e",
+        "tox -e py311",
+    ],
+)
 def test_ordinary_work_is_not_forbidden(command):
     words = argv(command)
     assert Scope(run=(words[:1],)).forbidden_run(words) is None
 
 
-@pytest.mark.parametrize(("scope", "words"), [
-    (running("python"), "python"), (running("bash"), "bash"), (running("sh -c"), "sh -c"),
-    (running("node"), "node"),
-    (running("python3 -I"), "python3 -I"), (running("env"), "env"), (running("env -i A=1"), "env"),
-    (running("xargs"), "xargs"), (running("find . -exec"), "-exec"), (running("find"), "find"),
-    (running("make"), "make"),
-    (running("timeout 60"), "timeout 60"), (running("uv run"), "uv run"),
-    (running("uv run python"), "uv run python"),
-    (running("npx"), "npx"), (running("git"), "git"), (running("git push"), "another machine"),
-    (running("git -C x"), "git -C x"), (running("git --git-dir=x"), "--git-dir"), (running("rm"), "rm"),
-    (running("rm -rf build"), "deletes whole folders"), (running("twine upload x"), "publishes"),
-    (running("npm publish"), "publishes"), (running("cargo publish"), "publishes"),
-    (running("sudo apt"), "another user"),
-    (running("doas x"), "another user"), (running("su x"), "another user"),
-    (running("pkexec x"), "another user"),
-    (running("docker build ."), "sandbox"), (running("kubectl get"), "sandbox"), (running("awk x"), "code"),
-    (running("curl x", network=True), "curl x"), (running("ssh x", network=True), "ssh x"),
-    (running("wget x", network=True), "wget x"), (running("pip install x", network=True), "fetches packages"),
-    (Scope(write=("**",)), "almost anywhere"), (Scope(write=("*",)), "almost anywhere"),
-    (Scope(write=("**/*.py",)), "almost anywhere"), (Scope(write=("*/src/**",)), "almost anywhere"),
-    (Scope(write=("[!x]*/",)), "almost anywhere"), (Scope(write=(".github/workflows/**",)), "build server"),
-    (Scope(write=(".git*",)), "how git treats"), (Scope(write=("sub/.git/hooks/x",)), "how git treats"),
-    (Scope(write=(".gitattributes",)), "how git treats"), (Scope(write=(".gitlab-ci.yml",)), "build server"),
-    (Scope(write=(".vscode/",)), "editor"), (Scope(write=(".env",)), "secrets"),
-    (Scope(network=True), "network = true"), (Scope(shell=True), "shell = true"),
-])
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        (running("python"), "python"),
+        (running("bash"), "bash"),
+        (running("sh -c"), "sh -c"),
+        (running("node"), "node"),
+        (running("python3 -I"), "python3 -I"),
+        (running("env"), "env"),
+        (running("env -i A=1"), "env"),
+        (running("xargs"), "xargs"),
+        (running("find . -exec"), "-exec"),
+        (running("find"), "find"),
+        (running("make"), "make"),
+        (running("timeout 60"), "timeout 60"),
+        (running("uv run"), "uv run"),
+        (running("uv run python"), "uv run python"),
+        (running("npx"), "npx"),
+        (running("git"), "git"),
+        (running("git push"), "another machine"),
+        (running("git -C x"), "git -C x"),
+        (running("git --git-dir=x"), "--git-dir"),
+        (running("rm"), "rm"),
+        (running("rm -rf build"), "deletes whole folders"),
+        (running("twine upload x"), "publishes"),
+        (running("npm publish"), "publishes"),
+        (running("cargo publish"), "publishes"),
+        (running("sudo apt"), "another user"),
+        (running("doas x"), "another user"),
+        (running("su x"), "another user"),
+        (running("pkexec x"), "another user"),
+        (running("docker build ."), "sandbox"),
+        (running("kubectl get"), "sandbox"),
+        (running("awk x"), "code"),
+        (running("curl x", network=True), "curl x"),
+        (running("ssh x", network=True), "ssh x"),
+        (running("wget x", network=True), "wget x"),
+        (running("pip install x", network=True), "fetches packages"),
+        (Scope(write=("**",)), "almost anywhere"),
+        (Scope(write=("*",)), "almost anywhere"),
+        (Scope(write=("**/*.py",)), "almost anywhere"),
+        (Scope(write=("*/src/**",)), "almost anywhere"),
+        (Scope(write=("[!x]*/",)), "almost anywhere"),
+        (Scope(write=(".github/workflows/**",)), "build server"),
+        (Scope(write=(".git*",)), "how git treats"),
+        (Scope(write=("sub/.git/hooks/x",)), "how git treats"),
+        (Scope(write=(".gitattributes",)), "how git treats"),
+        (Scope(write=(".gitlab-ci.yml",)), "build server"),
+        (Scope(write=(".vscode/",)), "editor"),
+        (Scope(write=(".env",)), "secrets"),
+        (Scope(network=True), "network = true"),
+        (Scope(shell=True), "shell = true"),
+    ],
+)
 def test_the_reviewer_is_told_what_to_look_at_twice(scope, words):
     assert any(words in sentence for sentence in dangers(scope)), dangers(scope)
 
 
-@pytest.mark.parametrize("scope", [
-    Scope(), Scope(write=("src/auth/**", "tests/test_auth.py", "README.md", "docs/")),
-    Scope(write=("!**", "src/x", "!.github/**")), running("python -m pytest -q", "ruff check .", "npm test",
-        "cargo test"),
-    running("curl x", "pip install x"),
-])
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(),
+        Scope(write=("src/auth/**", "tests/test_auth.py", "README.md", "docs/")),
+        Scope(write=("!**", "src/x", "!.github/**")),
+        running("python -m pytest -q", "ruff check .", "npm test", "cargo test"),
+        running("curl x", "pip install x"),
+    ],
+)
 def test_a_plain_scope_gives_no_alarm(scope):
     assert dangers(scope) == []
 
 
 def test_checking_a_long_command_is_quick():
     began = time.process_time()
-    for words in (["env"] * 20_000, ["git"] * 20_000, ["env", *["rm", "-x"] * 10_000], ["python", *["-X",
-        "a"] * 20_000]):
+    for words in (
+        ["env"] * 20_000,
+        ["git"] * 20_000,
+        ["env", *["rm", "-x"] * 10_000],
+        ["python", *["-X", "a"] * 20_000],
+    ):
         Scope(run=(tuple(words[:1]),)).forbidden_run(words)
     assert time.process_time() - began < 5
 
 
-# --- the table --------------------------------------------------------------------------------------------
+# --- the table
+# --------------------------------------------------------------------------------------------
 
 
 def test_a_scope_is_read_from_its_table():
-    assert scope_from({
-        "write": ["src/**"], "run": ["python -m pytest -q", "echo 'a b'"], "network": True, "shell": True,
-        "budget_usd": Decimal("0.50"), "max_iterations": 10,
-    }) == Scope(("src/**",), (("python", "-m", "pytest", "-q"),
-        ("echo", "a b")), network=True, shell=True,
-             budget_usd=Decimal("0.5"), max_iterations=10)
+    assert scope_from(
+        {
+            "write": ["src/**"],
+            "run": ["python -m pytest -q", "echo 'a b'"],
+            "network": True,
+            "shell": True,
+            "budget_usd": Decimal("0.50"),
+            "max_iterations": 10,
+        }
+    ) == Scope(
+        ("src/**",),
+        (("python", "-m", "pytest", "-q"), ("echo", "a b")),
+        network=True,
+        shell=True,
+        budget_usd=Decimal("0.5"),
+        max_iterations=10,
+    )
     assert scope_from({}) == Scope()
     assert scope_from({"budget_usd": 0.1}).budget_usd == Decimal("0.1")
     assert scope_from({"budget_usd": 2}).budget_usd == 2
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("write", "src/**"), ("write", [1]), ("write", {"a": 1}), ("run", "ls"), ("run", [["ls"]]), ("network",
-    "false"),
-    ("network", 0), ("shell", 1), ("budget_usd", "1"), ("budget_usd", True), ("budget_usd",
-    -1), ("budget_usd", Decimal("NaN")),
-    ("budget_usd", float("inf")), ("budget_usd", 10**9), ("budget_usd", Decimal("1E-9")), ("max_iterations",
-    0), ("max_iterations", 1.5),
-    ("max_iterations", True), ("max_iterations", "3"), ("max_iterations", 10**12), ("delete",
-    ["x"]), ("Write", ["x"]),
-])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("write", "src/**"),
+        ("write", [1]),
+        ("write", {"a": 1}),
+        ("run", "ls"),
+        ("run", [["ls"]]),
+        ("network", "false"),
+        ("network", 0),
+        ("shell", 1),
+        ("budget_usd", "1"),
+        ("budget_usd", True),
+        ("budget_usd", -1),
+        ("budget_usd", Decimal("NaN")),
+        ("budget_usd", float("inf")),
+        ("budget_usd", 10**9),
+        ("budget_usd", Decimal("1E-9")),
+        ("max_iterations", 0),
+        ("max_iterations", 1.5),
+        ("max_iterations", True),
+        ("max_iterations", "3"),
+        ("max_iterations", 10**12),
+        ("delete", ["x"]),
+        ("Write", ["x"]),
+    ],
+)
 def test_a_wrong_value_or_an_unknown_key_is_a_problem(key, value):
     with pytest.raises(ScopeProblems) as caught:
         scope_from({key: value})
@@ -315,10 +512,25 @@ def test_a_wrong_value_or_an_unknown_key_is_a_problem(key, value):
 
 def test_every_problem_is_told_at_once():
     with pytest.raises(ScopeProblems) as caught:
-        scope_from({"write": ["/a", "../b", "ok"], "run": ["'"], "network": 1, "x": 1, "budget_usd": "",
-        "max_iterations": ""})
+        scope_from(
+            {
+                "write": ["/a", "../b", "ok"],
+                "run": ["'"],
+                "network": 1,
+                "x": 1,
+                "budget_usd": "",
+                "max_iterations": "",
+            }
+        )
     assert sorted(k for k, _ in caught.value.problems) == [
-        "budget_usd", "max_iterations", "network", "run", "write", "write", "x"]
+        "budget_usd",
+        "max_iterations",
+        "network",
+        "run",
+        "write",
+        "write",
+        "x",
+    ]
     with pytest.raises(ScopeProblems) as caught:
         Scope(write=("/a",), run=((),), budget_usd=Decimal(-1), max_iterations=0)
     assert [k for k, _ in caught.value.problems] == ["write", "run", "budget_usd", "max_iterations"]
@@ -335,9 +547,13 @@ def test_a_refusal_teaches_what_is_allowed():
     assert "no commands" in Scope().refusal_run(["x"])["error"]
 
 
-_WORDS = st.lists(st.sampled_from(["git", "push", "-C", "python", "-c", "-m", "env", "rm", "-r", "/", "sudo",
-    "x", "--", "-"]),
-                  min_size=1, max_size=5)
+_WORDS = st.lists(
+    st.sampled_from(
+        ["git", "push", "-C", "python", "-c", "-m", "env", "rm", "-r", "/", "sudo", "x", "--", "-"]
+    ),
+    min_size=1,
+    max_size=5,
+)
 
 
 @settings(max_examples=80)
@@ -351,38 +567,82 @@ def test_more_permission_never_forbids_more(command, entries):
     assert Scope(run=(tuple(command),)).forbidden_run(command) is None
 
 
-@pytest.mark.parametrize(("entry", "command"), [
-    ("git diff", "git diff --outpu=README.md"), ("git diff", "git diff --ext-dif"),
-    ("git grep", "git grep --open-files-in-page=sh x"),
-    ("git grep", "git grep -nOsh x"), ("git clone", "git clone --upload-pac=sh x y"), ("git archive", "git archive --exe=sh"),
-    ("tar cf x", "tar cf x --use-compress-progra=sh ."), ("tar", "tar xf x --to-comman=sh"), ("tar", "tar -I sh -cf x ."),
-    ("tar", "tar cIf sh x ."), ("tar cf x", "tar cf x -F sh -L 1 ."), ("tar cf x", "tar cf x --info-script=sh -L 1 ."),
-    ("sort", "sort --compress-progra=sh x"), ("sort", "sort -o README.md x"), ("make test", "make test --eva=x:"),
-    ("make test", "make test -E x:"), ("make test", "make test SHELL=id"), ("python3 -m pdb", "python3 -m pdb -c x"),
-    ("python3", "python3 -m timeit -s x"), ("python3", "python3 -mpdb -c x"),
-    ("rg", "rg --pr=sh x"), ("split", "split --filter=sh x"),
-])
-def test_abbreviated_options_and_their_neighbours_are_refused_or_told(entry: str, command: str) -> None:
+@pytest.mark.parametrize(
+    ("entry", "command"),
+    [
+        ("git diff", "git diff --outpu=README.md"),
+        ("git diff", "git diff --ext-dif"),
+        ("git grep", "git grep --open-files-in-page=sh x"),
+        ("git grep", "git grep -nOsh x"),
+        ("git clone", "git clone --upload-pac=sh x y"),
+        ("git archive", "git archive --exe=sh"),
+        ("tar cf x", "tar cf x --use-compress-progra=sh ."),
+        ("tar", "tar xf x --to-comman=sh"),
+        ("tar", "tar -I sh -cf x ."),
+        ("tar", "tar cIf sh x ."),
+        ("tar cf x", "tar cf x -F sh -L 1 ."),
+        ("tar cf x", "tar cf x --info-script=sh -L 1 ."),
+        ("sort", "sort --compress-progra=sh x"),
+        ("sort", "sort -o README.md x"),
+        ("make test", "make test --eva=x:"),
+        ("make test", "make test -E x:"),
+        ("make test", "make test SHELL=id"),
+        ("python3 -m pdb", "python3 -m pdb -c x"),
+        ("python3", "python3 -m timeit -s x"),
+        ("python3", "python3 -mpdb -c x"),
+        ("rg", "rg --pr=sh x"),
+        ("split", "split --filter=sh x"),
+    ],
+)
+def test_abbreviated_options_and_their_neighbours_are_refused_or_told(
+    entry: str, command: str
+) -> None:
     scope = Scope(run=(tuple(entry.split()),))
     assert scope.allows_run(command.split())
     assert scope.forbidden_run(command.split()) or dangers(scope)
 
 
-@pytest.mark.parametrize("command", [
-    "git diff --stat", "git log --oneline", "git grep -n x", "tar -czf x.tgz src", "tar xzf a.tgz", "sort -u x", "make test",
-    "rg x",
-    "python3 -m pytest -q", "python3 -m unittest", "git log --output-indicator-new=+", "sort --check x", "tar --create x",
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git diff --stat",
+        "git log --oneline",
+        "git grep -n x",
+        "tar -czf x.tgz src",
+        "tar xzf a.tgz",
+        "sort -u x",
+        "make test",
+        "rg x",
+        "python3 -m pytest -q",
+        "python3 -m unittest",
+        "git log --output-indicator-new=+",
+        "sort --check x",
+        "tar --create x",
+    ],
+)
 def test_options_that_only_look_alike_are_not(command: str) -> None:
     assert Scope(run=((command.split()[0],),)).forbidden_run(command.split()) is None
 
 
-@pytest.mark.parametrize(("glob", "told"), [
-    ("[c-z]*/**", "almost anywhere"), (".[g]it*", "how git treats"), ("?gitattributes", "how git treats"),
-    ("packages/x/.vscode/**", "editor or shell"), ("web/.env", "hold secrets"), ("web/.env.*", ""), ("**/*.yml", "almost anywhere"),
-    (".g?thub/*/ci.yml", "build server"), ("a/b/.npmrc", "editor or shell"), ("src/**", ""), ("src/*.py", ""), ("docs/*", ""),
-    ("tests/test_a.py", ""), (".ssh/config", "hold secrets"),
-])
+@pytest.mark.parametrize(
+    ("glob", "told"),
+    [
+        ("[c-z]*/**", "almost anywhere"),
+        (".[g]it*", "how git treats"),
+        ("?gitattributes", "how git treats"),
+        ("packages/x/.vscode/**", "editor or shell"),
+        ("web/.env", "hold secrets"),
+        ("web/.env.*", ""),
+        ("**/*.yml", "almost anywhere"),
+        (".g?thub/*/ci.yml", "build server"),
+        ("a/b/.npmrc", "editor or shell"),
+        ("src/**", ""),
+        ("src/*.py", ""),
+        ("docs/*", ""),
+        ("tests/test_a.py", ""),
+        (".ssh/config", "hold secrets"),
+    ],
+)
 def test_a_glob_is_asked_what_it_reaches(glob: str, told: str) -> None:
     found = " ".join(dangers(Scope(write=(glob,))))
     assert (told in found) if told else not found
@@ -390,21 +650,59 @@ def test_a_glob_is_asked_what_it_reaches(glob: str, told: str) -> None:
 
 def test_the_network_is_said_to_be_this_machine_and_the_knowledge_too() -> None:
     said = " ".join(dangers(Scope(network=True)))
-    assert all(word in said for word in ("services on this machine", "local network", "`Knowledge/`"))
+    assert all(
+        word in said for word in ("services on this machine", "local network", "`Knowledge/`")
+    )
 
 
-@pytest.mark.parametrize(("path", "allowed"), [
-    ("src/x.py", True), ("src/secret/key.py", False), ("src/Secret/key.py", False), ("src/SECRET/deep/key.py", False),
-    ("src/Generated.py", False), ("src/caf\u00e9/x", False), ("src/cafe\u0301/x", False), ("src/CAFE\u0301/x", False),
-    ("src/secret/shown.py", True), ("src/Secret/Shown.py", False), ("SRC/x.py", False), ("src/[odd", True),
-])
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("src/x.py", True),
+        ("src/secret/key.py", False),
+        ("src/Secret/key.py", False),
+        ("src/SECRET/deep/key.py", False),
+        ("src/Generated.py", False),
+        ("src/caf\u00e9/x", False),
+        ("src/cafe\u0301/x", False),
+        ("src/CAFE\u0301/x", False),
+        ("src/secret/shown.py", True),
+        ("src/Secret/Shown.py", False),
+        ("SRC/x.py", False),
+        ("src/[odd", True),
+    ],
+)
 def test_what_is_taken_away_is_so_in_any_case_and_unicode_form(path: str, allowed: bool) -> None:
     """On many file systems it is the same file; what is given is so as it is written."""
-    scope = Scope(write=("src/**", "!src/secret/**", "!src/generated.py", "!src/caf\u00e9/**", "!src/[Z-a]dd",
-                         "src/secret/shown.py"))
+    scope = Scope(
+        write=(
+            "src/**",
+            "!src/secret/**",
+            "!src/generated.py",
+            "!src/caf\u00e9/**",
+            "!src/[Z-a]dd",
+            "src/secret/shown.py",
+        )
+    )
     assert scope.allows_write(path) is allowed
 
 
 def test_only_a_whole_name_approves_a_file_by_name() -> None:
-    scope = Scope(write=("a", "b/c.toml", "d*", "e/", "f?", "[g]", "app/[slug]/p", "x/**", "!b/c.toml", "h", "!h*", "h", "a"))
+    scope = Scope(
+        write=(
+            "a",
+            "b/c.toml",
+            "d*",
+            "e/",
+            "f?",
+            "[g]",
+            "app/[slug]/p",
+            "x/**",
+            "!b/c.toml",
+            "h",
+            "!h*",
+            "h",
+            "a",
+        )
+    )
     assert scope.by_name() == ("a", "h")

@@ -40,8 +40,14 @@ def token(*parts: str) -> str:
     return "".join(parts)
 
 
-JWT = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (
-    {"alg": "HS256", "typ": "JWT"}, {"sub": "ann", "admin": True})) + "." + "q" * 43
+JWT = (
+    ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+        for part in ({"alg": "HS256", "typ": "JWT"}, {"sub": "ann", "admin": True})
+    )
+    + "."
+    + "q" * 43
+)
 TOKENS = {
     "Anthropic key": token("sk-", "ant-api03-", "aB3_" * 20),
     "OpenAI key": token("sk-", "proj-", "aB3_" * 12),
@@ -61,11 +67,20 @@ TOKENS = {
     "JSON web token": JWT,
 }
 KEY_LINES = ["MIIEow" + "A1b2" * 14 + "/+" for _ in range(6)]
-KEY = "\n".join([token("-----BEGIN RSA ", "PRIVATE KEY-----"), *KEY_LINES, token("-----END RSA ", "PRIVATE KEY-----")])
+KEY = "\n".join(
+    [
+        token("-----BEGIN RSA ", "PRIVATE KEY-----"),
+        *KEY_LINES,
+        token("-----END RSA ", "PRIVATE KEY-----"),
+    ]
+)
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-@pytest.mark.parametrize("frame", ["{}", "a {} b", 'key = "{}"', "KEY={}\n", "x\n{}\ny", "({})", "https://h/?t={}", "a\u00e9{}"])
+@pytest.mark.parametrize(
+    "frame",
+    ["{}", "a {} b", 'key = "{}"', "KEY={}\n", "x\n{}\ny", "({})", "https://h/?t={}", "a\u00e9{}"],
+)
 def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -> None:
     text = frame.format(TOKENS[kind])
     shown, count = redact(text)
@@ -74,17 +89,43 @@ def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -
     assert redact(shown) == (shown, 0)
 
 
-@given(st.lists(st.sampled_from([*(hint for hint, _ in secrets._HINTS), secrets._KEY_HINT, "a", "_", "-", " ", "K", "AK", "x"]),
-                max_size=6), st.integers(0, 30))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(hint for hint, _ in secrets._HINTS),
+                secrets._KEY_HINT,
+                "a",
+                "_",
+                "-",
+                " ",
+                "K",
+                "AK",
+                "x",
+            ]
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 30),
+)
 def test_the_quick_look_finds_every_hint_and_nothing_else(pieces: list[str], cut: int) -> None:
-    text = "".join(pieces)[cut // 4:]
+    text = "".join(pieces)[cut // 4 :]
     there = any(hint in text for hint in (*(hint for hint, _ in secrets._HINTS), secrets._KEY_HINT))
     assert (secrets._ANY_HINT.search(text) is not None) is there
 
 
 @pytest.mark.parametrize("shift", [0, 1, 7])
-def test_secrets_are_found_wherever_a_window_ends(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = [*TOKENS.values(), KEY, "plain words", "hunter2-pass", "x" * 90, token("secret_", "access_key = ", "q/+B" * 10)]
+def test_secrets_are_found_wherever_a_window_ends(
+    shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [
+        *TOKENS.values(),
+        KEY,
+        "plain words",
+        "hunter2-pass",
+        "x" * 90,
+        token("secret_", "access_key = ", "q/+B" * 10),
+    ]
     text = "y" * shift + "\n".join(pieces * 3)
     expected = spans(text, ["hunter2-pass"])
     assert len(expected) == 3 * (len(pieces) - 2)
@@ -98,10 +139,28 @@ def test_secrets_are_found_wherever_a_window_ends(shift: int, monkeypatch: pytes
             assert secret_values("x.pem", text) == before[1], size
 
 
-NASTY = ["a", "-", "_", "J", "k_", "eyJ", "eyJ.", "sk-", "xoxb-", "SG.", "hooks.slack.com/", "secret_access_key = ", "\n", "\xff",
-         "-----END PRIVATE " + "KEY-----\n",
-         "-----BEGIN PRIVATE " + "KEY-----\nAAAA\n", "QUtJQTEyMzQ1Njc4OTBhYmNkZWY=\n", "\U0001f600",
-         "A=b\n", token("ghp", "_", "aB3d" * 9, "\n")]
+NASTY = [
+    "a",
+    "-",
+    "_",
+    "J",
+    "k_",
+    "eyJ",
+    "eyJ.",
+    "sk-",
+    "xoxb-",
+    "SG.",
+    "hooks.slack.com/",
+    "secret_access_key = ",
+    "\n",
+    "\xff",
+    "-----END PRIVATE " + "KEY-----\n",
+    "-----BEGIN PRIVATE " + "KEY-----\nAAAA\n",
+    "QUtJQTEyMzQ1Njc4OTBhYmNkZWY=\n",
+    "\U0001f600",
+    "A=b\n",
+    token("ghp", "_", "aB3d" * 9, "\n"),
+]
 
 
 def longest_standstill(work: Callable[[], object]) -> float:
@@ -132,40 +191,74 @@ def spin(seconds: float) -> None:
 
 
 def test_no_file_makes_other_threads_wait() -> None:
-    """A machine that is loaded makes any thread wait: against one that spins meanwhile. A search in one go took 0.7 s here."""
+    """A machine that is loaded makes any thread wait: against one that spins meanwhile.
+
+    A search in one go took 0.7 s here.
+    """
     size = 4 * 1024 * 1024
 
     def look(piece: str) -> None:
         text = piece * (size // len(piece))
         find_secrets(text.encode()[:size], path="src/x.txt")
-        text = text[:size // 8]
+        text = text[: size // 8]
         redact(text, ["hunter2-pass", piece * 20])
         redact_values(text)
         secret_values("key.pem", text)
 
     for piece in NASTY:
         for _ in range(5):  # one of them without somebody else's load
-            waited, control = longest_standstill(partial(look, piece)), longest_standstill(partial(spin, 0.1))
+            waited, control = (
+                longest_standstill(partial(look, piece)),
+                longest_standstill(partial(spin, 0.1)),
+            )
             if waited < 0.15 + 2 * control:
                 break
         else:
-            raise AssertionError(f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for {control:.3f} s")
+            raise AssertionError(
+                f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for {control:.3f} s"
+            )
 
 
-@pytest.mark.parametrize("text", [
-    "sk-learn is not a key, nor is sk-ant", "task-proj-plan", "ghp_short", "AKIAIOSFODNN7EXAMPLE", "eyJhbGciOi.eyJzdWIi.x",
-    "risk-" + "a" * 40, "AKIA" * 10, "data:image/png;base64," + "iVBORw0KGgo" * 200, "d41d8cd98f00b204e9800998ecf8427e",
-    "npm_config_cache=/tmp", "-----BEGIN CERTIFICATE-----\n" + "\n".join(KEY_LINES) + "\n-----END CERTIFICATE-----",
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ ann@example.org", "PRIVATE KEY handling is described below", "hf_transfer_enabled",
-    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-learn is not a key, nor is sk-ant",
+        "task-proj-plan",
+        "ghp_short",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOi.eyJzdWIi.x",
+        "risk-" + "a" * 40,
+        "AKIA" * 10,
+        "data:image/png;base64," + "iVBORw0KGgo" * 200,
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "npm_config_cache=/tmp",
+        "-----BEGIN CERTIFICATE-----\n" + "\n".join(KEY_LINES) + "\n-----END CERTIFICATE-----",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ ann@example.org",
+        "PRIVATE KEY handling is described below",
+        "hf_transfer_enabled",
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
+    ],
+)
 def test_what_only_looks_alike_stays(text: str) -> None:
     assert redact(text) == (text, 0)
     assert find_secrets(text.encode()) == []
 
 
-@pytest.mark.parametrize("text", [
-    KEY, f"before\n{KEY}\nafter", KEY.replace("\n", "\r\n"), json.dumps({"private_key": KEY}), KEY.replace("\n", "\n    "),
-    KEY.rsplit("\n", 1)[0], KEY[:200], KEY.split("\n", 1)[1], "\n".join(KEY.split("\n")[3:]) + "\nafter", KEY * 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        KEY,
+        f"before\n{KEY}\nafter",
+        KEY.replace("\n", "\r\n"),
+        json.dumps({"private_key": KEY}),
+        KEY.replace("\n", "\n    "),
+        KEY.rsplit("\n", 1)[0],
+        KEY[:200],
+        KEY.split("\n", 1)[1],
+        "\n".join(KEY.split("\n")[3:]) + "\nafter",
+        KEY * 3,
+    ],
+)
 def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> None:
     shown, count = redact(text)
     assert count >= 1
@@ -176,8 +269,26 @@ def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> N
 
 
 @settings(max_examples=100)
-@given(st.lists(st.sampled_from([*TOKENS.values(), KEY, "hunter2-pass", "plain words ", "\n", "=", '"', " ", "\u00e9\u200d", "-",
-                                 "sk-"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *TOKENS.values(),
+                KEY,
+                "hunter2-pass",
+                "plain words ",
+                "\n",
+                "=",
+                '"',
+                " ",
+                "\u00e9\u200d",
+                "-",
+                "sk-",
+            ]
+        ),
+        max_size=12,
+    )
+)
 def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str]) -> None:
     text = " ".join(pieces)
     shown, count = redact(text, ["hunter2-pass"])
@@ -186,44 +297,107 @@ def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str
     assert shown.count("\n") == text.count("\n")
     assert redact(shown, ["hunter2-pass"]) == (shown, 0)
     assert "".join(piece for piece, _ in outside(text, ["hunter2-pass"])) == text
-    assert [text[s.start:s.end] for s in found] == [piece for piece, secret in outside(text, ["hunter2-pass"]) if secret]
+    assert [text[s.start : s.end] for s in found] == [
+        piece for piece, secret in outside(text, ["hunter2-pass"]) if secret
+    ]
     for earlier, later in pairwise(found):
         assert earlier.end <= later.start
-    for secret in [piece for piece in pieces if piece in TOKENS.values() or piece in ("hunter2-pass", KEY)]:
+    for secret in [
+        piece for piece in pieces if piece in TOKENS.values() or piece in ("hunter2-pass", KEY)
+    ]:
         assert secret not in shown
 
 
 def test_known_values_are_redacted_and_short_ones_are_left() -> None:
-    assert redact("the pass is s3cret-value!", ["s3cret-value"]) == ("the pass is [redacted: secret]!", 1)
+    assert redact("the pass is s3cret-value!", ["s3cret-value"]) == (
+        "the pass is [redacted: secret]!",
+        1,
+    )
     assert redact("abcde", ["abcde"]) == ("abcde", 0)
     assert MIN_LITERAL == 6
 
 
-@pytest.mark.parametrize("path", [
-    ".env", "app/.env", ".ENV", ".env.production", "prod.env", ".envrc", "id_rsa", ".ssh/config", "certs/server.pem", "x.key",
-    "a.p12", ".netrc", ".npmrc", ".aws/credentials", ".git-credentials", ".env.", "deep/er/.Env.Local"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env",
+        "app/.env",
+        ".ENV",
+        ".env.production",
+        "prod.env",
+        ".envrc",
+        "id_rsa",
+        ".ssh/config",
+        "certs/server.pem",
+        "x.key",
+        "a.p12",
+        ".netrc",
+        ".npmrc",
+        ".aws/credentials",
+        ".git-credentials",
+        ".env.",
+        "deep/er/.Env.Local",
+    ],
+)
 def test_secret_files(path: str) -> None:
     assert is_secret_path(path)
 
 
-@pytest.mark.parametrize("path", [
-    ".env.example", ".env.sample", "env.py", "src/environment.md", "id_rsa.pub", "keys.py", "secrets.py", "monkey",
-    ".ssh/known_hosts", "template.env", "", "pem", ".env.d.ts"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env.example",
+        ".env.sample",
+        "env.py",
+        "src/environment.md",
+        "id_rsa.pub",
+        "keys.py",
+        "secrets.py",
+        "monkey",
+        ".ssh/known_hosts",
+        "template.env",
+        "",
+        "pem",
+        ".env.d.ts",
+    ],
+)
 def test_ordinary_files(path: str) -> None:
     assert not is_secret_path(path)
 
 
-ENV = ('# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
-       'CERT="line one\nline two longer than most"\nAPI_TOKEN=\'abc123def\'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n')
+ENV = (
+    '# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
+    "CERT=\"line one\nline two longer than most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
+)
 
 
 def test_a_file_of_settings_keeps_its_names_and_lines() -> None:
     shown, count = redact_values(ENV)
     assert shown.count("\n") == ENV.count("\n")
     assert count == 9
-    for name in ("DEBUG=", "DB_PASSWORD=", "EMPTY=", "URL=", "CERT=", "API_TOKEN=", "#OLD_KEY=", "yaml: ", "# settings"):
+    for name in (
+        "DEBUG=",
+        "DB_PASSWORD=",
+        "EMPTY=",
+        "URL=",
+        "CERT=",
+        "API_TOKEN=",
+        "#OLD_KEY=",
+        "yaml: ",
+        "# settings",
+    ):
         assert name in shown
-    for value in ("true", "8080", "hunter2", "pa55word", "line", "abc123", "zzz", "yaml: value", "nonsense"):
+    for value in (
+        "true",
+        "8080",
+        "hunter2",
+        "pa55word",
+        "line",
+        "abc123",
+        "zzz",
+        "yaml: value",
+        "nonsense",
+    ):
         assert value not in shown
 
 
@@ -237,28 +411,40 @@ def test_what_is_looked_for_elsewhere_is_what_matters() -> None:
 
 def test_the_daemons_own_secrets_come_from_its_environment(tmp_path: Path) -> None:
     (tmp_path / "anthropic_api_key").write_text("credential-value\n")
-    env = {"ANTHROPIC_API_KEY": "sk-0123456789", "PATH": "/usr/bin", "XDG_SESSION_TYPE": "wayland", "SSH_AUTH_SOCK": "/run/agent",
-           "GITHUB_TOKEN": "ghx-0123456789", "TOKEN": "no", "HOME": "/home/ann"}
+    env = {
+        "ANTHROPIC_API_KEY": "sk-0123456789",
+        "PATH": "/usr/bin",
+        "XDG_SESSION_TYPE": "wayland",
+        "SSH_AUTH_SOCK": "/run/agent",
+        "GITHUB_TOKEN": "ghx-0123456789",
+        "TOKEN": "no",
+        "HOME": "/home/ann",
+    }
     assert environment_secrets(env) == ("sk-0123456789", "ghx-0123456789")
     assert own_secrets({**env, "CREDENTIALS_DIRECTORY": str(tmp_path)})[-1] == "credential-value"
 
 
 def test_a_repositorys_configuration_keeps_passwords() -> None:
-    config = ('[remote "origin"]\n\turl = https://ann:pa55word@example.org/x.git\n[http]\n\textraheader = AUTHORIZATION: basic '
-              'QWxhZGRpbjpvcGVu\n[remote "b"]\n\turl = git@example.org:x/y.git\n\tfetch = +refs/heads/*:refs/remotes/b/*\n')
+    config = (
+        '[remote "origin"]\n\turl = https://ann:pa55word@example.org/x.git\n[http]\n\textraheader = AUTHORIZATION: basic '
+        'QWxhZGRpbjpvcGVu\n[remote "b"]\n\turl = git@example.org:x/y.git\n\tfetch = +refs/heads/*:refs/remotes/b/*\n'
+    )
     assert git_config_secrets(config) == ("pa55word", "QWxhZGRpbjpvcGVu")
 
 
-@pytest.mark.parametrize(("path", "data", "found"), [
-    ("a.py", f'x = 1\ny = "{TOKENS["GitHub token"]}"\n', [(2, "GitHub token")]),
-    ("k.txt", f"a\nb\n{KEY}\n", [(3, "private key")]),
-    (".env", "A=1\nDB_PASSWORD=hunter22\n", [(2, "value of DB_PASSWORD")]),
-    (".env", "DB_PASSWORD=changeme\nAPI_KEY=<your key>\nTOKEN=${TOKEN}\nDEBUG=true\n", []),
-    (".env.example", "DB_PASSWORD=hunter22\n", []),
-    ("settings.txt", "DB_PASSWORD=hunter22\n", []),
-    ("store.p12", "\x01\x02", [(1, "key store")]),
-    ("server.pem", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n", []),
-])
+@pytest.mark.parametrize(
+    ("path", "data", "found"),
+    [
+        ("a.py", f'x = 1\ny = "{TOKENS["GitHub token"]}"\n', [(2, "GitHub token")]),
+        ("k.txt", f"a\nb\n{KEY}\n", [(3, "private key")]),
+        (".env", "A=1\nDB_PASSWORD=hunter22\n", [(2, "value of DB_PASSWORD")]),
+        (".env", "DB_PASSWORD=changeme\nAPI_KEY=<your key>\nTOKEN=${TOKEN}\nDEBUG=true\n", []),
+        (".env.example", "DB_PASSWORD=hunter22\n", []),
+        ("settings.txt", "DB_PASSWORD=hunter22\n", []),
+        ("store.p12", "\x01\x02", [(1, "key store")]),
+        ("server.pem", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n", []),
+    ],
+)
 def test_a_commit_is_looked_through(path: str, data: str, found: list[tuple[int, str]]) -> None:
     assert find_secrets(data.encode(), path=path) == found
     assert find_secrets(data.encode(), path=path, before=data.encode()) == []
@@ -267,14 +453,23 @@ def test_a_commit_is_looked_through(path: str, data: str, found: list[tuple[int,
 
 def test_only_what_is_new_counts() -> None:
     old, new = TOKENS["GitHub token"], TOKENS["GitLab token"]
-    assert find_secrets(f"{old}\n\n{new}\n".encode(), before=f"x {old}".encode()) == [(3, "GitLab token")]
+    assert find_secrets(f"{old}\n\n{new}\n".encode(), before=f"x {old}".encode()) == [
+        (3, "GitLab token")
+    ]
 
 
 BOMBS = {
-    "begins": "-----BEGIN PRIVATE KEY-----\n" * 20_000, "ends": "-----END PRIVATE KEY-----\n" * 20_000,
-    "base64": ("A" * 64 + "\n") * 9_000 + "-----END PRIVATE KEY-----", "one line": "A" * 600_000 + " PRIVATE KEY",
-    "heads": "eyJ" * 200_000, "words": "eyJabcdefgh.eyJabcdefgh." * 25_000, "dashes": "sk-proj-" * 75_000, "spaces": " " * 600_000,
-    "settings": "A" * 300_000 + "=" + " " * 300_000, "quotes": "A='\n" * 100_000, "urls": "a://b:" * 100_000,
+    "begins": "-----BEGIN PRIVATE KEY-----\n" * 20_000,
+    "ends": "-----END PRIVATE KEY-----\n" * 20_000,
+    "base64": ("A" * 64 + "\n") * 9_000 + "-----END PRIVATE KEY-----",
+    "one line": "A" * 600_000 + " PRIVATE KEY",
+    "heads": "eyJ" * 200_000,
+    "words": "eyJabcdefgh.eyJabcdefgh." * 25_000,
+    "dashes": "sk-proj-" * 75_000,
+    "spaces": " " * 600_000,
+    "settings": "A" * 300_000 + "=" + " " * 300_000,
+    "quotes": "A='\n" * 100_000,
+    "urls": "a://b:" * 100_000,
 }
 
 
@@ -290,7 +485,8 @@ def test_no_text_makes_it_slow(name: str) -> None:
     assert time.process_time() - began < 20
 
 
-# --- through the whole daemon ----------------------------------------------------------------------------
+# --- through the whole daemon
+# ----------------------------------------------------------------------------
 
 
 def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path: Path) -> None:
@@ -298,14 +494,40 @@ def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path
     repo = make_repo(tmp_path / "repo", {"a.py": f'OLD = "{TOKENS["GitLab token"]}"\n'})
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     key = TOKENS["GitHub token"]
-    plan = {**PLAN, "scope": {"write": ["*.py"]}, "steps": [{"title": "Write", "tools": ["read_file", "write_file", "edit_file"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
-                   ("complete_step", {"step": 1, "summary": "Add a key"})]},
-        {"calls": [("write_file", {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"}),
-                   ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
-                   ("complete_step", {"step": 1, "summary": "Read the key from the environment"}),
-                   ("finish", {"summary": "Done."})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"write": ["*.py"]},
+        "steps": [{"title": "Write", "tools": ["read_file", "write_file", "edit_file"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("read_file", {"path": "a.py"}),
+                        ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
+                        ("complete_step", {"step": 1, "summary": "Add a key"}),
+                    ]
+                },
+                {
+                    "calls": [
+                        (
+                            "write_file",
+                            {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"},
+                        ),
+                        ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
+                        (
+                            "complete_step",
+                            {"step": 1, "summary": "Read the key from the environment"},
+                        ),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                },
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nUse the key.\n")
     vault.once()
     vault.approve()
@@ -313,7 +535,8 @@ def test_a_commit_that_would_add_a_secret_is_refused_with_file_and_line(tmp_path
     refused = vault.rows("tool.refused")
     assert [row["metadata"]["error_type"] for row in refused] == ["secret_in_commit"]
     done = vault.rows("execution.completed")[0]["metadata"]
-    assert git(repo, "show", f"{done['branch']}:a.py") == f'NEW = "{TOKENS["GitLab token"]}"'  # edited around what it never saw
+    # edited around what it never saw
+    assert git(repo, "show", f"{done['branch']}:a.py") == f'NEW = "{TOKENS["GitLab token"]}"'
     assert key.encode() not in _objects(repo)
 
 
@@ -323,10 +546,21 @@ def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_p
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     key = TOKENS["AWS key"]
     plan = {**PLAN, "scope": {"write": ["*.txt"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [
-        {"calls": [("complete_step", {"step": 1, "summary": "Done"}),
-                   ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"})]},
-        {"calls": [("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                        ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}),
+                    ]
+                },
+                {"calls": [("finish", {"summary": "Done."})]},
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nNote it.\n")
     vault.once()
     vault.approve()
@@ -343,14 +577,27 @@ def test_a_mission_that_ends_with_a_secret_fails_and_what_is_kept_has_none(tmp_p
 def test_secrets_reach_neither_the_model_nor_the_journal(tmp_path: Path) -> None:
     key = token("sk-", "ant-", "own-key-0123456789-abc")
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY=key, MY_API_TOKEN="t0ken-of-the-daemon")
-    repo = make_repo(tmp_path / "repo", {
-        ".env": "DB_PASSWORD=hunter2hunter2\n", "id_rsa": KEY + "\n", "copy.txt": "DB_PASSWORD=hunter2hunter2\n",
-        "log.txt": f"using {key} and t0ken-of-the-daemon and {JWT}\n"})
+    repo = make_repo(
+        tmp_path / "repo",
+        {
+            ".env": "DB_PASSWORD=hunter2hunter2\n",
+            "id_rsa": KEY + "\n",
+            "copy.txt": "DB_PASSWORD=hunter2hunter2\n",
+            "log.txt": f"using {key} and t0ken-of-the-daemon and {JWT}\n",
+        },
+    )
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     asked = [("read_file", {"path": name}) for name in (".env", "id_rsa", "copy.txt", "log.txt")]
-    asked += [("grep", {"pattern": "hunter2|MIIEow|sk-ant|t0ken"}), ("search_files", {"pattern": "hunter2"}),
-              ("read_file", {"path": "hunter2hunter2"})]
-    ask = {**PLAN, "steps": [{"title": "Look", "tools": ["read_file", "grep", "search_files"]}], "scope": {}}
+    asked += [
+        ("grep", {"pattern": "hunter2|MIIEow|sk-ant|t0ken"}),
+        ("search_files", {"pattern": "hunter2"}),
+        ("read_file", {"path": "hunter2hunter2"}),
+    ]
+    ask = {
+        **PLAN,
+        "steps": [{"title": "Look", "tools": ["read_file", "grep", "search_files"]}],
+        "scope": {},
+    }
     vault.script(("plan", [{"calls": asked}, {"calls": [("submit_plan", ask)]}]))
     vault.drop("---\nportal: code\n---\nLook around.\n")
     vault.once()
@@ -361,7 +608,9 @@ def test_secrets_reach_neither_the_model_nor_the_journal(tmp_path: Path) -> None
     assert "hunter2hunter2" not in rows
     outcomes = [row["metadata"] for row in vault.rows("tool.called") + vault.rows("tool.refused")]
     assert len(outcomes) == len(asked)
-    assert [row["target"] for row in outcomes if row["tool"] == "read_file"].count("[redacted: secret]") == 1
+    assert [row["target"] for row in outcomes if row["tool"] == "read_file"].count(
+        "[redacted: secret]"
+    ) == 1
 
 
 def test_a_token_that_a_person_wrote_into_a_request_is_not_sent_on(tmp_path: Path) -> None:
@@ -381,4 +630,6 @@ def test_a_token_that_a_person_wrote_into_a_request_is_not_sent_on(tmp_path: Pat
 
 
 def _objects(repo: Path) -> bytes:
-    return git(repo, "cat-file", "--batch-all-objects", "--batch", "--buffer").encode("utf-8", "surrogateescape")
+    return git(repo, "cat-file", "--batch-all-objects", "--batch", "--buffer").encode(
+        "utf-8", "surrogateescape"
+    )

@@ -114,9 +114,13 @@ def test_a_file_that_is_saved_all_the_time_is_let_through_now_and_then():
 
 
 Steps = st.lists(
-    st.tuples(st.floats(0.01, 0.4), st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B])),
-              st.sets(st.sampled_from("xyz"))),
-    max_size=12)
+    st.tuples(
+        st.floats(0.01, 0.4),
+        st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B])),
+        st.sets(st.sampled_from("xyz")),
+    ),
+    max_size=12,
+)
 
 
 @given(Steps)

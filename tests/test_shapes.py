@@ -25,7 +25,10 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """`make` builds the repository in a folder and returns it; `report` must stand in the report, or `error` be the reason."""
+    """`make` builds the repository in a folder and returns it.
+
+    `report` must stand in the report, or `error` be the reason.
+    """
 
     make: Callable[[Path], Path]
     report: str = "It merges into `main` without conflicts."
@@ -96,7 +99,16 @@ def slashes(at: Path) -> Path:
 
 def names(at: Path) -> Path:
     path = plain(at)
-    write(path, {"a b.txt": "1", "line\nbreak": "2", os.fsdecode(b"not \xff utf-8"): "3", "-option": "4", "*": "5"})
+    write(
+        path,
+        {
+            "a b.txt": "1",
+            "line\nbreak": "2",
+            os.fsdecode(b"not \xff utf-8"): "3",
+            "-option": "4",
+            "*": "5",
+        },
+    )
     return commit_all(path, "Odd names")
 
 
@@ -160,7 +172,12 @@ SHAPES = {
     "shallow": Shape(shallow, "The clone is shallow"),
     "worktree": Shape(worktree, "The folder is a worktree of"),
     "submodule": Shape(submodule, "Submodules are empty folders in a worktree: 'module'"),
-    "lfs": Shape(lambda at: plain(at, **{".gitattributes": "*.bin filter=lfs -text\n", "a.bin": "version …"}), "git LFS"),
+    "lfs": Shape(
+        lambda at: plain(
+            at, **{".gitattributes": "*.bin filter=lfs -text\n", "a.bin": "version …"}
+        ),
+        "git LFS",
+    ),
     "sparse": Shape(sparse),
     "renamed": Shape(renamed, "ahead of `trunk`"),
     "slashes": Shape(slashes, "Branch `feat-"),
@@ -182,9 +199,21 @@ def serve(tmp_path: Path, places: dict[str, Path]) -> TestVault:
     vault = make_vault(tmp_path / "v")
     portals = "".join(f'[portals.{name}]\npath = "{place}"\n' for name, place in places.items())
     vault.configure(f"[daemon]\nplans_at_once = 8\nmissions_at_once = 8\n{portals}")
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                         ("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                        ("complete_step", {"step": 1, "summary": "Hello"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                }
+            ],
+        ),
+    )
     for name in places:
         vault.drop(f"---\nportal: {name}\n---\nSay hello.\n", f"{name}.md")
     vault.here()
@@ -201,44 +230,81 @@ def test_every_shape_works_or_is_refused_before_anything_changed(tmp_path: Path)
     done = {row["entity_id"]: row["metadata"] for row in vault.rows("execution.completed")}
     refused = {row["entity_id"]: row["metadata"]["reason"] for row in vault.rows("plan.failed")}
     failed = {row["entity_id"]: row["metadata"] for row in vault.rows("execution.failed")}
-    reports = {name: path.read_text() for path in vault.reports() for name in SHAPES if path.stem.endswith(f"_{name}")}
+    reports = {
+        name: path.read_text()
+        for path in vault.reports()
+        for name in SHAPES
+        if path.stem.endswith(f"_{name}")
+    }
     for name, shape in SHAPES.items():
         if shape.error:
             assert shape.error in refused.pop(name), name
             continue
         assert name in done, (name, refused.get(name), failed.get(name))
         assert git(places[name], "show", f"{done[name]['branch']}:hello.txt") == "hello", name
-        assert git(places[name], "show", "--format=", "--name-only", done[name]["branch"]) == "hello.txt", name
+        assert (
+            git(places[name], "show", "--format=", "--name-only", done[name]["branch"])
+            == "hello.txt"
+        ), name
         assert shape.report in reports[name], (name, reports[name])
-    merge = next(line for line in reports["bare"].splitlines() if line.startswith("git clone ")).partition("  #")[0]
+    merge = next(
+        line for line in reports["bare"].splitlines() if line.startswith("git clone ")
+    ).partition("  #")[0]
     (tmp_path / "elsewhere").mkdir()
-    subprocess.run(["sh", "-ec", merge], cwd=tmp_path / "elsewhere", check=True, capture_output=True)
-    assert git(places["bare"], "show", "HEAD:hello.txt") == "hello", "the report's own command merged it"
+    subprocess.run(
+        ["sh", "-ec", merge], cwd=tmp_path / "elsewhere", check=True, capture_output=True
+    )
+    assert git(places["bare"], "show", "HEAD:hello.txt") == "hello", (
+        "the report's own command merged it"
+    )
     assert refused == {}
-    assert git(places["new"], "log", "-1", "--format=%an, %cn") == "Ann Person, Ann Person", "their files, their commit"
+    assert git(places["new"], "log", "-1", "--format=%an, %cn") == "Ann Person, Ann Person", (
+        "their files, their commit"
+    )
     assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
 
 
 def test_what_a_commit_could_not_hold_is_refused_and_the_rest_is_done(tmp_path: Path) -> None:
     repo = submodule(tmp_path)
-    write(repo, {".gitattributes": "*.bin filter=lfs -text\n*.key filter=crypt\n*.nb filter=strip\n"})
+    write(
+        repo, {".gitattributes": "*.bin filter=lfs -text\n*.key filter=crypt\n*.nb filter=strip\n"}
+    )
     git(repo, "config", "filter.crypt.required", "true")
     git(repo, "config", "filter.strip.clean", "cat")
     commit_all(repo, "Attributes")
     vault = make_vault(tmp_path / "v")
     vault.configure(f'[portals.code]\npath = "{repo}"\n')
     files = ("hello.txt", "in/a.bin", "a.key", "a.nb", "module/a.txt", "modules.txt")
-    vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["**"]}})]}]),
-                 ("execute", [{"calls": [("write_file", {"path": path, "content": "hello\n"}) for path in files]},
-                              {"calls": [("complete_step", {"step": 1, "summary": "Hello"}), ("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", {**PLAN, "scope": {"write": ["**"]}})]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": path, "content": "hello\n"}) for path in files]},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Hello"}),
+                        ("finish", {"summary": "Done."}),
+                    ]
+                },
+            ],
+        ),
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
     vault.here()
-    refused = [(row["metadata"]["error_type"], row["metadata"]["target"]) for row in vault.rows("tool.refused")]
+    refused = [
+        (row["metadata"]["error_type"], row["metadata"]["target"])
+        for row in vault.rows("tool.refused")
+    ]
     assert refused == [("not_kept_here", path) for path in ("in/a.bin", "a.key", "module/a.txt")]
     branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
-    assert git(repo, "show", "--format=", "--name-only", branch).split() == ["a.nb", "hello.txt", "modules.txt"]
+    assert git(repo, "show", "--format=", "--name-only", branch).split() == [
+        "a.nb",
+        "hello.txt",
+        "modules.txt",
+    ]
 
 
 def commanded(tmp_path: Path, repo: Path, script: str) -> TestVault:
@@ -246,8 +312,25 @@ def commanded(tmp_path: Path, repo: Path, script: str) -> TestVault:
     vault = make_vault(tmp_path / "v")
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     make = {"tool": "run_command", "params": {"command": "sh", "args": ["-c", script]}}
-    vault.script(("plan", [{"calls": [("submit_plan", {
-        **PLAN, "steps": [{"title": "Make it", "actions": [make]}], "scope": {"write": ["**"], "run": ["sh -c"]}})]}]))
+    vault.script(
+        (
+            "plan",
+            [
+                {
+                    "calls": [
+                        (
+                            "submit_plan",
+                            {
+                                **PLAN,
+                                "steps": [{"title": "Make it", "actions": [make]}],
+                                "scope": {"write": ["**"], "run": ["sh -c"]},
+                            },
+                        )
+                    ]
+                }
+            ],
+        )
+    )
     vault.drop("---\nportal: code\n---\nSay hello.\n")
     vault.here()
     vault.approve()
@@ -260,20 +343,33 @@ def test_a_file_for_git_lfs_that_a_command_made_is_not_committed(tmp_path: Path)
     vault = commanded(tmp_path, repo, "rm old.bin; echo made > new.bin")
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert (failed["error_type"], git(repo, "branch", "--list", "feat/*")) == ("not_kept_here", "")
-    assert "new.bin cannot be changed here: git stores it through the filter lfs" in vault.reports()[0].read_text()
+    assert (
+        "new.bin cannot be changed here: git stores it through the filter lfs"
+        in vault.reports()[0].read_text()
+    )
 
 
 def test_what_a_command_puts_into_a_submodule_is_not_lost_in_silence(tmp_path: Path) -> None:
-    vault = commanded(tmp_path, submodule(tmp_path), "mkdir -p module/in; echo made > module/in/a.txt")
+    vault = commanded(
+        tmp_path, submodule(tmp_path), "mkdir -p module/in; echo made > module/in/a.txt"
+    )
     assert vault.rows("execution.failed")[0]["metadata"]["error_type"] == "not_kept_here"
-    assert "module/in/a.txt cannot be changed here: it is in the submodule module" in vault.reports()[0].read_text()
+    assert (
+        "module/in/a.txt cannot be changed here: it is in the submodule module"
+        in vault.reports()[0].read_text()
+    )
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     at = tmp_path / "disk"
     at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)], capture_output=True).returncode != 0:
+    if (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)], capture_output=True
+        ).returncode
+        != 0
+    ):
         pytest.skip("a file system can only be mounted by root")
     yield at
     subprocess.run(["umount", "-l", str(at)], check=True)

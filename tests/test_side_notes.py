@@ -19,7 +19,9 @@ def look(vault: TestVault) -> None:
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a good note", "a bad note"])
-def test_a_note_of_a_persons_whose_name_looks_like_an_explanations_stays(tmp_path: Path, beside: str) -> None:
+def test_a_note_of_a_persons_whose_name_looks_like_an_explanations_stays(
+    tmp_path: Path, beside: str
+) -> None:
     vault = bare_vault(tmp_path)
     mine = vault.root / "Inbox/Requests/How I use.placet.md"
     mine.write_text("# Three hours of my work\n")
@@ -91,7 +93,9 @@ def _dies(running: Running, at: str, after: bool) -> None:
 
 
 @pytest.mark.parametrize("at", ["publish", "replace"])
-def test_a_daemon_that_dies_as_it_writes_an_explanation_knows_it_for_its_own_afterwards(tmp_path: Path, at: str) -> None:
+def test_a_daemon_that_dies_as_it_writes_an_explanation_knows_it_for_its_own_afterwards(
+    tmp_path: Path, at: str
+) -> None:
     vault = bare_vault(tmp_path)
     note = vault.drop(BAD, "Bad.md")
     side = vault.root / "Inbox/Requests/Bad.placet.md"

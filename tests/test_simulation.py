@@ -1,4 +1,7 @@
-"""Thousands of plays of the daemon with people, kills and clocks at random; and proof that they catch a naive daemon."""
+"""Thousands of plays of the daemon with people, kills and clocks at random.
+
+And proof that they catch a naive daemon.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +73,21 @@ class TakesThePlaceForTheNote(Loop):
     def _decide(self, view, side_notes):
         def by_place(cases, notes):
             there = {note.path for note in notes if not note.trace_id}
-            return sort_notes(cases, [note for note in notes if note.is_plan or note.trace_id not in cases
-                                      or cases[note.trace_id].request_path not in there - {note.path}])
+            return sort_notes(
+                cases,
+                [
+                    note
+                    for note in notes
+                    if note.is_plan
+                    or note.trace_id not in cases
+                    or cases[note.trace_id].request_path not in there - {note.path}
+                ],
+            )
 
-        with patch("placet.loop.tick.sort_notes", by_place), patch("placet.loop.tick.is_by_place", return_value=False):
+        with (
+            patch("placet.loop.tick.sort_notes", by_place),
+            patch("placet.loop.tick.is_by_place", return_value=False),
+        ):
             Loop._decide(self, view, side_notes)
 
 
@@ -83,7 +97,9 @@ class NamesTheReportThatItWanted(Loop):
     __slots__ = ()
 
     def _report(self, mission, ended):
-        with patch("placet.agent.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"):
+        with patch(
+            "placet.agent.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"
+        ):
             return Loop._report(self, mission, ended)
 
     def _reported(self, case, wanted, place, size):
@@ -129,11 +145,20 @@ def _figures(seed: int) -> tuple[dict[str, int], str]:
         done = play(seed)
     except Broken as broken:
         return {}, str(broken)
-    figures = {name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs")}
+    figures = {
+        name: getattr(done, name) for name in ("gestures", "midway", "ticks", "restarts", "runs")
+    }
     return {**figures, "reports": len(done.reports)}, ""
 
 
-NAIVE = [ForgetsTheOutbox, RunsTheFile, BeginsUnread, TakesThePlaceForTheNote, NamesTheReportThatItWanted, WaitsForEveryFile]
+NAIVE = [
+    ForgetsTheOutbox,
+    RunsTheFile,
+    BeginsUnread,
+    TakesThePlaceForTheNote,
+    NamesTheReportThatItWanted,
+    WaitsForEveryFile,
+]
 
 
 @pytest.mark.sweep
@@ -149,7 +174,8 @@ def test_a_naive_daemon_is_caught(naive: type[Loop]) -> None:
     pytest.fail(f"{naive.__name__} was not caught in 500 plays")
 
 
-# --- what the plays found, one by one ---------------------------------------------------------------------------
+# --- what the plays found, one by one
+# ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,7 +210,9 @@ def test_a_request_that_cannot_be_stamped_is_explained_and_not_planned_for_ever(
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     raw = (calm.root / "Inbox/Requests/a.md").read_bytes()
-    calm.write("Inbox/Requests/a.md", raw.replace(b"status: planned", b"status: &s pending\nmine: *s"))
+    calm.write(
+        "Inbox/Requests/a.md", raw.replace(b"status: planned", b"status: &s pending\nmine: *s")
+    )
     calm.settle()
     assert rows(calm, "plan.revised") == 0
     assert b"cannot be changed" in (calm.root / "Inbox/Requests/a.placet.md").read_bytes()
@@ -212,14 +240,20 @@ def test_two_plans_of_one_unknown_case_are_explained(calm: Play) -> None:
 @pytest.mark.parametrize("named", ["../../../one", "one/two", "One two", "x" * 49])
 def test_an_unknown_plan_whose_request_id_is_none_is_explained(calm: Play, named: str) -> None:
     """It would become part of the paths of notes, worktrees and branches."""
-    calm.write("Inbox/Requests/p.md", plan_text("99999999-2222-3333-4444-555555555555", named, 1, "words"))
+    calm.write(
+        "Inbox/Requests/p.md", plan_text("99999999-2222-3333-4444-555555555555", named, 1, "words")
+    )
     calm.settle()
     assert rows(calm, "plan.adopted") == 0
-    assert b"not one that placet would give" in (calm.root / "Inbox/Requests/p.placet.md").read_bytes()
+    assert (
+        b"not one that placet would give" in (calm.root / "Inbox/Requests/p.placet.md").read_bytes()
+    )
 
 
 def test_an_adopted_plan_can_be_revised(calm: Play) -> None:
-    calm.write("Inbox/Plans/one.md", plan_text("99999999-2222-3333-4444-555555555555", "one", 1, "words"))
+    calm.write(
+        "Inbox/Plans/one.md", plan_text("99999999-2222-3333-4444-555555555555", "one", 1, "words")
+    )
     calm.settle()
     calm.comment(["Inbox/Plans/one.md"])
     calm.settle()
@@ -230,9 +264,14 @@ def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> 
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.write("Inbox/Requests/a (conflicted copy 2026-11-21).md", b"Do it not.\n")
     calm.settle()
-    calm.write("Inbox/Requests/a.md", (calm.root / "Inbox/Requests/a.md").read_bytes() + b"And more.\n")
+    calm.write(
+        "Inbox/Requests/a.md", (calm.root / "Inbox/Requests/a.md").read_bytes() + b"And more.\n"
+    )
     calm.settle()
-    assert b"And more." in (calm.root / "Inbox/Requests/a (conflicted copy 2026-11-21).placet.md").read_bytes()
+    assert (
+        b"And more."
+        in (calm.root / "Inbox/Requests/a (conflicted copy 2026-11-21).placet.md").read_bytes()
+    )
 
 
 def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
@@ -244,7 +283,12 @@ def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
     while not calm.waiting:
         calm.tick()
         calm.pass_time(0.3)
-    calm.write(plan, (calm.root / plan).read_bytes().replace(b"status: needs_revision", b"status: &s review\nmine: *s"))
+    calm.write(
+        plan,
+        (calm.root / plan)
+        .read_bytes()
+        .replace(b"status: needs_revision", b"status: &s review\nmine: *s"),
+    )
     calm.rename(plan, "System/Active/a.md")
     for _ in range(3):
         calm.tick()
@@ -340,21 +384,29 @@ def test_two_plans_that_come_at_once_are_none(calm: Play) -> None:
     assert rows(calm, "plan.approved") == 0
 
 
-def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned(calm: Play) -> None:
+def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned(
+    calm: Play,
+) -> None:
     told = []
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     draft = calm.loop.draft
-    calm.loop.draft = lambda ports, assignment, cancelled: (told.append(assignment), draft(ports, assignment, cancelled))[1]
+    calm.loop.draft = lambda ports, assignment, cancelled: (
+        told.append(assignment),
+        draft(ports, assignment, cancelled),
+    )[1]
     calm.write("Inbox/Requests/a.md", calm.stamped("Inbox/Requests/a.md", {"agent": "reviewer"}))
     calm.comment([the_plan(calm)])
     calm.settle()
     assert told
-    assert [one.case.agent for one in told][-1] == "reviewer"  # `draft` held each one's keys against its text
+    # `draft` held each one's keys against its text
+    assert [one.case.agent for one in told][-1] == "reviewer"
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_read(calm: Play, edited: bool) -> None:
+def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_read(
+    calm: Play, edited: bool
+) -> None:
     """A callout written into System/Active then would say of an edited scope what no person saw there."""
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
@@ -364,7 +416,8 @@ def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_
         calm.pass_time(0.3)
     plan = "System/Active/a.md"
     calm.rename(the_plan(calm), plan)
-    for text in (b"One\n", b"Another\n"):  # what is being written may be a second plan: until it is read nothing is approved
+    # what is being written may be a second plan: until it is read nothing is approved
+    for text in (b"One\n", b"Another\n"):
         calm.write("Inbox/Plans/other.md", text)
         calm.tick(frozenset([plan]))
         calm.pass_time(0.3)

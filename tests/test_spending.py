@@ -1,4 +1,7 @@
-"""What missions may cost and take, kept to the token; and long conversations, which keep their prefix and make room."""
+"""What missions may cost and take, kept to the token.
+
+And long conversations, which keep their prefix and make room.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,16 @@ from placet.agent.model_call import Line, ask_model
 from placet.agent.record import Record
 from placet.core.turn.budget import Amount, Room, prompt_at_most
 from placet.core.turn.mission import Spent
-from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage, text_block, user_turn
+from placet.core.turn.talk import (
+    Ask,
+    ModelError,
+    ModelErrorKind,
+    Purpose,
+    Reply,
+    Usage,
+    text_block,
+    user_turn,
+)
 from placet.host.watch import Mode
 from placet.loop.app import replay_mission
 from placet.models.anthropic import AnthropicModel
@@ -36,7 +48,9 @@ def plan(complexity: str = "standard") -> Reply:
     return says(("submit_plan", {**LONG, "complexity": complexity}))
 
 
-def mission(folder: Path, answer: Callable[[Ask], Reply], *, config: str = "", time: Time | None = None) -> Running:
+def mission(
+    folder: Path, answer: Callable[[Ask], Reply], *, config: str = "", time: Time | None = None
+) -> Running:
     """Plan, approve, carry out; `answer` is the mission's model."""
     vault = bare_vault(folder, config)
     model = Fake(lambda ask: plan() if ask.purpose is Purpose.PLAN else answer(ask))
@@ -50,12 +64,17 @@ def mission(folder: Path, answer: Callable[[Ask], Reply], *, config: str = "", t
 
 
 def end(running: Running) -> dict[str, Any]:
-    rows = [row for row in running.vault.rows() if row["action_type"] in ("execution.completed", "execution.failed")]
+    rows = [
+        row
+        for row in running.vault.rows()
+        if row["action_type"] in ("execution.completed", "execution.failed")
+    ]
     assert len(rows) == 1, running.vault.actions()
     return rows[0]["metadata"]
 
 
-# --- every end has a name -------------------------------------------------------------------------------------
+# --- every end has a name
+# -------------------------------------------------------------------------------------
 
 
 DONE = ("complete_step", {"step": 1, "summary": "Done"})
@@ -66,7 +85,10 @@ def always(*calls: tuple[str, dict[str, Any]]) -> Callable[[Ask], Reply]:
 
 
 def writes(ask: Ask) -> Reply:
-    return says(("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}), usage=Usage(1_000, 100))
+    return says(
+        ("write_file", {"path": "hello.txt", "content": f"{turns_taken(ask)}\n"}),
+        usage=Usage(1_000, 100),
+    )
 
 
 def slowly(time: Time) -> Callable[[Ask], Reply]:
@@ -81,17 +103,31 @@ def refused(_ask: Ask) -> Reply:
     raise ModelError(ModelErrorKind.BAD_REQUEST, "prompt is too long")
 
 
-@pytest.mark.parametrize(("answer", "config", "named", "turns"), [
-    (always(("give_up", {"reason": "No."})), "", "gave_up", 1),
-    (always(DONE, ("finish", {"summary": "Done."})), "", "nothing_changed", 1),
-    (always(("write_file", {"path": "no.txt", "content": ""}), DONE, ("finish", {"summary": "Done."})), "", "unresolved_error", 1),
-    (writes, "", "iteration_cap", 10),
-    (writes, "[limits]\niterations_ceiling = 4\n", "iteration_cap", 4),
-    (writes, "[limits]\ntool_calls = 3\n", "tool_call_cap", 4),
-    (writes, "[limits]\nmission_tokens = 10000\n", "budget", 5),
-    (refused, "", "model_error", 0),
-])
-def test_every_end_has_a_name(tmp_path: Path, answer: Callable[[Ask], Reply], config: str, named: str, turns: int) -> None:
+@pytest.mark.parametrize(
+    ("answer", "config", "named", "turns"),
+    [
+        (always(("give_up", {"reason": "No."})), "", "gave_up", 1),
+        (always(DONE, ("finish", {"summary": "Done."})), "", "nothing_changed", 1),
+        (
+            always(
+                ("write_file", {"path": "no.txt", "content": ""}),
+                DONE,
+                ("finish", {"summary": "Done."}),
+            ),
+            "",
+            "unresolved_error",
+            1,
+        ),
+        (writes, "", "iteration_cap", 10),
+        (writes, "[limits]\niterations_ceiling = 4\n", "iteration_cap", 4),
+        (writes, "[limits]\ntool_calls = 3\n", "tool_call_cap", 4),
+        (writes, "[limits]\nmission_tokens = 10000\n", "budget", 5),
+        (refused, "", "model_error", 0),
+    ],
+)
+def test_every_end_has_a_name(
+    tmp_path: Path, answer: Callable[[Ask], Reply], config: str, named: str, turns: int
+) -> None:
     running = mission(tmp_path, answer, config=config)
     ended = end(running)
     assert ended["reason"] == named
@@ -100,8 +136,15 @@ def test_every_end_has_a_name(tmp_path: Path, answer: Callable[[Ask], Reply], co
     assert f"Why it ended: `{named}`" in running.vault.reports()[0].read_text()
 
 
-@pytest.mark.parametrize(("config", "turns"), [("mission_time_s = 301.0", 4), ("mission_time_s = 300.0", 3),
-                                              ("mission_wall_time_s = 301.0", 4), ("mission_wall_time_s = 300.0", 3)])
+@pytest.mark.parametrize(
+    ("config", "turns"),
+    [
+        ("mission_time_s = 301.0", 4),
+        ("mission_time_s = 300.0", 3),
+        ("mission_wall_time_s = 301.0", 4),
+        ("mission_wall_time_s = 300.0", 3),
+    ],
+)
 def test_time_runs_out_by_the_clock_that_is_named(tmp_path: Path, config: str, turns: int) -> None:
     time = Time()
     ended = end(mission(tmp_path, slowly(time), config=f"[limits]\n{config}\n", time=time))
@@ -122,29 +165,41 @@ def test_rests_are_no_working_time(tmp_path: Path) -> None:
     assert "execution.completed" in running.vault.actions()
 
 
-# --- what a failed call before the end means ------------------------------------------------------------------
+# --- what a failed call before the end means
+# ------------------------------------------------------------------
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
 MISSING = ("read_file", {"path": "nowhere.md"})
 FINISH = ("finish", {"summary": "Done."})
 
 
-@pytest.mark.parametrize(("rounds", "named"), [
-    ([[WRITE, MISSING], [DONE], [FINISH]], "finished"),  # read, judged, and the step called done
-    ([[WRITE, MISSING], [DONE, FINISH]], "finished"),
-    ([[WRITE, MISSING, DONE], [FINISH]], "unresolved_error"),  # called done before the failure was read
-    ([[WRITE, DONE], [MISSING], [FINISH]], "unresolved_error"),
-    ([[WRITE, DONE], [MISSING, FINISH]], "unresolved_error"),
-    ([[WRITE, DONE], [MISSING], [WRITE], [FINISH]], "finished"),
-    ([[WRITE, DONE], [DONE], [FINISH]], "finished"),  # called done twice: refused, but nothing failed
-    ([[WRITE, DONE], [MISSING], [DONE], [FINISH]], "unresolved_error"),
-])
-def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(tmp_path: Path, rounds: list[Any], named: str) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "named"),
+    [
+        (
+            [[WRITE, MISSING], [DONE], [FINISH]],
+            "finished",
+        ),  # read, judged, and the step called done
+        ([[WRITE, MISSING], [DONE, FINISH]], "finished"),
+        # called done before the failure was read
+        ([[WRITE, MISSING, DONE], [FINISH]], "unresolved_error"),
+        ([[WRITE, DONE], [MISSING], [FINISH]], "unresolved_error"),
+        ([[WRITE, DONE], [MISSING, FINISH]], "unresolved_error"),
+        ([[WRITE, DONE], [MISSING], [WRITE], [FINISH]], "finished"),
+        # called done twice: refused, but nothing failed
+        ([[WRITE, DONE], [DONE], [FINISH]], "finished"),
+        ([[WRITE, DONE], [MISSING], [DONE], [FINISH]], "unresolved_error"),
+    ],
+)
+def test_a_failure_that_was_read_before_its_step_was_called_done_is_no_end(
+    tmp_path: Path, rounds: list[Any], named: str
+) -> None:
     ended = end(mission(tmp_path, lambda ask: says(*rounds[turns_taken(ask)])))
     assert ended.get("reason", "finished") == named
 
 
-# --- to the token ---------------------------------------------------------------------------------------------
+# --- to the token
+# ---------------------------------------------------------------------------------------------
 
 
 class Greedy:
@@ -159,12 +214,19 @@ class Greedy:
             return plan("complex")
         usage = Usage(prompt_at_most(ask, self.last.get(ask.trace_id)), ask.max_tokens)
         self.last[ask.trace_id] = usage
-        self.used[ask.trace_id] = self.used.get(ask.trace_id, 0) + usage.input_tokens + usage.output_tokens
+        self.used[ask.trace_id] = (
+            self.used.get(ask.trace_id, 0) + usage.input_tokens + usage.output_tokens
+        )
         return dataclasses.replace(writes(ask), usage=usage)
 
 
-def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path, "max_tokens = 2000\n[limits]\nmission_tokens = 90000\n[daemon]\nmissions_at_once = 8\n")
+def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(
+    tmp_path: Path,
+) -> None:
+    vault = bare_vault(
+        tmp_path,
+        "max_tokens = 2000\n[limits]\nmission_tokens = 90000\n[daemon]\nmissions_at_once = 8\n",
+    )
     greedy = Greedy()
     for n in range(8):
         vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
@@ -177,13 +239,24 @@ def test_eight_missions_that_never_stop_cost_their_limits_and_not_a_token_more(t
     assert [ended["reason"] for ended in ends] == ["budget"] * 8
     assert len(greedy.used) == 8
     assert max(greedy.used.values()) <= 90_000
-    assert min(greedy.used.values()) > 90_000 - 14_000, "what is left does not pay for another prompt"
-    asked = [row["metadata"] for row in vault.rows("model.called") if row["metadata"]["purpose"] == "execute"]
-    assert sum(row["input_tokens"] + row["output_tokens"] for row in asked) == sum(greedy.used.values())
+    assert min(greedy.used.values()) > 90_000 - 14_000, (
+        "what is left does not pay for another prompt"
+    )
+    asked = [
+        row["metadata"]
+        for row in vault.rows("model.called")
+        if row["metadata"]["purpose"] == "execute"
+    ]
+    assert sum(row["input_tokens"] + row["output_tokens"] for row in asked) == sum(
+        greedy.used.values()
+    )
 
 
 def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path, "max_tokens = 2000\n[limits]\nday_tokens = 300000\n[daemon]\nmissions_at_once = 8\n")
+    vault = bare_vault(
+        tmp_path,
+        "max_tokens = 2000\n[limits]\nday_tokens = 300000\n[daemon]\nmissions_at_once = 8\n",
+    )
     greedy = Greedy()
     for n in range(8):
         vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
@@ -197,9 +270,14 @@ def test_a_day_is_shared_by_eight_missions_and_never_passed(tmp_path: Path) -> N
     assert 300_000 - 40_000 < sum(greedy.used.values()) <= 300_000
 
 
-def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(tmp_path: Path) -> None:
-    faults = [ModelError(ModelErrorKind.TRANSIENT, "cut", served=True), ModelError(ModelErrorKind.TRANSIENT, "refused"),
-              ModelError(ModelErrorKind.CANCELLED, "the daemon stopped", served=True)]
+def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(
+    tmp_path: Path,
+) -> None:
+    faults = [
+        ModelError(ModelErrorKind.TRANSIENT, "cut", served=True),
+        ModelError(ModelErrorKind.TRANSIENT, "refused"),
+        ModelError(ModelErrorKind.CANCELLED, "the daemon stopped", served=True),
+    ]
 
     def answer(ask: Ask) -> Reply:
         if faults and turns_taken(ask) == 0:
@@ -209,7 +287,11 @@ def test_calls_that_brought_no_answer_count_with_all_that_they_may_have_cost(tmp
     running = mission(tmp_path, answer, time=Time())
     lost = [row["metadata"]["tokens"] for row in running.vault.rows("model.failed")]
     assert [tokens > 16_000 for tokens in lost] == [True, False, True]
-    told = [block["text"] for block in running.model.asks[-1].turns[2].blocks if "You have left" in str(block.get("text"))]
+    told = [
+        block["text"]
+        for block in running.model.asks[-1].turns[2].blocks
+        if "You have left" in str(block.get("text"))
+    ]
     assert f"{5_000_000 - sum(lost):,} of 5,000,000 tokens" in told[0]
 
 
@@ -219,7 +301,14 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
     with looping(vault, model=lambda: Fake(greeter)) as running:
         running.settle()
         ports, case = running.loop.ports, next(iter(running.loop.cases.values()))
-        ask = Ask(Purpose.EXECUTE, case.request_id, case.trace_id, (), (), (user_turn([text_block("Go on.")]),))
+        ask = Ask(
+            Purpose.EXECUTE,
+            case.request_id,
+            case.trace_id,
+            (),
+            (),
+            (user_turn([text_block("Go on.")]),),
+        )
         room = Room(1_000, Amount(9_000, Decimal("0.25")))
 
         def killed() -> Fake:
@@ -227,19 +316,30 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
 
         def life(open_model: Callable[[], Fake]) -> Spent:
             record, spent = Record.load(ports.journal, case, 99, ports.clock), Spent()
-            ask_model(Line(open_model, (), ports.retry), ask, "reply:1", record, spent, cancelled=lambda: False,
-                      room=lambda _ask: nullcontext(room))
+            ask_model(
+                Line(open_model, (), ports.retry),
+                ask,
+                "reply:1",
+                record,
+                spent,
+                cancelled=lambda: False,
+                room=lambda _ask: nullcontext(room),
+            )
             return spent
 
         with suppress(SystemExit):
             life(killed)
-        for spent in (life(lambda: Fake(greeter)), life(killed)):  # the third finds the answer on the record
+        # the third finds the answer on the record
+        for spent in (life(lambda: Fake(greeter)), life(killed)):
             assert (spent.replies, spent.lost_tokens, spent.cost_usd) == (1, 9_000, Decimal("0.25"))
     lost = vault.rows("model.failed")
-    assert [(row["metadata"]["tokens"], row["metadata"]["cost_usd"]) for row in lost] == [(9_000, 0.25)]
+    assert [(row["metadata"]["tokens"], row["metadata"]["cost_usd"]) for row in lost] == [
+        (9_000, 0.25)
+    ]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the thread is to end as if it were killed
+# the thread is to end as if it were killed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(tmp_path: Path) -> None:
     vault, time = bare_vault(tmp_path), Time()
     vault.drop("Say hello.\n")
@@ -256,7 +356,10 @@ def test_what_a_kill_cut_off_counts_for_the_day_before_anybody_asks_again(tmp_pa
                 assert job.thread is not None
                 job.thread.join(30)
     assert vault.rows("model.failed") == []
-    with looping(vault, time=time, model=lambda: model) as running, running.loop.ports.journal.read() as reader:
+    with (
+        looping(vault, time=time, model=lambda: model) as running,
+        running.loop.ports.journal.read() as reader,
+    ):
         assert used_today(reader, time.wall()).tokens > 16_000
     assert [row["metadata"]["purpose"] for row in vault.rows("model.failed")] == ["plan"]
     with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
@@ -278,8 +381,15 @@ def test_planning_has_a_budget_of_its_own(tmp_path: Path) -> None:
 def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path, "[limits]\nplanning_tokens = 26000\n")
     vault.drop("Say hello.\n")
-    model = Fake(lambda ask: says(("submit_plan", {**LONG, "answers": ["Yes."]} if ask.purpose is Purpose.REVISE else LONG),
-                                  usage=Usage(9_000, 500)))
+    model = Fake(
+        lambda ask: says(
+            (
+                "submit_plan",
+                {**LONG, "answers": ["Yes."]} if ask.purpose is Purpose.REVISE else LONG,
+            ),
+            usage=Usage(9_000, 500),
+        )
+    )
     with looping(vault, model=lambda: model) as running:
         running.settle()
         for _ in range(3):
@@ -292,21 +402,25 @@ def test_revisions_share_their_plannings_budget(tmp_path: Path) -> None:
     assert vault.rows("plan.failed")[0]["metadata"]["error_type"] == "budget"
 
 
-# --- long conversations ---------------------------------------------------------------------------------------
+# --- long conversations
+# ---------------------------------------------------------------------------------------
 
 TURNS = 20
 
 
 def spoken(body: dict[str, Any]) -> list[str]:
     """What a request says, in the order in which a cache reads it, in pieces."""
-    return [json.dumps(piece, ensure_ascii=False) for piece in (*body["tools"], *body["system"], *body["messages"])]
+    return [
+        json.dumps(piece, ensure_ascii=False)
+        for piece in (*body["tools"], *body["system"], *body["messages"])
+    ]
 
 
 def cached_share(bodies: list[dict[str, Any]]) -> float:
     """The share of everything sent that is the request before it, byte for byte."""
     said = [spoken(body) for body in bodies]
     for before, after in itertools.pairwise(said):
-        assert after[:len(before)] == before, "a turn was changed after it was sent"
+        assert after[: len(before)] == before, "a turn was changed after it was sent"
     return sum(len("".join(one)) for one in said[:-1]) / sum(len("".join(one)) for one in said)
 
 
@@ -314,14 +428,23 @@ def twenty_turns(folder: Path) -> list[dict[str, Any]]:
     """The requests of a mission of twenty turns, as they came to a server on loopback."""
     vault = bare_vault(folder)
     (vault.root / "note.md").write_text("A line of the note.\n" * 40)
-    work = [reply(call("write_file", {"path": "hello.txt", "content": f"{n}\n"}), call("read_file", {"path": "note.md"}))
-            for n in range(TURNS - 1)]
+    work = [
+        reply(
+            call("write_file", {"path": "hello.txt", "content": f"{n}\n"}),
+            call("read_file", {"path": "note.md"}),
+        )
+        for n in range(TURNS - 1)
+    ]
     vault.drop("Say hello.\n")
     answers = [reply(call("submit_plan", LONG)), *work, reply(call("finish", {"summary": "Done."}))]
     with MessagesApi(answers) as api:
-        config = (vault.root / "System/placet.toml").read_text() + "[guards]\nrepeats = 100\nwindow = 100\n"
+        config = (
+            vault.root / "System/placet.toml"
+        ).read_text() + "[guards]\nrepeats = 100\nwindow = 100\n"
         vault.configure(config)
-        with looping(vault, model=lambda: AnthropicModel("claude-opus-5-5", api.url, "key", 10)) as running:
+        with looping(
+            vault, model=lambda: AnthropicModel("claude-opus-5-5", api.url, "key", 10)
+        ) as running:
             running.settle()
             vault.approve()
             running.settle()
@@ -346,9 +469,14 @@ def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path:
         size = sum(len(str(block)) for turn in ask.turns for block in turn.blocks) // 4
         if taken == 12:
             return says(DONE, FINISH, usage=Usage(size, 50))
-        return says(WRITE if taken == 0 else ("read_file", {"path": f"long{taken}.md"}), usage=Usage(size, 50))
+        return says(
+            WRITE if taken == 0 else ("read_file", {"path": f"long{taken}.md"}),
+            usage=Usage(size, 50),
+        )
 
-    vault = bare_vault(tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n[guards]\nstall_turns = 100\n")
+    vault = bare_vault(
+        tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n[guards]\nstall_turns = 100\n"
+    )
     for n in range(13):
         (vault.root / f"long{n}.md").write_text(f"line of {n}\n" * 300)
     model = Fake(lambda ask: plan("complex") if ask.purpose is Purpose.PLAN else answer(ask))
@@ -366,8 +494,10 @@ def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path:
     for first, second in (by_turn[7], by_turn[9]):
         assert first.turns == second.turns, "the resumed conversation is the same, byte for byte"
     compacted = len(vault.rows("conversation.compacted"))
-    changes = sum(later[0].turns[:len(before[0].turns)] != before[0].turns
-                  for before, later in itertools.pairwise(by_turn[n] for n in range(13)))
+    changes = sum(
+        later[0].turns[: len(before[0].turns)] != before[0].turns
+        for before, later in itertools.pairwise(by_turn[n] for n in range(13))
+    )
     assert 1 <= compacted <= 4
     assert changes == compacted, "the prefix changes only where room was made"
     last = results(by_turn[12][0])
@@ -378,7 +508,9 @@ def test_a_full_context_makes_room_and_a_resumed_mission_says_the_same(tmp_path:
     case = running.loop.cases[vault.rows("execution.completed")[0]["trace_id"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLACET_STATE_HOME", str(vault.state))
-        found = replay_mission(vault.root, {"PLACET_STATE_HOME": str(vault.state)}, case, lambda _line: None)
+        found = replay_mission(
+            vault.root, {"PLACET_STATE_HOME": str(vault.state)}, case, lambda _line: None
+        )
     assert found["equal"] is True
 
 
@@ -390,7 +522,10 @@ def test_what_was_left_out_can_be_read_whole(tmp_path: Path) -> None:
         if stubs:
             path = stubs[0].partition('read_file, path "')[2].partition('"')[0]
             return says(("read_file", {"path": path}), usage=Usage(1_000, 10))
-        return says(("read_file", {"path": f"long{turns_taken(ask) + 1}.md"}), usage=Usage(2_000 * (1 + turns_taken(ask)), 10))
+        return says(
+            ("read_file", {"path": f"long{turns_taken(ask) + 1}.md"}),
+            usage=Usage(2_000 * (1 + turns_taken(ask)), 10),
+        )
 
     vault = bare_vault(tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n")
     for n in range(1, 13):

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from placet.core.errors import UserError
-from placet.host.state import StateFolder, file_system_magic, network_file_system, state_home, vault_state
+from placet.host.state import (
+    StateFolder,
+    file_system_magic,
+    network_file_system,
+    state_home,
+    vault_state,
+)
 
 
 def make_vault(tmp_path: Path, name: str = "My Notes") -> Path:
@@ -56,7 +62,10 @@ def test_two_vaults_of_one_name_have_two_folders(tmp_path):
     for parent in ("a", "b"):
         (tmp_path / parent / "notes").mkdir(parents=True)
     env = {"HOME": str(tmp_path)}
-    assert vault_state(tmp_path / "a/notes", env).folder != vault_state(tmp_path / "b/notes", env).folder
+    assert (
+        vault_state(tmp_path / "a/notes", env).folder
+        != vault_state(tmp_path / "b/notes", env).folder
+    )
 
 
 @pytest.mark.parametrize("name", ["日本語", "...", "-"])
@@ -128,7 +137,9 @@ def test_the_file_system_is_asked_for_its_kind(tmp_path, monkeypatch):
     state = vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")})
     assert state.ensure() == ()
     # no network file system can be mounted here, so the table is told that this one is
-    monkeypatch.setitem(sys.modules["placet.host.state"]._NETWORK, file_system_magic(tmp_path), "NFS")
+    monkeypatch.setitem(
+        sys.modules["placet.host.state"]._NETWORK, file_system_magic(tmp_path), "NFS"
+    )
     assert network_file_system(tmp_path) == "NFS"
     (warning,) = state.ensure()
     assert "NFS" in warning

@@ -12,10 +12,16 @@ from vaultkit import PLAN, TestVault, make_vault
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
 FINISH = ("finish", {"summary": "Done."})
 GIVE_UP = ("give_up", {"reason": "No."})
-LICENCE = {"title": "Licence", "tools": ["write_file"],
-           "actions": [{"tool": "write_file", "params": {"path": "LICENCE", "content": "MIT\n"}}]}
-COPYING = {"title": "Copying", "tools": ["write_file"],
-           "actions": [{"tool": "write_file", "params": {"path": "COPYING", "content": "See LICENCE.\n"}}]}
+LICENCE = {
+    "title": "Licence",
+    "tools": ["write_file"],
+    "actions": [{"tool": "write_file", "params": {"path": "LICENCE", "content": "MIT\n"}}],
+}
+COPYING = {
+    "title": "Copying",
+    "tools": ["write_file"],
+    "actions": [{"tool": "write_file", "params": {"path": "COPYING", "content": "See LICENCE.\n"}}],
+}
 
 
 def own(title: str) -> dict[str, Any]:
@@ -26,10 +32,15 @@ def done(step: int) -> tuple[str, dict[str, Any]]:
     return "complete_step", {"step": step, "summary": f"Step {step}"}
 
 
-def carried_out(folder: Path, steps: list[dict[str, Any]], rounds: list[list[tuple[str, dict[str, Any]]]]) -> TestVault:
+def carried_out(
+    folder: Path, steps: list[dict[str, Any]], rounds: list[list[tuple[str, dict[str, Any]]]]
+) -> TestVault:
     vault = make_vault(folder)
     plan = {**PLAN, "steps": steps, "scope": {"write": ["*.txt", "LICENCE", "COPYING"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", [{"calls": calls} for calls in rounds]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        ("execute", [{"calls": calls} for calls in rounds]),
+    )
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()
@@ -42,23 +53,53 @@ def completed(vault: TestVault) -> list[int]:
 
 
 def errors(vault: TestVault) -> list[str]:
-    return [row["metadata"]["error_type"] for row in vault.rows("tool.called") if not row["metadata"]["ok"]]
+    return [
+        row["metadata"]["error_type"]
+        for row in vault.rows("tool.called")
+        if not row["metadata"]["ok"]
+    ]
 
 
-@pytest.mark.parametrize(("steps", "rounds", "order", "refused"), [
-    # `finish` before a step: nothing is passed over, the literal step runs when its turn has come
-    ([own("Write it"), LICENCE], [[WRITE], [FINISH], [done(1)], [FINISH]], [1, 2], ["step_open"]),
-    ([own("Write it"), own("Look at it")], [[WRITE, done(1)], [FINISH], [done(2)], [FINISH]], [1, 2], ["step_open"]),
-    ([own("Write it")], [[WRITE, FINISH], [done(1), FINISH]], [1], ["step_open"]),
-    # `complete_step` before its turn
-    ([own("Write it"), own("Look"), LICENCE, own("Last")],
-     [[WRITE, done(2)], [done(1)], [done(4)], [done(2)], [done(4), FINISH]], [1, 2, 3, 4], ["step_open", "step_open"]),
-    # literal steps at both ends and beside each other
-    ([LICENCE, own("Write it"), COPYING, own("Look")], [[FINISH, WRITE, done(4)], [done(2), done(4), FINISH]], [1, 2, 3, 4],
-     ["step_open", "step_open"]),
-])
-def test_steps_are_done_in_their_order_and_none_is_passed_over(tmp_path: Path, steps: list[dict[str, Any]], rounds: list[Any],
-                                                               order: list[int], refused: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("steps", "rounds", "order", "refused"),
+    [
+        # `finish` before a step: nothing is passed over, the literal step runs when its turn has come
+        (
+            [own("Write it"), LICENCE],
+            [[WRITE], [FINISH], [done(1)], [FINISH]],
+            [1, 2],
+            ["step_open"],
+        ),
+        (
+            [own("Write it"), own("Look at it")],
+            [[WRITE, done(1)], [FINISH], [done(2)], [FINISH]],
+            [1, 2],
+            ["step_open"],
+        ),
+        ([own("Write it")], [[WRITE, FINISH], [done(1), FINISH]], [1], ["step_open"]),
+        # `complete_step` before its turn
+        (
+            [own("Write it"), own("Look"), LICENCE, own("Last")],
+            [[WRITE, done(2)], [done(1)], [done(4)], [done(2)], [done(4), FINISH]],
+            [1, 2, 3, 4],
+            ["step_open", "step_open"],
+        ),
+        # literal steps at both ends and beside each other
+        (
+            [LICENCE, own("Write it"), COPYING, own("Look")],
+            [[FINISH, WRITE, done(4)], [done(2), done(4), FINISH]],
+            [1, 2, 3, 4],
+            ["step_open", "step_open"],
+        ),
+    ],
+)
+def test_steps_are_done_in_their_order_and_none_is_passed_over(
+    tmp_path: Path,
+    steps: list[dict[str, Any]],
+    rounds: list[Any],
+    order: list[int],
+    refused: list[str],
+) -> None:
     vault = carried_out(tmp_path, steps, rounds)
     assert len(vault.rows("execution.completed")) == 1, vault.actions()
     assert completed(vault) == order
@@ -69,7 +110,9 @@ def test_steps_are_done_in_their_order_and_none_is_passed_over(tmp_path: Path, s
 
 
 def test_who_passes_over_a_step_is_told_which_one_is_open(tmp_path: Path) -> None:
-    vault = carried_out(tmp_path, [own("Write it"), LICENCE, own("Look")], [[WRITE, FINISH], [done(3)], [GIVE_UP]])
+    vault = carried_out(
+        tmp_path, [own("Write it"), LICENCE, own("Look")], [[WRITE, FINISH], [done(3)], [GIVE_UP]]
+    )
     assert completed(vault) == []
     assert "LICENCE" not in vault.rows("execution.failed")[0]["metadata"]["files_changed"]
     assert errors(vault) == ["step_open", "step_open"]
@@ -78,56 +121,115 @@ def test_who_passes_over_a_step_is_told_which_one_is_open(tmp_path: Path) -> Non
 def test_a_silent_turn_ends_no_mission_that_has_an_open_step(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     plan = {**PLAN, "steps": [own("Write it"), LICENCE], "scope": {"write": ["*.txt", "LICENCE"]}}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]),
-                 ("execute", [{"calls": [WRITE]}, {"text": "All done."}, {"calls": [done(1)]}, {"text": "All done."}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"calls": [WRITE]},
+                {"text": "All done."},
+                {"calls": [done(1)]},
+                {"text": "All done."},
+            ],
+        ),
+    )
     vault.drop("Say hello.\n")
     vault.here()
     vault.approve()
     vault.here()
     assert completed(vault) == [1, 2]
-    assert vault.rows("execution.completed")[0]["metadata"]["files_changed"] == ["LICENCE", "hello.txt"]
+    assert vault.rows("execution.completed")[0]["metadata"]["files_changed"] == [
+        "LICENCE",
+        "hello.txt",
+    ]
 
 
-# --- what policy or a guard said no to, and what that does to work that is done --------------------------------
+# --- what policy or a guard said no to, and what that does to work that is done
+# --------------------------------
 
 READ, LIST = ("read_file", {"path": "hello.txt"}), ("list_directory", {"path": "."})
 
 
-@pytest.mark.parametrize(("rounds", "end"), [
-    ([[WRITE, done(1)], [READ], [LIST], [READ], [LIST, READ], [FINISH]], "finished"),  # the last one was `repeated_call`
-    ([[WRITE, done(1)], [("write_file", {"path": "other.md", "content": "x"})], [FINISH]], "finished"),
-    ([[WRITE, done(1)], [("read_file", {"path": "../../etc/passwd"})], [FINISH]], "finished"),
-    ([[WRITE, ("write_file", {"path": "other.md", "content": "x"}), done(1)], [FINISH]], "unresolved_error"),  # not read by then
-    ([[WRITE, done(1)], [("read_file", {"path": "none.txt"})], [FINISH]], "unresolved_error"),  # failed, not refused
-])
-def test_a_refusal_after_the_last_step_throws_nothing_away(tmp_path: Path, rounds: list[Any], end: str) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "end"),
+    [
+        # the last one was `repeated_call`
+        ([[WRITE, done(1)], [READ], [LIST], [READ], [LIST, READ], [FINISH]], "finished"),
+        (
+            [[WRITE, done(1)], [("write_file", {"path": "other.md", "content": "x"})], [FINISH]],
+            "finished",
+        ),
+        ([[WRITE, done(1)], [("read_file", {"path": "../../etc/passwd"})], [FINISH]], "finished"),
+        # not read by then
+        (
+            [[WRITE, ("write_file", {"path": "other.md", "content": "x"}), done(1)], [FINISH]],
+            "unresolved_error",
+        ),
+        # failed, not refused
+        ([[WRITE, done(1)], [("read_file", {"path": "none.txt"})], [FINISH]], "unresolved_error"),
+    ],
+)
+def test_a_refusal_after_the_last_step_throws_nothing_away(
+    tmp_path: Path, rounds: list[Any], end: str
+) -> None:
     vault = carried_out(tmp_path, [own("Write it")], rounds)
-    ended = [row["metadata"]["reason"] for row in vault.rows() if row["action_type"] in ("execution.completed", "execution.failed")]
+    ended = [
+        row["metadata"]["reason"]
+        for row in vault.rows()
+        if row["action_type"] in ("execution.completed", "execution.failed")
+    ]
     assert ended == [end]
 
 
-# --- the journal's word on refusals and guards ------------------------------------------------------------------
+# --- the journal's word on refusals and guards
+# ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [
-    ("read_file", {"path": "../outside.md"}), ("read_file", {"path": "src/../hello.txt"}), ("list_directory", {"path": "a/../.."}),
-    ("write_file", {"path": "../hello.txt", "content": "x"}), ("read_file", {"path": "/etc/passwd"}),
-    ("glob", {"pattern": "../*"}), ("grep", {"pattern": "x", "glob": "/etc/*"}), ("grep", {"pattern": "x", "path": "a/.."}),
-    ("search_files", {"pattern": "x", "path": "~"}),
-])
-def test_a_path_that_climbs_out_is_a_refusal(tmp_path: Path, call: tuple[str, dict[str, Any]]) -> None:
-    step = {"title": "Do it", "tools": ["write_file", "read_file", "list_directory", "glob", "grep", "search_files"]}
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("read_file", {"path": "../outside.md"}),
+        ("read_file", {"path": "src/../hello.txt"}),
+        ("list_directory", {"path": "a/../.."}),
+        ("write_file", {"path": "../hello.txt", "content": "x"}),
+        ("read_file", {"path": "/etc/passwd"}),
+        ("glob", {"pattern": "../*"}),
+        ("grep", {"pattern": "x", "glob": "/etc/*"}),
+        ("grep", {"pattern": "x", "path": "a/.."}),
+        ("search_files", {"pattern": "x", "path": "~"}),
+    ],
+)
+def test_a_path_that_climbs_out_is_a_refusal(
+    tmp_path: Path, call: tuple[str, dict[str, Any]]
+) -> None:
+    step = {
+        "title": "Do it",
+        "tools": ["write_file", "read_file", "list_directory", "glob", "grep", "search_files"],
+    }
     vault = carried_out(tmp_path, [step], [[call], [WRITE, done(1), FINISH]])
     assert [row["metadata"]["tool"] for row in vault.rows("tool.refused")] == [call[0]]
     assert len(vault.rows("execution.completed")) == 1
 
 
-@pytest.mark.parametrize(("rounds", "patterns", "end"), [
-    ([[LIST]] * 5, ["loop", "repetition", "loop"], "repetition"),
-    ([[WRITE], [READ], [LIST], [READ], [LIST, READ], [READ]], ["repetition", "repetition"], "repetition"),
-    ([[WRITE]] + [[("read_file", {"path": f"{n}.md"})] for n in range(4)], ["repeated-tool-error"], ""),
-])
-def test_what_a_guard_says_or_does_is_detected_first(tmp_path: Path, rounds: list[Any], patterns: list[str], end: str) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "patterns", "end"),
+    [
+        ([[LIST]] * 5, ["loop", "repetition", "loop"], "repetition"),
+        (
+            [[WRITE], [READ], [LIST], [READ], [LIST, READ], [READ]],
+            ["repetition", "repetition"],
+            "repetition",
+        ),
+        (
+            [[WRITE]] + [[("read_file", {"path": f"{n}.md"})] for n in range(4)],
+            ["repeated-tool-error"],
+            "",
+        ),
+    ],
+)
+def test_what_a_guard_says_or_does_is_detected_first(
+    tmp_path: Path, rounds: list[Any], patterns: list[str], end: str
+) -> None:
     vault = carried_out(tmp_path, [own("Write it")], rounds)
     found = vault.rows("failure.detected")
     assert [row["metadata"]["pattern"] for row in found] == patterns
@@ -139,7 +241,11 @@ def test_what_a_guard_says_or_does_is_detected_first(tmp_path: Path, rounds: lis
 def test_a_limit_that_ends_a_planning_is_detected_too(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.script(("plan", [{"calls": [("read_file", {"path": f"{n}.md"})]} for n in range(9)]))
-    vault.configure((vault.root / "System/placet.toml").read_text() + "[limits]\nplanning_iterations = 2\n")
+    vault.configure(
+        (vault.root / "System/placet.toml").read_text() + "[limits]\nplanning_iterations = 2\n"
+    )
     vault.drop("Say hello.\n")
     vault.here()
-    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == ["iteration_cap"]
+    assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
+        "iteration_cap"
+    ]

@@ -34,7 +34,9 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mission(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktree:
     repo = repository.open_repo(path)
-    return worktree.add_worktree(repo, tmp_path / "state" / name, f"feat/{name}", repository.head(repo))
+    return worktree.add_worktree(
+        repo, tmp_path / "state" / name, f"feat/{name}", repository.head(repo)
+    )
 
 
 def whole_tree(wt: worktree.Worktree, spare: Path) -> str:
@@ -45,8 +47,28 @@ def whole_tree(wt: worktree.Worktree, spare: Path) -> str:
     return git(wt.path, "write-tree", GIT_INDEX_FILE=str(spare))
 
 
-PATHS = ["a", "a/b", "a/b/c", "a-b", "a.b/c", "a0", "ab/c", "A", "b/a", "b/a/x y", "b/new\nline", "\udcff\udcfe/z", "z/" + "q" * 90,
-         "Grüße/ä", "-x", ":(top)", ".gitignore", "z/.github/w", "z/.git-x", "long/" + "n/" * 40 + "x"]
+PATHS = [
+    "a",
+    "a/b",
+    "a/b/c",
+    "a-b",
+    "a.b/c",
+    "a0",
+    "ab/c",
+    "A",
+    "b/a",
+    "b/a/x y",
+    "b/new\nline",
+    "\udcff\udcfe/z",
+    "z/" + "q" * 90,
+    "Grüße/ä",
+    "-x",
+    ":(top)",
+    ".gitignore",
+    "z/.github/w",
+    "z/.git-x",
+    "long/" + "n/" * 40 + "x",
+]
 CONTENTS = [b"", b"text\n", b"no end", b"\0\1\2", b"windows\r\n", b"$Id$\n", b"x" * 70_000]
 
 
@@ -80,18 +102,34 @@ def meddle(top: Path, chance: random.Random) -> None:
 SWEEP = [pytest.mark.sweep, pytest.mark.timeout(3_600)]
 
 
-# Attributes that change meanwhile are another matter: what git then finds changed depends on how it came by its index.
-@pytest.mark.parametrize("rounds", [pytest.param(20, id="some"), pytest.param(1_000, id="many", marks=SWEEP)])
-@pytest.mark.parametrize(("digests", "attributes"), [
-    ("sha1", ""), ("sha256", ""), ("sha1", "* text=auto\n"), ("sha256", "* eol=crlf ident\n"),
-    ("sha1", "*.txt working-tree-encoding=UTF-16\n"),
-])
+# Attributes that change meanwhile are another matter: what git then finds changed depends on how it
+# came by its index.
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(20, id="some"), pytest.param(1_000, id="many", marks=SWEEP)]
+)
+@pytest.mark.parametrize(
+    ("digests", "attributes"),
+    [
+        ("sha1", ""),
+        ("sha256", ""),
+        ("sha1", "* text=auto\n"),
+        ("sha256", "* eol=crlf ident\n"),
+        ("sha1", "*.txt working-tree-encoding=UTF-16\n"),
+    ],
+)
 def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
-    tmp_path: Path, digests: str, attributes: str, rounds: int,
+    tmp_path: Path,
+    digests: str,
+    attributes: str,
+    rounds: int,
 ) -> None:
     path = tmp_path / "theirs"
     git(tmp_path, "init", "-q", f"--object-format={digests}", str(path))
-    write(path, {"a": "1\n", "b/a": "2\n", "z/deep/down/here": "3\n"} | ({".gitattributes": attributes} if attributes else {}))
+    write(
+        path,
+        {"a": "1\n", "b/a": "2\n", "z/deep/down/here": "3\n"}
+        | ({".gitattributes": attributes} if attributes else {}),
+    )
     git(path, "add", "-A")
     git(path, "commit", "-q", "-m", "Begin")
     wt = mission(path, tmp_path)
@@ -113,27 +151,58 @@ def test_commits_and_checkpoints_are_what_git_makes_of_the_same_files(
 def test_a_commit_is_the_one_that_git_makes(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
-    for author, message in ((BOB, "Say hello\n\nGrüße,\n\n\n"), (runner.Author("Ä. Ö", "a@b"), "no end")):
+    for author, message in (
+        (BOB, "Say hello\n\nGrüße,\n\n\n"),
+        (runner.Author("Ä. Ö", "a@b"), "no end"),
+    ):
         sha = commit_changes(wt, message, author, WHEN)
         assert sha is not None
         tree, parent = git(wt.path, "rev-parse", f"{sha}^{{tree}}", f"{sha}^").split()
         stamp = f"@{int(WHEN.timestamp())} +0000"
-        environment = {"GIT_AUTHOR_NAME": author.name, "GIT_AUTHOR_EMAIL": author.email, "GIT_AUTHOR_DATE": stamp,
-                       "GIT_COMMITTER_NAME": author.name, "GIT_COMMITTER_EMAIL": author.email, "GIT_COMMITTER_DATE": stamp}
+        environment = {
+            "GIT_AUTHOR_NAME": author.name,
+            "GIT_AUTHOR_EMAIL": author.email,
+            "GIT_AUTHOR_DATE": stamp,
+            "GIT_COMMITTER_NAME": author.name,
+            "GIT_COMMITTER_EMAIL": author.email,
+            "GIT_COMMITTER_DATE": stamp,
+        }
         (tmp_path / "message").write_text(message)
-        gits = git(wt.path, "commit-tree", tree, "-p", parent, "-F", str(tmp_path / "message"), **environment)
+        gits = git(
+            wt.path,
+            "commit-tree",
+            tree,
+            "-p",
+            parent,
+            "-F",
+            str(tmp_path / "message"),
+            **environment,
+        )
         assert git(wt.path, "cat-file", "commit", gits) == git(wt.path, "cat-file", "commit", sha)
         assert gits == sha
         write(wt.path, {"new": "y"})
 
 
-@pytest.mark.parametrize(("settings", "content"), [
-    ({"core.autocrlf": "input"}, b"a\r\nb\r\n"), ({"core.autocrlf": "true"}, b"a\r\n"), ({"core.autocrlf": "input"}, b"plain\n"),
-    ({"core.fileMode": "false"}, b"x"), ({"core.symlinks": "false"}, b"x"), ({"index.version": "4"}, b"x"),
-    ({"feature.manyFiles": "true"}, b"x"), ({"core.splitIndex": "true"}, b"x"), ({"core.untrackedCache": "true"}, b"x"),
-    ({"core.sharedRepository": "group"}, b"x"), ({"core.fileMode": ""}, b"x"), ({"core.symlinks": ""}, b"x"),
-])
-def test_the_repositorys_settings_count_as_with_git(tmp_path: Path, settings: dict[str, str], content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("settings", "content"),
+    [
+        ({"core.autocrlf": "input"}, b"a\r\nb\r\n"),
+        ({"core.autocrlf": "true"}, b"a\r\n"),
+        ({"core.autocrlf": "input"}, b"plain\n"),
+        ({"core.fileMode": "false"}, b"x"),
+        ({"core.symlinks": "false"}, b"x"),
+        ({"index.version": "4"}, b"x"),
+        ({"feature.manyFiles": "true"}, b"x"),
+        ({"core.splitIndex": "true"}, b"x"),
+        ({"core.untrackedCache": "true"}, b"x"),
+        ({"core.sharedRepository": "group"}, b"x"),
+        ({"core.fileMode": ""}, b"x"),
+        ({"core.symlinks": ""}, b"x"),
+    ],
+)
+def test_the_repositorys_settings_count_as_with_git(
+    tmp_path: Path, settings: dict[str, str], content: bytes
+) -> None:
     path = make_repo(tmp_path / "theirs", {"run.sh": "x\n", "b/c": "y\n"})
     for key, value in settings.items():
         git(path, "config", key, value)
@@ -161,14 +230,25 @@ def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ignored", "beside the worktree's files", "another person's"])
 def test_attributes_count_wherever_git_finds_them(tmp_path: Path, kind: str) -> None:
-    path = make_repo(tmp_path / "theirs", {"rules": "* text eol=lf\n", "sub/a": "1\n", ".gitignore": ".gitattributes\n"})
+    path = make_repo(
+        tmp_path / "theirs",
+        {"rules": "* text eol=lf\n", "sub/a": "1\n", ".gitignore": ".gitattributes\n"},
+    )
     me = pwd.getpwuid(os.getuid())
-    named = {"beside the worktree's files": "rules",
-             "another person's": f"~{me.pw_name}/{os.path.relpath(path / 'rules', me.pw_dir)}"}.get(kind)
+    named = {
+        "beside the worktree's files": "rules",
+        "another person's": f"~{me.pw_name}/{os.path.relpath(path / 'rules', me.pw_dir)}",
+    }.get(kind)
     if named is not None:
         git(path, "config", "core.attributesFile", named)
     wt = mission(path, tmp_path)
-    write(wt.path, {"sub/new": b"a\r\n", **({"sub/.gitattributes": "* text eol=lf\n"} if named is None else {})})
+    write(
+        wt.path,
+        {
+            "sub/new": b"a\r\n",
+            **({"sub/.gitattributes": "* text eol=lf\n"} if named is None else {}),
+        },
+    )
     sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert git(path, "cat-file", "blob", f"{sha}:sub/new") == "a"
 
@@ -180,7 +260,10 @@ def test_line_ends_that_a_check_out_would_change_stop_no_commit(tmp_path: Path) 
     wt = mission(path, tmp_path)
     write(wt.path, {"unix": "a\n", "windows": "b\r\n"})
     sha = commit_changes(wt, "Change\n", BOB, WHEN)
-    assert [git(path, "cat-file", "blob", f"{sha}:{name}") for name in ("unix", "windows")] == ["a", "b"]
+    assert [git(path, "cat-file", "blob", f"{sha}:{name}") for name in ("unix", "windows")] == [
+        "a",
+        "b",
+    ]
 
 
 def test_what_is_only_announced_to_git_is_in_no_commit(tmp_path: Path) -> None:
@@ -219,26 +302,53 @@ def test_a_branch_that_somebody_moved_is_theirs(tmp_path: Path) -> None:
     assert not (wt.git_dir / "index.lock").exists()
 
 
-# --- on the disk ----------------------------------------------------------------------------------------------
+# --- on the disk
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.parametrize("what", ["commit", "checkpoint"])
-def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(tmp_path: Path, what: str) -> None:
+def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
+    tmp_path: Path, what: str
+) -> None:
     path = make_repo(tmp_path / "theirs")
     wt = mission(path, tmp_path)
     write(wt.path, {"deep/down/a": "1\n", "b": "2\n"})
-    work = {"commit": "with worktree.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
-            "checkpoint": "worktree.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))"}[what]
-    code = ("from datetime import UTC, datetime; from pathlib import Path; from placet.repo import repository, runner, worktree\n"
-            f"there = repository.open_repo(Path({str(path)!r}))\n"
-            f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n")
+    work = {
+        "commit": "with worktree.writing(wt) as w: w.commit(w.changes(), 'Change', runner.BOT, datetime.now(UTC))",
+        "checkpoint": "worktree.checkpoint(wt, 'refs/placet/ckpt/x', 'Kept', datetime.now(UTC))",
+    }[what]
+    code = (
+        "from datetime import UTC, datetime; from pathlib import Path; from placet.repo import repository, runner, worktree\n"
+        f"there = repository.open_repo(Path({str(path)!r}))\n"
+        f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n"
+    )
     log = tmp_path / "strace"
     traced = "trace=fsync,fdatasync,sync_file_range,rename,renameat2"
-    subprocess.run(["strace", "-f", "-y", "-o", str(log), "-e", traced, "-e", "status=successful", sys.executable, "-c", code],
-                   check=True, capture_output=True)
+    subprocess.run(
+        [
+            "strace",
+            "-f",
+            "-y",
+            "-o",
+            str(log),
+            "-e",
+            traced,
+            "-e",
+            "status=successful",
+            sys.executable,
+            "-c",
+            code,
+        ],
+        check=True,
+        capture_output=True,
+    )
     calls = [line.split(None, 1)[1] for line in log.read_text().splitlines() if ".git/" in line]
-    written = [n for n, call in enumerate(calls) if call.startswith("sync_file_range(") and "/objects/" in call]
+    written = [
+        n
+        for n, call in enumerate(calls)
+        if call.startswith("sync_file_range(") and "/objects/" in call
+    ]
     flushed = [n for n, call in enumerate(calls) if call.startswith(("fsync(", "fdatasync("))]
     named = [n for n, call in enumerate(calls) if call.startswith("rename") and "/refs/" in call]
     assert len(written) == 6, calls  # two files, three folders, the commit
@@ -246,8 +356,12 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
     assert max(written) < flushed[0] < named[0]
 
 
-@pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[:100], lambda raw: b"XXXX" + raw[4:]])
-def test_a_damaged_index_is_gits_to_complain_about(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda raw: b"", lambda raw: raw[:100], lambda raw: b"XXXX" + raw[4:]]
+)
+def test_a_damaged_index_is_gits_to_complain_about(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     write(wt.path, {"new": "x"})
     index = wt.git_dir / "index"
@@ -272,11 +386,26 @@ def test_what_cannot_be_written_in_the_repository_is_its_fault(tmp_path: Path) -
     assert git(wt.path, "rev-parse", "HEAD") == wt.base
 
 
-@pytest.mark.parametrize("path", ["gone", "README.md/x", "way/secret", "folder", ".git/config", "a\0b", "\ud800", "y" * 300,
-                                  "", "."])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "gone",
+        "README.md/x",
+        "way/secret",
+        "folder",
+        ".git/config",
+        "a\0b",
+        "\ud800",
+        "y" * 300,
+        "",
+        ".",
+    ],
+)
 def test_a_checkpoint_of_named_files_is_told_of_any_name(tmp_path: Path, path: str) -> None:
     """They are what a model wrote, or tried to write."""
-    wt = mission(make_repo(tmp_path / "theirs", {"a": "1\n", "b": "2\n", "folder/x": "x\n"}), tmp_path)
+    wt = mission(
+        make_repo(tmp_path / "theirs", {"a": "1\n", "b": "2\n", "folder/x": "x\n"}), tmp_path
+    )
     write(tmp_path, {"outside/secret": "key"})
     (wt.path / "way").symlink_to(tmp_path / "outside")
     write(wt.path, {"a": "new\n"})
@@ -284,14 +413,17 @@ def test_a_checkpoint_of_named_files_is_told_of_any_name(tmp_path: Path, path: s
     assert git(wt.path, "rev-parse", f"{kept}^{{tree}}") == whole_tree(wt, tmp_path / "spare")
 
 
-# --- references -----------------------------------------------------------------------------------------------
+# --- references
+# -----------------------------------------------------------------------------------------------
 
 
 def test_hooks_that_the_repository_configures_are_off_while_references_are_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = make_repo(tmp_path / "theirs")
-    git(path, "config", "hook.spy.command", "touch /tmp/spied")  # git 2.54 has them, past core.hooksPath
+    # git 2.54 has them, past core.hooksPath
+    git(path, "config", "hook.spy.command", "touch /tmp/spied")
     git(path, "config", "hook.spy.event", "reference-transaction")
     wt = mission(path, tmp_path)
     write(wt.path, {"new": "x"})
@@ -309,10 +441,15 @@ def test_hooks_that_the_repository_configures_are_off_while_references_are_moved
     worktree.delete_ref(wt.repo, "refs/placet/ckpt/x")
     assert len(told) == 3
     for env in told:
-        assert {env[key] for key in env if key.startswith("GIT_CONFIG_KEY_")} >= {"hook.spy.command", "hook.spy.enabled"}
+        assert {env[key] for key in env if key.startswith("GIT_CONFIG_KEY_")} >= {
+            "hook.spy.command",
+            "hook.spy.enabled",
+        }
 
 
-def test_a_move_that_was_done_when_git_was_killed_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_was_done_when_git_was_killed_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     place = worktree._inside(wt)
     sha = git(wt.path, "commit-tree", f"{wt.base}^{{tree}}", "-p", wt.base, "-m", "x")
@@ -329,7 +466,9 @@ def test_a_move_that_was_done_when_git_was_killed_counts(tmp_path: Path, monkeyp
     assert repository.ref_now(wt.repo, wt.ref) == sha
 
 
-def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_outlived_its_daemon_ends_what_it_is_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock of a reference is removed only when nobody can hold it any more."""
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     lock = tmp_path / "theirs/.git/refs/heads/feat/deadbeef.lock"

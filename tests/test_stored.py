@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
 from placet.agent.mission import ENDED_JSON, Ended
-from placet.core.life.case import CASE_JSON, COMMAND_JSON, Branch, Case, Move, Publish, Rewrite, Stamp, State
+from placet.core.life.case import (
+    CASE_JSON,
+    COMMAND_JSON,
+    Branch,
+    Case,
+    Move,
+    Publish,
+    Rewrite,
+    Stamp,
+    State,
+)
 from placet.core.turn.budget import Complexity
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -23,14 +33,31 @@ DATA = st.dictionaries(TEXT, st.none() | TEXT | st.integers() | st.booleans(), m
 COMMANDS: Any = Annotated[Stamp | Publish | Rewrite | Move, Field(discriminator="do")]
 KINDS: Any = [
     (CASE_JSON, Case, st.builds(Case)),
-    (COMMAND_JSON, COMMANDS, st.builds(Stamp, changes=DATA.map(lambda d: {k: v for k, v in d.items() if not isinstance(v, bool)}))
-     | st.builds(Publish) | st.builds(Rewrite) | st.builds(Move)),
-    (ENDED_JSON, Ended, st.builds(Ended, error=st.none() | DATA, calls=st.dictionaries(TEXT, st.integers(), max_size=2))),
+    (
+        COMMAND_JSON,
+        COMMANDS,
+        st.builds(
+            Stamp,
+            changes=DATA.map(lambda d: {k: v for k, v in d.items() if not isinstance(v, bool)}),
+        )
+        | st.builds(Publish)
+        | st.builds(Rewrite)
+        | st.builds(Move),
+    ),
+    (
+        ENDED_JSON,
+        Ended,
+        st.builds(
+            Ended, error=st.none() | DATA, calls=st.dictionaries(TEXT, st.integers(), max_size=2)
+        ),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("stored", "kind", "values"), KINDS, ids=["case", "command", "ended"])
-def test_what_is_written_is_what_pydantic_writes_and_reads(stored: Any, kind: Any, values: Any) -> None:
+def test_what_is_written_is_what_pydantic_writes_and_reads(
+    stored: Any, kind: Any, values: Any
+) -> None:
     oracle = TypeAdapter(kind)
 
     @settings(max_examples=10, suppress_health_check=list(HealthCheck))
@@ -50,22 +77,46 @@ def test_a_name_that_is_not_utf8_is_kept() -> None:
 
 
 def test_what_an_older_or_newer_version_wrote_is_read() -> None:
-    case = Case("t", "r", State.COMPLETED, budget_usd=Decimal("0.5"), complexity=Complexity.TRIVIAL,
-                earlier=(Branch("t", "feat/x", "1", "2"),), based_on=(("a", "1"), ("b", "2")))
+    case = Case(
+        "t",
+        "r",
+        State.COMPLETED,
+        budget_usd=Decimal("0.5"),
+        complexity=Complexity.TRIVIAL,
+        earlier=(Branch("t", "feat/x", "1", "2"),),
+        based_on=(("a", "1"), ("b", "2")),
+    )
     data = json.loads(CASE_JSON.dump_json(case))
     del data["earlier"][0]["digest"], data["since"]
     data["from_the_future"] = [1]
     assert CASE_JSON.validate_json(json.dumps(data)) == case
 
 
-@pytest.mark.parametrize("change", [{"trace_id": 7}, {"state": "lost"}, {"revision": "1"}, {"revision": True}, {"budget_usd": "x"},
-                                    {"based_on": [["a"]]}, {"based_on": "ab"}, {"earlier": [{}]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trace_id": 7},
+        {"state": "lost"},
+        {"revision": "1"},
+        {"revision": True},
+        {"budget_usd": "x"},
+        {"based_on": [["a"]]},
+        {"based_on": "ab"},
+        {"earlier": [{}]},
+    ],
+)
 def test_what_is_no_such_value_is_a_value_error(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"is not what|is nothing that|is no|is not a valid|argument"):
-        CASE_JSON.validate_json(json.dumps({"trace_id": "t", "request_id": "r", "state": "review", **change}))
+    with pytest.raises(
+        ValueError, match=r"is not what|is nothing that|is no|is not a valid|argument"
+    ):
+        CASE_JSON.validate_json(
+            json.dumps({"trace_id": "t", "request_id": "r", "state": "review", **change})
+        )
 
 
-@pytest.mark.parametrize("raw", ["[]", "{}", '{"do": "burn"}', '{"do": "move", "src": "a"}', "not json"])
+@pytest.mark.parametrize(
+    "raw", ["[]", "{}", '{"do": "burn"}', '{"do": "move", "src": "a"}', "not json"]
+)
 def test_what_is_no_command_is_a_value_error(raw: str) -> None:
     with pytest.raises(ValueError, match=r"is nothing that|Expecting"):
         COMMAND_JSON.validate_json(raw)

@@ -25,46 +25,93 @@ from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
 from test_confine import CANARY, naive, payloads, plant, snapshot, spellings
 
 FILES: dict[str, str | bytes] = {
-    "README.md": "# Read me\n\nHello there.\n", "src/main.py": "import os\n\n\ndef main():\n    return os.name\n",
-    "src/deep/leaf.txt": "leaf\nHELLO\n", "src/crlf.txt": "one\r\ntwo\r\n", "empty": "", "bin/data": b"\x00\x01\x02",
+    "README.md": "# Read me\n\nHello there.\n",
+    "src/main.py": "import os\n\n\ndef main():\n    return os.name\n",
+    "src/deep/leaf.txt": "leaf\nHELLO\n",
+    "src/crlf.txt": "one\r\ntwo\r\n",
+    "empty": "",
+    "bin/data": b"\x00\x01\x02",
     "latin.txt": b"caf\xe9\n",
-    "a b.txt": "spaces\n", "no newline": "end", "caf\u00e9.md": "composed\n", "long.txt": "word " * 5000, "wide.txt": "x" * 100_000,
-    "many.txt": "".join(f"line {n}\n" for n in range(1, 2001)), ".env": "DB_PASSWORD=hunter2hunter2\nDEBUG=1\n",
+    "a b.txt": "spaces\n",
+    "no newline": "end",
+    "caf\u00e9.md": "composed\n",
+    "long.txt": "word " * 5000,
+    "wide.txt": "x" * 100_000,
+    "many.txt": "".join(f"line {n}\n" for n in range(1, 2001)),
+    ".env": "DB_PASSWORD=hunter2hunter2\nDEBUG=1\n",
     ".gitignore": "*.pyc\n",
 }
-KNOWLEDGE: dict[str, str | bytes] = {"Notes.md": "# Notes\nhello from the vault\n", "Deep/More.md": "more\n"}
-COMMANDS = {"seq 5000": (0, "".join(f"{n}\n" for n in range(1, 5001)), ""), "both": (3, "out " * 3000, "err " * 3000),
-            "echo hi | cat": (0, "hi\n", "")}
-SCOPE = Scope(write=("src/**", "new/**", "caf\u00e9.md", "cafe\u0301.md", "*.txt", ".env"), run=(("seq",), ("both",)), shell=True)
+KNOWLEDGE: dict[str, str | bytes] = {
+    "Notes.md": "# Notes\nhello from the vault\n",
+    "Deep/More.md": "more\n",
+}
+COMMANDS = {
+    "seq 5000": (0, "".join(f"{n}\n" for n in range(1, 5001)), ""),
+    "both": (3, "out " * 3000, "err " * 3000),
+    "echo hi | cat": (0, "hi\n", ""),
+}
+SCOPE = Scope(
+    write=("src/**", "new/**", "caf\u00e9.md", "cafe\u0301.md", "*.txt", ".env"),
+    run=(("seq",), ("both",)),
+    shell=True,
+)
 
 
 @pytest.fixture(params=["real", "memory"])
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    with bench(request.param, tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE, commands=COMMANDS) as made:
+    with bench(
+        request.param, tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE, commands=COMMANDS
+    ) as made:
         yield made
 
 
-# --- what each tool does ---------------------------------------------------------------------------------
+# --- what each tool does
+# ---------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_what_is_read(at: Bench) -> None:
-    assert at.call("write_file", path="new/deep/x.txt", content="h\u00e9llo\n") == {"path": "new/deep/x.txt", "written_bytes": 7}
+    assert at.call("write_file", path="new/deep/x.txt", content="h\u00e9llo\n") == {
+        "path": "new/deep/x.txt",
+        "written_bytes": 7,
+    }
     assert at.call("read_file", path="new/deep/x.txt") == "h\u00e9llo\n"
-    assert at.call("write_file", path="./new//deep/x.txt", content="two\n")["path"] == "new/deep/x.txt"
+    assert (
+        at.call("write_file", path="./new//deep/x.txt", content="two\n")["path"] == "new/deep/x.txt"
+    )
     assert at.files()["new/deep/x.txt"] == b"two\n"
     assert at.call("glob", pattern="new/**") == ["new/deep/x.txt"]
-    assert at.call("list_directory", path="new") == [{"name": "deep", "type": "directory", "size": 0}]
+    assert at.call("list_directory", path="new") == [
+        {"name": "deep", "type": "directory", "size": 0}
+    ]
     assert at.call("grep", pattern="^tw.$", path="new") == "new/deep/x.txt:1:two"
     assert at.call("search_files", pattern="TWO", path="new")["lines"] == ["new/deep/x.txt:1:two"]
 
 
 def test_pieces_are_replaced(at: Bench) -> None:
-    assert at.call("edit_file", path="src/main.py", old="os.name", new="os.sep") == {"path": "src/main.py", "replacements": 1}
+    assert at.call("edit_file", path="src/main.py", old="os.name", new="os.sep") == {
+        "path": "src/main.py",
+        "replacements": 1,
+    }
     assert b"os.sep" in at.files()["src/main.py"]
-    assert at.fails("edit_file", path="src/main.py", old="os", new="sys")["error_type"] == "ambiguous"
-    assert at.call("edit_file", path="src/main.py", old="os", new="sys", replace_all=True)["replacements"] == 2
-    assert at.fails("edit_file", path="src/main.py", old="nothing", new="x")["error_type"] == "not_found_in_file"
-    assert at.fails("edit_file", path="src/main.py", old="sys", new="sys", replace_all=True)["error_type"] == "no_change"
+    assert (
+        at.fails("edit_file", path="src/main.py", old="os", new="sys")["error_type"] == "ambiguous"
+    )
+    assert (
+        at.call("edit_file", path="src/main.py", old="os", new="sys", replace_all=True)[
+            "replacements"
+        ]
+        == 2
+    )
+    assert (
+        at.fails("edit_file", path="src/main.py", old="nothing", new="x")["error_type"]
+        == "not_found_in_file"
+    )
+    assert (
+        at.fails("edit_file", path="src/main.py", old="sys", new="sys", replace_all=True)[
+            "error_type"
+        ]
+        == "no_change"
+    )
     at.call("edit_file", path="src/crlf.txt", old="one\ntwo", new="1\n2")
     assert at.files()["src/crlf.txt"] == b"1\r\n2\r\n"
     assert at.fails("edit_file", path="src/none.py", old="a", new="b")["error_type"] == "not_found"
@@ -83,21 +130,41 @@ def test_lines_are_given_by_number(at: Bench) -> None:
 
 def test_searching_by_expression(at: Bench) -> None:
     assert at.call("grep", pattern=r"^def (\w+)", glob="*.py") == "src/main.py:4:def main():"
-    assert at.call("grep", pattern="(?i)hello", path="src").splitlines() == ["src/deep/leaf.txt:2:HELLO"]
-    assert at.call("grep", pattern="hello", path="Knowledge") == "Knowledge/Notes.md:2:hello from the vault"
+    assert at.call("grep", pattern="(?i)hello", path="src").splitlines() == [
+        "src/deep/leaf.txt:2:HELLO"
+    ]
+    assert (
+        at.call("grep", pattern="hello", path="Knowledge")
+        == "Knowledge/Notes.md:2:hello from the vault"
+    )
     assert at.call("grep", pattern=r"two$", path="src/crlf.txt") == "src/crlf.txt:2:two"
     assert at.call("grep", pattern=r"\Aline 7\Z") == "many.txt:7:line 7"
     assert at.call("grep", pattern="one\\ntwo") == "No line matches in 14 file(s)."
-    assert at.call("grep", pattern="nothing at all", glob="src/**/*.txt") == "No line matches in 2 file(s)."
+    assert (
+        at.call("grep", pattern="nothing at all", glob="src/**/*.txt")
+        == "No line matches in 2 file(s)."
+    )
     for pattern in ("(", "[z-a]", "(?P<x", "*", "(" * 400 + ")" * 400, "a{2,1}", "\\"):
         assert at.fails("grep", pattern=pattern)["error_type"] == "bad_pattern", pattern
     assert at.fails("grep", pattern="x", glob="../*")["error_type"] == "bad_glob"
     assert at.fails("grep", pattern="x", path="nowhere")["error_type"] == "not_found"
 
 
-@pytest.mark.parametrize("pattern", [
-    "(a+)+$", "(a|aa)+$", "(a|a?)+$", "(.*a){20}$", "(?:a*)*b", "(?R)", "(?:" + "|".join("a" * n for n in range(1, 40)) + ")+$",
-    r"(.*)(.*)(.*)(.*)(.*)\1\2\3\4\5x$", "(?=(a+))*(a*)*(a*)*b", "(x+x+)+y|(a+a+)+b"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|aa)+$",
+        "(a|a?)+$",
+        "(.*a){20}$",
+        "(?:a*)*b",
+        "(?R)",
+        "(?:" + "|".join("a" * n for n in range(1, 40)) + ")+$",
+        r"(.*)(.*)(.*)(.*)(.*)\1\2\3\4\5x$",
+        "(?=(a+))*(a*)*(a*)*b",
+        "(x+x+)+y|(a+a+)+b",
+    ],
+)
 @pytest.mark.parametrize("kind", ["real", "memory"])
 def test_no_expression_hangs(kind: str, pattern: str, tmp_path: Path) -> None:
     with bench(kind, tmp_path, {"a.txt": ("a" * 5000 + "!\n") * 20}) as at:
@@ -116,7 +183,10 @@ def test_globs(at: Bench) -> None:
     assert at.call("glob", pattern="src/**/*.txt") == ["src/crlf.txt", "src/deep/leaf.txt"]
     assert at.call("glob", pattern="*.md") == ["README.md", "caf\u00e9.md"]
     assert at.call("glob", pattern="**/leaf.*") == ["src/deep/leaf.txt"]
-    assert at.call("glob", pattern="Knowledge/**/*.md") == ["Knowledge/Deep/More.md", "Knowledge/Notes.md"]
+    assert at.call("glob", pattern="Knowledge/**/*.md") == [
+        "Knowledge/Deep/More.md",
+        "Knowledge/Notes.md",
+    ]
     assert at.call("glob", pattern="nowhere/*") == []
     assert at.call("glob", pattern="src/main.py") == ["src/main.py"]
     for bad in ("../**", "/etc/*", "~/x", "a/../b", "{a,b}", "src/**x", "[z-a]", "!x", "a\\b"):
@@ -129,8 +199,13 @@ def test_globs(at: Bench) -> None:
 def test_the_vaults_knowledge_is_read_only(at: Bench) -> None:
     assert at.call("read_file", path="Knowledge/Notes.md").startswith("# Notes")
     assert [e["name"] for e in at.call("list_directory", path="Knowledge")] == ["Deep", "Notes.md"]
-    assert at.call("search_files", pattern="vault", path="Knowledge/")["lines"] == ["Knowledge/Notes.md:2:hello from the vault"]
-    assert at.fails("write_file", path="Knowledge/Notes.md", content="x")["error_type"] == "outside_scope"
+    assert at.call("search_files", pattern="vault", path="Knowledge/")["lines"] == [
+        "Knowledge/Notes.md:2:hello from the vault"
+    ]
+    assert (
+        at.fails("write_file", path="Knowledge/Notes.md", content="x")["error_type"]
+        == "outside_scope"
+    )
 
 
 def test_outside_the_scope_is_refused_with_what_is_allowed(at: Bench) -> None:
@@ -161,21 +236,32 @@ def test_controls_reach_whoever_steers(at: Bench) -> None:
 
 def test_unicode_forms_of_a_name_are_one_file(at: Bench) -> None:
     for form in ("NFC", "NFD"):
-        assert at.call("read_file", path=unicodedata.normalize(form, "caf\u00e9.md")) == "composed\n"
-    assert at.fails("write_file", path="cafe\u0301.md", content="twin")["error_type"] == "other_spelling"
+        assert (
+            at.call("read_file", path=unicodedata.normalize(form, "caf\u00e9.md")) == "composed\n"
+        )
+    assert (
+        at.fails("write_file", path="cafe\u0301.md", content="twin")["error_type"]
+        == "other_spelling"
+    )
     assert at.call("write_file", path="caf\u00e9.md", content="same\n")["written_bytes"] == 5
     assert at.call("grep", pattern="same", path="cafe\u0301.md") == "caf\u00e9.md:1:same"
 
 
 def test_secrets_are_not_shown(at: Bench) -> None:
-    assert at.call("read_file", path=".env") == "DB_PASSWORD=[redacted: value]\nDEBUG=[redacted: value]\n"
+    assert (
+        at.call("read_file", path=".env")
+        == "DB_PASSWORD=[redacted: value]\nDEBUG=[redacted: value]\n"
+    )
     assert at.call("grep", pattern="hunter2") == "No line matches in 14 file(s)."
     assert at.fails("edit_file", path=".env", old="hunter2", new="x")["error_type"] == "secret_file"
     token = "ghp_" + "aB3d" * 9
     at.call("write_file", path="src/k.py", content=f"K = '{token}'\nL = 1\n")
     assert at.call("read_file", path="src/k.py") == "K = '[redacted: GitHub token]'\nL = 1\n"
     for guess in ("ghp_", token[:8], token, "g"):
-        assert at.fails("edit_file", path="src/k.py", old=guess, new="x")["error_type"] == "not_found_in_file"
+        assert (
+            at.fails("edit_file", path="src/k.py", old=guess, new="x")["error_type"]
+            == "not_found_in_file"
+        )
     at.call("edit_file", path="src/k.py", old="L = 1", new="L = 2")
     assert at.files()["src/k.py"] == f"K = '{token}'\nL = 2\n".encode()
     at.call("write_file", path="new/id_rsa", content="anything")
@@ -189,17 +275,26 @@ def test_known_secrets_are_redacted_in_every_tool(kind: str, tmp_path: Path) -> 
     scope = Scope(write=("**",), run=((secret,),), shell=True)
     commands = {f"{secret} x": (0, f"ok {secret}", f"{secret}!"), "sh": (0, secret, "")}
     with bench(kind, tmp_path, files, scope=scope, secrets=[secret], commands=commands) as at:
-        asked = [("read_file", {"path": "a.txt"}), ("list_directory", {"path": "."}), ("grep", {"pattern": "x .* y"}),
-                 ("glob", {"pattern": "*"}), ("search_files", {"pattern": "x"}), ("bash", {"command": "sh"}), (secret, {}),
-                 ("run_command", {"command": secret, "args": ["x"]}), ("read_file", {"path": f"{secret}/none"}),
-                 ("finish", {"summary": secret})]
+        asked = [
+            ("read_file", {"path": "a.txt"}),
+            ("list_directory", {"path": "."}),
+            ("grep", {"pattern": "x .* y"}),
+            ("glob", {"pattern": "*"}),
+            ("search_files", {"pattern": "x"}),
+            ("bash", {"command": "sh"}),
+            (secret, {}),
+            ("run_command", {"command": secret, "args": ["x"]}),
+            ("read_file", {"path": f"{secret}/none"}),
+            ("finish", {"summary": secret}),
+        ]
         for name, given_ in asked:
             content = at.tools.dispatch(name, given_).content
             assert secret not in content, name
         assert "[redacted: secret]" in at.call("read_file", path="a.txt")
 
 
-# --- arguments -------------------------------------------------------------------------------------------
+# --- arguments
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tool", [t for t in TOOLS if t.args.model_fields], ids=lambda t: t.name)
@@ -207,7 +302,10 @@ def test_every_problem_of_the_arguments_is_named_at_once(at: Bench, tool: Any) -
     fields = tool.args.model_fields
     required = [name for name, info in fields.items() if info.is_required()]
     last = list(fields)[-1]
-    wrong = {last[:-1] + "x": 1, **{name: {"no": ["such", "type"]} for name in fields if name not in required}}
+    wrong = {
+        last[:-1] + "x": 1,
+        **{name: {"no": ["such", "type"]} for name in fields if name not in required},
+    }
     error = at.fails(tool.name, **wrong)
     assert error["error_type"] == "invalid_arguments"
     assert len(error["problems"]) >= len(required) + 1
@@ -225,12 +323,27 @@ def test_an_unknown_tool_is_told_with_a_hint(at: Bench) -> None:
 
 
 def test_the_schemas_are_as_the_messages_api_takes_them(at: Bench) -> None:
-    assert [t["name"] for t in AGENT_TOOLS] == [t.name for t in TOOLS] == [spec.name for spec in at.tools.offered()]
+    assert (
+        [t["name"] for t in AGENT_TOOLS]
+        == [t.name for t in TOOLS]
+        == [spec.name for spec in at.tools.offered()]
+    )
     contract = {
-        "read_file": ["path"], "write_file": ["path", "content"], "edit_file": ["path", "old", "new"], "list_directory": ["path"],
-        "search_files": ["pattern"], "grep": ["pattern"], "glob": ["pattern"], "run_command": ["command"], "bash": ["command"],
-        "take_screenshot": [], "submit_plan": ["title", "summary", "steps"], "complete_step": ["step", "summary"],
-        "finish": ["summary"], "give_up": ["reason"]}
+        "read_file": ["path"],
+        "write_file": ["path", "content"],
+        "edit_file": ["path", "old", "new"],
+        "list_directory": ["path"],
+        "search_files": ["pattern"],
+        "grep": ["pattern"],
+        "glob": ["pattern"],
+        "run_command": ["command"],
+        "bash": ["command"],
+        "take_screenshot": [],
+        "submit_plan": ["title", "summary", "steps"],
+        "complete_step": ["step", "summary"],
+        "finish": ["summary"],
+        "give_up": ["reason"],
+    }
     assert {t["name"]: t["input_schema"].get("required", []) for t in AGENT_TOOLS} == contract
     for tool in AGENT_TOOLS:
         assert set(tool) == {"name", "description", "input_schema"}
@@ -241,16 +354,28 @@ def test_the_schemas_are_as_the_messages_api_takes_them(at: Bench) -> None:
             assert all("description" in p for p in schema["properties"].values()), tool["name"]
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-                    | st.sampled_from(["src", "README.md", "..", "/", ".git", "*", "\0", "\ud800", "\udcff", "a" * 5000, "~"]),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-                    max_leaves=6)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(
+        ["src", "README.md", "..", "/", ".git", "*", "\0", "\ud800", "\udcff", "a" * 5000, "~"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 NAMES = sorted({name for tool in TOOLS for name in tool.args.model_fields})
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from([t.name for t in TOOLS if t.name != "take_screenshot"]),
-       given_=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4))
+@given(
+    name=st.sampled_from([t.name for t in TOOLS if t.name != "take_screenshot"]),
+    given_=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+)
 def test_nothing_a_model_sends_raises(at: Bench, name: str, given_: dict[str, Any]) -> None:
     outcome = at.tools.dispatch(name, given_)
     outcome.content.encode()
@@ -260,7 +385,8 @@ def test_nothing_a_model_sends_raises(at: Bench, name: str, given_: dict[str, An
         assert error["error"]
 
 
-# --- long results ----------------------------------------------------------------------------------------
+# --- long results
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["many.txt", "long.txt", "wide.txt"])
@@ -270,15 +396,20 @@ def test_a_long_file_is_cut_in_the_middle_and_can_be_read_on(at: Bench, path: st
     assert isinstance(whole, str)
     assert outcome.words_cut > 0
     if path == "many.txt":
-        words = outcome.content[:outcome.content.index("[…")].split()
+        words = outcome.content[: outcome.content.index("[…")].split()
         assert words == whole.split()[:500]
-        assert outcome.content[outcome.content.index("…]") + 2:].split() == whole.split()[-500:]
+        assert outcome.content[outcome.content.index("…]") + 2 :].split() == whole.split()[-500:]
         assert "3,000 words cut here: lines 251 to 1,750 of 2,000" in outcome.content
         found = MARKER.search(outcome.content)
         assert found is not None
         assert (found["path"], found["offset"]) == ("many.txt", "251")
-        assert at.tools.dispatch("read_file", {"path": path, "offset": 251, "limit": 1}).content == "line 251\n"
-    assert all_of(at.tools, outcome.content).replace("\n", "").replace(" ", "") == whole.replace("\n", "").replace(" ", "")
+        assert (
+            at.tools.dispatch("read_file", {"path": path, "offset": 251, "limit": 1}).content
+            == "line 251\n"
+        )
+    assert all_of(at.tools, outcome.content).replace("\n", "").replace(" ", "") == whole.replace(
+        "\n", ""
+    ).replace(" ", "")
 
 
 def test_a_long_result_stays_json_and_can_be_read_on(at: Bench) -> None:
@@ -303,23 +434,43 @@ def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
         assert entries[0] == {"name": "file-0000.txt", "type": "file", "size": 1}
         assert entries[-1]["name"] == "file-1199.txt"
         read = all_of(at.tools, notes[0])
-        assert [json.loads(line)["name"] for line in read.splitlines()] == [f"file-{n:04}.txt" for n in range(1200)]
+        assert [json.loads(line)["name"] for line in read.splitlines()] == [
+            f"file-{n:04}.txt" for n in range(1200)
+        ]
         found = at.tools.dispatch("glob", {"pattern": "d/*"})
         assert found.words_cut > 0
-        assert len(all_of(at.tools, next(e for e in json.loads(found.content) if e.startswith("…"))).splitlines()) == 1200
+        assert (
+            len(
+                all_of(
+                    at.tools, next(e for e in json.loads(found.content) if e.startswith("…"))
+                ).splitlines()
+            )
+            == 1200
+        )
 
 
-# --- the one in memory -----------------------------------------------------------------------------------
+# --- the one in memory
+# -----------------------------------------------------------------------------------
 
 
 def test_failures_are_injected_by_the_number_of_the_call() -> None:
-    tools = InMemoryToolDispatcher({"a": "1"}, failures={("read_file", 1): ToolError("io_error", "the disk says no"),
-                                                         ("write_file", 0): "no space"})
+    tools = InMemoryToolDispatcher(
+        {"a": "1"},
+        failures={
+            ("read_file", 1): ToolError("io_error", "the disk says no"),
+            ("write_file", 0): "no space",
+        },
+    )
     assert tools.dispatch("read_file", {"path": "a"}).ok
-    assert json.loads(tools.dispatch("read_file", {"path": "a"}).content) == {"error": "the disk says no", "error_type": "io_error"}
+    assert json.loads(tools.dispatch("read_file", {"path": "a"}).content) == {
+        "error": "the disk says no",
+        "error_type": "io_error",
+    }
     assert tools.dispatch("read_file", {"path": "a"}).ok
     assert json.loads(tools.dispatch("write_file", {"path": "a", "content": "2"}).content) == {
-        "error": "no space", "error_type": "injected_failure"}
+        "error": "no space",
+        "error_type": "injected_failure",
+    }
     assert tools.files == {"a": b"1"}
     assert tools.dispatch("write_file", {"path": "a", "content": "2"}).ok
     assert tools.files == {"a": b"2"}
@@ -327,11 +478,23 @@ def test_failures_are_injected_by_the_number_of_the_call() -> None:
 
 
 def test_what_an_agent_decides_is_taken_down() -> None:
-    tools: ToolDispatcher = InMemoryToolDispatcher(commands=lambda argv: (0, " ".join(argv), ""), scope=Scope(run=(("echo",),)))
+    tools: ToolDispatcher = InMemoryToolDispatcher(
+        commands=lambda argv: (0, " ".join(argv), ""), scope=Scope(run=(("echo",),))
+    )
     assert isinstance(tools, InMemoryToolDispatcher)
-    assert json.loads(tools.dispatch("run_command", {"command": "echo", "args": ["x"]}).content)["stdout"] == "echo x"
+    assert (
+        json.loads(tools.dispatch("run_command", {"command": "echo", "args": ["x"]}).content)[
+            "stdout"
+        ]
+        == "echo x"
+    )
     tools.dispatch("complete_step", {"step": 1, "summary": "One"})
-    assert json.loads(tools.dispatch("complete_step", {"step": 1, "summary": "One"}).content)["error_type"] == "step_done"
+    assert (
+        json.loads(tools.dispatch("complete_step", {"step": 1, "summary": "One"}).content)[
+            "error_type"
+        ]
+        == "step_done"
+    )
     tools.dispatch("submit_plan", {"title": "T", "summary": "S", "steps": [{"title": "A"}]})
     tools.dispatch("give_up", {"reason": "no"})
     tools.dispatch("finish", {"summary": "yes"})
@@ -340,36 +503,89 @@ def test_what_an_agent_decides_is_taken_down() -> None:
 
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
-    *[("read_file", {"path": p}) for p in [*FILES, "none", "src", ".", "src/main.py/x", ".git/config", "~", "..", "a/../b",
-                                           "x" * 300, "/etc/passwd", "Knowledge/Deep/More.md", "Knowledge", "Knowledge/none", "",
-                                           "src/", "\udcff"]],
-    *[("list_directory", {"path": p}) for p in [".", "src", "src/", "none", "README.md", ".git", "..", "Knowledge/Deep"]],
-    *[("write_file", {"path": p, "content": "c\n"}) for p in ["new/a", "new/a/b", "src", ".git/hooks/x", "new/", "..", "new/.GIT/x",
-                                                               "new/" + "d/" * 70]],
-    *[("glob", {"pattern": p}) for p in ["**", "*", "src/*", "src/**", "?????", "[a-c]*", "**/*.txt", ".*"]],
+    *[
+        ("read_file", {"path": p})
+        for p in [
+            *FILES,
+            "none",
+            "src",
+            ".",
+            "src/main.py/x",
+            ".git/config",
+            "~",
+            "..",
+            "a/../b",
+            "x" * 300,
+            "/etc/passwd",
+            "Knowledge/Deep/More.md",
+            "Knowledge",
+            "Knowledge/none",
+            "",
+            "src/",
+            "\udcff",
+        ]
+    ],
+    *[
+        ("list_directory", {"path": p})
+        for p in [".", "src", "src/", "none", "README.md", ".git", "..", "Knowledge/Deep"]
+    ],
+    *[
+        ("write_file", {"path": p, "content": "c\n"})
+        for p in [
+            "new/a",
+            "new/a/b",
+            "src",
+            ".git/hooks/x",
+            "new/",
+            "..",
+            "new/.GIT/x",
+            "new/" + "d/" * 70,
+        ]
+    ],
+    *[
+        ("glob", {"pattern": p})
+        for p in ["**", "*", "src/*", "src/**", "?????", "[a-c]*", "**/*.txt", ".*"]
+    ],
     *[("grep", {"pattern": p}) for p in ["line 19..", "x", ".", "^$"]],
-    *[("search_files", {"pattern": p, "path": w}) for p in ["leaf", "line 19", "e"] for w in [".", "src", "src/main.py", "none"]],
+    *[
+        ("search_files", {"pattern": p, "path": w})
+        for p in ["leaf", "line 19", "e"]
+        for w in [".", "src", "src/main.py", "none"]
+    ],
 ]
 
 
 def test_both_answer_alike(tmp_path: Path) -> None:
-    with bench("real", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as one, \
-            bench("memory", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as other:
+    with (
+        bench("real", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as one,
+        bench("memory", tmp_path, FILES, scope=SCOPE, knowledge=KNOWLEDGE) as other,
+    ):
         for name, given_ in CALLS:
             real_, virtual = one.tools.dispatch(name, given_), other.tools.dispatch(name, given_)
-            assert (real_.ok, real_.error_type, real_.refused) == (virtual.ok, virtual.error_type, virtual.refused), (name, given_)
+            assert (real_.ok, real_.error_type, real_.refused) == (
+                virtual.ok,
+                virtual.error_type,
+                virtual.refused,
+            ), (name, given_)
             if real_.ok:
                 assert real_.content == virtual.content, (name, given_)
         assert one.files() == other.files()
 
 
-# --- paths -----------------------------------------------------------------------------------------------
+# --- paths
+# -----------------------------------------------------------------------------------------------
 
 ARGUMENTS: list[tuple[str, str, dict[str, Any]]] = [
-    ("read_file", "path", {}), ("edit_file", "path", {"old": "canary", "new": "bird"}),
-    ("list_directory", "path", {}), ("search_files", "path", {"pattern": "canary is"}),
-    ("grep", "path", {"pattern": "canary is"}), ("grep", "glob", {"pattern": "canary is"}), ("glob", "pattern", {}),
-    ("take_screenshot", "path", {}), ("write_file", "path", {"content": "w"})]
+    ("read_file", "path", {}),
+    ("edit_file", "path", {"old": "canary", "new": "bird"}),
+    ("list_directory", "path", {}),
+    ("search_files", "path", {"pattern": "canary is"}),
+    ("grep", "path", {"pattern": "canary is"}),
+    ("grep", "glob", {"pattern": "canary is"}),
+    ("glob", "pattern", {}),
+    ("take_screenshot", "path", {}),
+    ("write_file", "path", {"content": "w"}),
+]
 
 
 @pytest.fixture
@@ -421,14 +637,16 @@ def assault(root: Path, tools: ToolDispatcher, table: list[str]) -> str:
         plant(root)
     assert snapshot(outside, without=root) == before
     assert max(took) < 20
-    return (f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: {control} leaks; "
-            f"median {statistics.median(took) * 1e6:.0f} µs, slowest {max(took) * 1e3:.0f} ms")
+    return (
+        f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: {control} leaks; "
+        f"median {statistics.median(took) * 1e6:.0f} µs, slowest {max(took) * 1e3:.0f} ms"
+    )
 
 
 def test_no_traversal_in_any_path_of_any_tool(hostile: tuple[Path, Any]) -> None:
     root, tools = hostile
     table = spellings(payloads(root))
-    thinned = table[::max(1, len(table) // 1000)]
+    thinned = table[:: max(1, len(table) // 1000)]
     assert len(thinned) >= 1000
     print(assault(root, tools, thinned))
 
@@ -438,7 +656,11 @@ def test_no_traversal_in_any_path_of_any_tool(hostile: tuple[Path, Any]) -> None
 def test_sweep_of_traversals(hostile: tuple[Path, Any]) -> None:
     """All payloads, and those of a file: `PLACET_PAYLOADS=FILE pytest -m sweep`, one payload a line, raw bytes."""
     root, tools = hostile
-    lines = Path(os.environ["PLACET_PAYLOADS"]).read_bytes().splitlines() if "PLACET_PAYLOADS" in os.environ else []
+    lines = (
+        Path(os.environ["PLACET_PAYLOADS"]).read_bytes().splitlines()
+        if "PLACET_PAYLOADS" in os.environ
+        else []
+    )
     table = spellings([line.decode("utf-8", "surrogateescape") for line in lines] + payloads(root))
     print(f"\n{assault(root, tools, table)}")
 

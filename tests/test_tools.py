@@ -47,7 +47,8 @@ LEVEL = probe().level
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chrome-headless-shell")
 
 
-# --- odd files -------------------------------------------------------------------------------------------
+# --- odd files
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -83,8 +84,13 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 ODD = ["fifo", "socket", "hard", "out", "loop", "device", "null", "proc", "zero", "sparse", "large"]
 FILE_TOOLS: list[tuple[str, dict[str, Any]]] = [
-    ("read_file", {}), ("edit_file", {"old": "needle", "new": "x"}), ("list_directory", {}),
-    ("search_files", {"pattern": "needle"}), ("grep", {"pattern": "needle"}), ("write_file", {"content": "x"})]
+    ("read_file", {}),
+    ("edit_file", {"old": "needle", "new": "x"}),
+    ("list_directory", {}),
+    ("search_files", {"pattern": "needle"}),
+    ("grep", {"pattern": "needle"}),
+    ("write_file", {"content": "x"}),
+]
 
 
 @pytest.mark.timeout(120)
@@ -96,37 +102,70 @@ def test_odd_files_are_refused_or_answered_at_once(odd: Path) -> None:
                 began = time.perf_counter()
                 outcome = tools.dispatch(tool, {**rest, "path": name})
                 took[f"{tool} {name}"] = time.perf_counter() - began
-                assert not outcome.ok or "needle" not in outcome.content or name == "large", (tool, name, outcome)
+                assert not outcome.ok or "needle" not in outcome.content or name == "large", (
+                    tool,
+                    name,
+                    outcome,
+                )
                 assert "outside\n" not in outcome.content
         found = json.loads(tools.dispatch("search_files", {"pattern": "needle"}).content)["lines"]
-        assert sorted(found) == ["caf\udce9.txt:1:latin name needle", "/".join("d" * 30) + "/leaf.txt:1:deep needle",
-                                 "plain.txt:1:plain needle"]
+        assert sorted(found) == [
+            "caf\udce9.txt:1:latin name needle",
+            "/".join("d" * 30) + "/leaf.txt:1:deep needle",
+            "plain.txt:1:plain needle",
+        ]
         assert tools.dispatch("grep", {"pattern": "needle"}).content.count("needle") == 3
         assert len(json.loads(tools.dispatch("glob", {"pattern": "**"}).content)) == 11
-        shown = {e["name"]: e["type"] for e in json.loads(tools.dispatch("list_directory", {"path": "."}).content)}
-        assert (shown["fifo"], shown["socket"], shown["out"], shown["plain.txt"]) == ("other", "other", "symlink", "file")
-        assert tools.dispatch("read_file", {"path": "caf\udce9.txt"}).content == "latin name needle\n"
+        shown = {
+            e["name"]: e["type"]
+            for e in json.loads(tools.dispatch("list_directory", {"path": "."}).content)
+        }
+        assert (shown["fifo"], shown["socket"], shown["out"], shown["plain.txt"]) == (
+            "other",
+            "other",
+            "symlink",
+            "file",
+        )
+        assert (
+            tools.dispatch("read_file", {"path": "caf\udce9.txt"}).content == "latin name needle\n"
+        )
         errors = {name: tools.dispatch("read_file", {"path": name}).error_type for name in ODD}
         for name in ("fifo", "socket", "out", "device", "proc", "hard"):
             outcome = tools.dispatch("write_file", {"path": name, "content": "x"})
-            assert outcome.ok is (name == "hard"), name  # a link to outside is replaced, which leaves the outside alone
+            # a link to outside is replaced, which leaves the outside alone
+            assert outcome.ok is (name == "hard"), name
     assert errors | {"zero": "", "loop": ""} == {
-        "fifo": "not_a_regular_file", "socket": "not_a_regular_file", "hard": "hard_link", "out": "path_outside", "loop": "",
-        "device": "path_outside", "null": "path_outside", "proc": "path_outside", "zero": "", "sparse": "too_large",
-        "large": "too_large"}
+        "fifo": "not_a_regular_file",
+        "socket": "not_a_regular_file",
+        "hard": "hard_link",
+        "out": "path_outside",
+        "loop": "",
+        "device": "path_outside",
+        "null": "path_outside",
+        "proc": "path_outside",
+        "zero": "",
+        "sparse": "too_large",
+        "large": "too_large",
+    }
     assert (odd.parent / "outside.txt").read_text() == "outside\n"
     assert max(took.values()) < HANGS_S, sorted(took.items(), key=lambda t: -t[1])[:3]
 
 
 CELLS: list[tuple[str, str, dict[str, Any]]] = [
-    ("grep", "glob", {"pattern": "needle"}), ("glob", "pattern", {}), ("take_screenshot", "path", {}),
-    *((tool, "path", rest) for tool, rest in FILE_TOOLS)]  # writing is the last
+    ("grep", "glob", {"pattern": "needle"}),
+    ("glob", "pattern", {}),
+    ("take_screenshot", "path", {}),
+    *((tool, "path", rest) for tool, rest in FILE_TOOLS),
+]  # writing is the last
 LET_THROUGH = {"glob", "grep glob", "list_directory", "search_files", "grep"}
 """Tools that answer about an odd file instead of refusing it: a name, an empty list, no match."""
 
 
 def cells(root: Path) -> list[tuple[str, str, bool, str, float]]:
-    """Try each odd file in each path argument of each tool; return what came of it, and the seconds that it took."""
+    """Try each odd file in each path argument of each tool.
+
+    Return what came of it, and the seconds that it took.
+    """
 
     def never_run(*_: Any, **__: Any) -> Any:
         raise AssertionError("the browser was started")
@@ -137,13 +176,25 @@ def cells(root: Path) -> list[tuple[str, str, bool, str, float]]:
             os.setgroups([])
             os.setgid(65534)
             os.setuid(65534)
-        for name in [*ODD, "closed", "closed/x", "noread", "none/there", "../outside.txt", "/etc/passwd", ".git/config", ""]:
+        for name in [
+            *ODD,
+            "closed",
+            "closed/x",
+            "noread",
+            "none/there",
+            "../outside.txt",
+            "/etc/passwd",
+            ".git/config",
+            "",
+        ]:
             for tool, argument, rest in CELLS:
                 began = time.perf_counter()
                 outcome = tools.dispatch(tool, {**rest, argument: name})
                 took = time.perf_counter() - began
                 assert "outside\n" not in outcome.content, (tool, name)
-                label = tool if argument == "path" else f"{tool} {argument}".removesuffix(" pattern")
+                label = (
+                    tool if argument == "path" else f"{tool} {argument}".removesuffix(" pattern")
+                )
                 found.append((label, name, outcome.ok, outcome.error_type, took))
     return found
 
@@ -159,26 +210,46 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
     if not nobody:
         for name in ("closed/x", "noread"):
             (odd / name).unlink()
-    script = ("import json, sys; from pathlib import Path; from placet.sandbox.values import Level; import test_tools\n"
-              "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))")
+    script = (
+        "import json, sys; from pathlib import Path; from placet.sandbox.values import Level; import test_tools\n"
+        "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))"
+    )
     with TemporaryDirectory() as programs:  # not below `tmp_path`, which nobody but root may enter
         Path(programs).chmod(0o755)
         browser = Path(programs) / "chromium-headless-shell"
         browser.write_text("#!/bin/sh\n")
         browser.chmod(0o755)
-        environment = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent),
-                       "AS_NOBODY": "1" if nobody else ""}
-        done = subprocess.run([sys.executable, "-B", "-c", script, str(odd)], capture_output=True, text=True, env=environment)
+        environment = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PYTHONPATH": str(Path(__file__).parent),
+            "AS_NOBODY": "1" if nobody else "",
+        }
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", script, str(odd)],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert len(found) == len(CELLS) * (len(ODD) + 8)
     passed = {(tool, name) for tool, name, ok, _, _ in found if ok}
-    writing = {("write_file", name) for name in ("hard", "sparse", "large", "noread", "closed/x", "none/there")}
-    assert {(tool, name) for tool, name in passed if tool not in LET_THROUGH} <= (set() if nobody else writing)
+    writing = {
+        ("write_file", name)
+        for name in ("hard", "sparse", "large", "noread", "closed/x", "none/there")
+    }
+    assert {(tool, name) for tool, name in passed if tool not in LET_THROUGH} <= (
+        set() if nobody else writing
+    )
     if nobody:
         refused = {(tool, name): error for tool, name, _, error, _ in found}
-        for tool, name in [("read_file", "noread"), ("read_file", "closed/x"), ("list_directory", "closed"),
-                           ("take_screenshot", "noread"), ("edit_file", "noread")]:
+        for tool, name in [
+            ("read_file", "noread"),
+            ("read_file", "closed/x"),
+            ("list_directory", "closed"),
+            ("take_screenshot", "noread"),
+            ("edit_file", "noread"),
+        ]:
             assert refused[tool, name] == "permission_denied", (tool, name)
     slow = sorted(((took, tool, name) for tool, name, _, _, took in found), reverse=True)
     assert slow[0][0] < HANGS_S, slow[:3]
@@ -220,28 +291,57 @@ def test_a_large_tree_is_searched_in_time(tmp_path: Path, monkeypatch: pytest.Mo
     for folder in range(40):
         (tmp_path / f"d{folder}").mkdir()
         for file in range(50):
-            (tmp_path / f"d{folder}" / f"f{file}.py").write_text(f"def f{file}(): return {folder}\n" * 20)
+            (tmp_path / f"d{folder}" / f"f{file}.py").write_text(
+                f"def f{file}(): return {folder}\n" * 20
+            )
     with real(tmp_path) as tools:
         began = time.perf_counter()
-        assert len(tools.dispatch("grep", {"pattern": r"def f7\(\): return 3$", "glob": "*.py"}).content.splitlines()) == 20
+        assert (
+            len(
+                tools.dispatch(
+                    "grep", {"pattern": r"def f7\(\): return 3$", "glob": "*.py"}
+                ).content.splitlines()
+            )
+            == 20
+        )
         assert len(json.loads(tools.dispatch("glob", {"pattern": "d1*/f4?.py"}).content)) == 110
     assert time.perf_counter() - began < HANGS_S
 
 
 HUGE = [
-    "(?:a?){100000000}", "(?:a?){1001}", "a{1001}", "(?:(?:(?:a?){100}){100}){100}", "(?x)(?:a?) {100000000}", "(?:a?){0,99999}",
-    "(?x)(?:a?) # x\n{100000000}", r"(?:\(a?\)){100000000}", "(?:[[]a?){100000000}", "(?:a?)*{9999}",
-    "(?:ab){999}" * 2 + "(?:c){9}", "(?:a?){,100000000}", "(?:a?){" + "9" * 400 + "}", "(?:" + "a?" * 400 + "){999}",
+    "(?:a?){100000000}",
+    "(?:a?){1001}",
+    "a{1001}",
+    "(?:(?:(?:a?){100}){100}){100}",
+    "(?x)(?:a?) {100000000}",
+    "(?:a?){0,99999}",
+    "(?x)(?:a?) # x\n{100000000}",
+    r"(?:\(a?\)){100000000}",
+    "(?:[[]a?){100000000}",
+    "(?:a?)*{9999}",
+    "(?:ab){999}" * 2 + "(?:c){9}",
+    "(?:a?){,100000000}",
+    "(?:a?){" + "9" * 400 + "}",
+    "(?:" + "a?" * 400 + "){999}",
     "(?#)(?:a?)(?#){100000000}",
 ]
 HONEST = [
-    r"\d{4}-\d{2}-\d{2}", "[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", r"(?:\d{1,3}\.){3}\d{1,3}", r"\$\{name\}", "x{}",
-    ".{0,1000}", r"(?:\w{1,63}\.){1,8}", "a" * 1000, r"\p{Lu}{3}",
+    r"\d{4}-\d{2}-\d{2}",
+    "[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
+    r"(?:\d{1,3}\.){3}\d{1,3}",
+    r"\$\{name\}",
+    "x{}",
+    ".{0,1000}",
+    r"(?:\w{1,63}\.){1,8}",
+    "a" * 1000,
+    r"\p{Lu}{3}",
 ]
 
 
 @pytest.mark.parametrize("pattern", HUGE)
-def test_a_pattern_that_would_be_written_out_to_a_huge_one_is_never_compiled(tmp_path: Path, pattern: str) -> None:
+def test_a_pattern_that_would_be_written_out_to_a_huge_one_is_never_compiled(
+    tmp_path: Path, pattern: str
+) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     assert expanded(pattern) > MAX_EXPANDED
     began = time.perf_counter()
@@ -278,7 +378,8 @@ def test_a_pattern_that_explodes_stops_nobody_else(tmp_path: Path) -> None:
     assert longest[0] < 5, "one that is loaded, too"
 
 
-# --- commands --------------------------------------------------------------------------------------------
+# --- commands
+# --------------------------------------------------------------------------------------------
 
 boxed = pytest.mark.skipif(LEVEL < Level.LANDLOCK, reason="no sandbox here")
 SHELL = Scope(write=("**",), shell=True)
@@ -289,15 +390,36 @@ def test_bash_runs_in_the_box_and_nowhere_else(tmp_path: Path) -> None:
     root = tmp_path / "worktree"
     root.mkdir()
     with real(root, scope=SHELL, level=LEVEL) as tools:
-        ran = json.loads(tools.dispatch("bash", {"command": "echo a b | tr ' ' '\\n' | tail -1; echo x > made; exit 3"}).content)
+        ran = json.loads(
+            tools.dispatch(
+                "bash", {"command": "echo a b | tr ' ' '\\n' | tail -1; echo x > made; exit 3"}
+            ).content
+        )
         assert (ran["stdout"], ran["exit_code"]) == ("b\n", 3)
         assert (root / "made").read_text() == "x\n"
-        blocked = json.loads(tools.dispatch("bash", {"command": f"echo x > {tmp_path}/escaped; cat /root/.profile"}).content)
+        blocked = json.loads(
+            tools.dispatch(
+                "bash", {"command": f"echo x > {tmp_path}/escaped; cat /root/.profile"}
+            ).content
+        )
         assert blocked["exit_code"] != 0
         assert not (tmp_path / "escaped").exists()
-        environment = json.loads(tools.dispatch("bash", {"command": "env"}).content)["stdout"].splitlines()
+        environment = json.loads(tools.dispatch("bash", {"command": "env"}).content)[
+            "stdout"
+        ].splitlines()
         names = {line.split("=")[0] for line in environment}
-        assert names <= {"PATH", "HOME", "LANG", "TERM", "PWD", "SHLVL", "_", "TMPDIR", "GIT_CONFIG_NOSYSTEM", "OLDPWD"}
+        assert names <= {
+            "PATH",
+            "HOME",
+            "LANG",
+            "TERM",
+            "PWD",
+            "SHLVL",
+            "_",
+            "TMPDIR",
+            "GIT_CONFIG_NOSYSTEM",
+            "OLDPWD",
+        }
     with real(root, scope=EVERYTHING, level=LEVEL) as tools:
         assert tools.dispatch("bash", {"command": "echo"}).error_type == "outside_scope"
     for level in (Level.NONE, Level.SEATBELT):
@@ -308,21 +430,36 @@ def test_bash_runs_in_the_box_and_nowhere_else(tmp_path: Path) -> None:
 @boxed
 def test_a_command_that_prints_a_gigabyte_costs_no_memory(tmp_path: Path) -> None:
     scope = Scope(run=(("yes",), ("head",)))
-    with real(tmp_path, scope=scope, level=LEVEL, limits=BoxLimits(timeout_s=20, kill_output_bytes=64 * 1024 * 1024)) as tools:
-        ran = json.loads(tools.dispatch("run_command", {"command": "yes", "args": ["word " * 100]}).content)
+    with real(
+        tmp_path,
+        scope=scope,
+        level=LEVEL,
+        limits=BoxLimits(timeout_s=20, kill_output_bytes=64 * 1024 * 1024),
+    ) as tools:
+        ran = json.loads(
+            tools.dispatch("run_command", {"command": "yes", "args": ["word " * 100]}).content
+        )
         assert ran["exit_code"] is None
         assert "killed: more than" in ran["stderr"]
         assert len(ran["stdout"]) < 20_000
-        shown = tools.dispatch("run_command", {"command": "head", "args": ["-c", "300000", "/dev/zero"]})
+        shown = tools.dispatch(
+            "run_command", {"command": "head", "args": ["-c", "300000", "/dev/zero"]}
+        )
         assert "\0" not in shown.content
 
 
 @boxed
 def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path: Path) -> None:
-    with real(tmp_path, scope=Scope(run=(("sleep",),)), level=LEVEL, limits=BoxLimits(timeout_s=1)) as tools:
+    with real(
+        tmp_path, scope=Scope(run=(("sleep",),)), level=LEVEL, limits=BoxLimits(timeout_s=1)
+    ) as tools:
         began = time.monotonic()
         for asked in (0.2, 3600):
-            ran = json.loads(tools.dispatch("run_command", {"command": "sleep", "args": ["60"], "timeout_s": asked}).content)
+            ran = json.loads(
+                tools.dispatch(
+                    "run_command", {"command": "sleep", "args": ["60"], "timeout_s": asked}
+                ).content
+            )
             assert (ran["timed_out"], ran["exit_code"]) == (True, None)
         assert time.monotonic() - began < 50
 
@@ -331,10 +468,21 @@ def test_a_time_limit_ends_a_command_and_only_lowers_the_configured_one(tmp_path
 def test_a_disk_without_room_for_a_command_makes_the_mission_wait(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     vault.configure("[limits]\nfree_disk_bytes = 1_000_000_000_000_000_000\n")
-    plan = {**PLAN, "scope": {"run": ["touch made"]}, "steps": [{"title": "Touch", "tools": ["run_command"]}]}
-    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]),
-                 ("execute", [{"calls": [("run_command", {"command": "touch", "args": ["made"]})]},
-                              {"calls": [("give_up", {"reason": "The disk is full."})]}]))
+    plan = {
+        **PLAN,
+        "scope": {"run": ["touch made"]},
+        "steps": [{"title": "Touch", "tools": ["run_command"]}],
+    }
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("run_command", {"command": "touch", "args": ["made"]})]},
+                {"calls": [("give_up", {"reason": "The disk is full."})]},
+            ],
+        ),
+    )
     vault.drop("Touch it.\n")
     vault.once()
     vault.approve()
@@ -351,7 +499,12 @@ def test_commands_need_a_sandbox_or_a_word_of_the_person(tmp_path: Path) -> None
     with real(tmp_path, scope=scope, level=Level.NONE) as tools:
         assert tools.dispatch("run_command", {"command": "echo"}).error_type == "no_sandbox"
     with real(tmp_path, scope=scope, level=Level.NONE, unboxed=True) as tools:
-        assert json.loads(tools.dispatch("run_command", {"command": "echo", "args": ["x"]}).content)["stdout"] == "x\n"
+        assert (
+            json.loads(tools.dispatch("run_command", {"command": "echo", "args": ["x"]}).content)[
+                "stdout"
+            ]
+            == "x\n"
+        )
 
 
 @pytest.mark.skipif(LEVEL < Level.BUBBLEWRAP, reason="no bubblewrap here")
@@ -363,9 +516,12 @@ def test_a_broken_box_is_told_and_never_raised(tmp_path: Path) -> None:
     assert json.loads(outcome.content)["error"]
 
 
-# --- pictures --------------------------------------------------------------------------------------------
+# --- pictures
+# --------------------------------------------------------------------------------------------
 
-browsing = pytest.mark.skipif(BROWSER is None or LEVEL < Level.LANDLOCK, reason="no headless shell of Chromium here")
+browsing = pytest.mark.skipif(
+    BROWSER is None or LEVEL < Level.LANDLOCK, reason="no headless shell of Chromium here"
+)
 PAGE = "<title>T</title><body style='margin:0;background:#ff0000'><script>document.body.style.background='#0000ff'</script>"
 
 
@@ -374,8 +530,8 @@ def corner(image: str) -> str:
     data = base64.b64decode(image)
     pieces, at = b"", 8
     while at < len(data):
-        size, kind = struct.unpack(">I4s", data[at:at + 8])
-        pieces += data[at + 8:at + 8 + size] if kind == b"IDAT" else b""
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        pieces += data[at + 8 : at + 8 + size] if kind == b"IDAT" else b""
         at += 12 + size
     return zlib.decompress(pieces)[1:4].hex()
 
@@ -385,7 +541,9 @@ BLUE, WHITE = "0000ff", "ffffff"
 
 @browsing
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("level", [level for level in (Level.BUBBLEWRAP, Level.LANDLOCK) if level <= LEVEL])
+@pytest.mark.parametrize(
+    "level", [level for level in (Level.BUBBLEWRAP, Level.LANDLOCK) if level <= LEVEL]
+)
 def test_a_page_of_the_worktree_is_pictured_in_a_box(tmp_path: Path, level: Level) -> None:
     root = tmp_path / "worktree"
     root.mkdir()
@@ -400,11 +558,15 @@ def test_a_page_of_the_worktree_is_pictured_in_a_box(tmp_path: Path, level: Leve
         assert sorted(root.iterdir()) == before
         (tmp_path / "canary.html").write_text(PAGE)
         for target, seen in ((root / "a page.html", BLUE), (tmp_path / "canary.html", WHITE)):
-            (root / "frame.html").write_text(f"<body style='margin:0'><iframe src='{target.as_uri()}' "
-                                             "style='border:0;width:100vw;height:100vh'></iframe>")
+            (root / "frame.html").write_text(
+                f"<body style='margin:0'><iframe src='{target.as_uri()}' "
+                "style='border:0;width:100vw;height:100vh'></iframe>"
+            )
             assert corner(tools.dispatch("take_screenshot", {"path": "frame.html"}).image) == seen
         (root / ".env").write_text("DB_PASSWORD=hunter2hunter2\n")
-        assert tools.dispatch("take_screenshot", {"path": "a page.html"}).error_type == "secret_file"
+        assert (
+            tools.dispatch("take_screenshot", {"path": "a page.html"}).error_type == "secret_file"
+        )
 
 
 @browsing
@@ -427,7 +589,9 @@ def test_an_address_on_this_machine_needs_the_network_in_the_scope(tmp_path: Pat
         try:
             with real(tmp_path, level=LEVEL, limits=BoxLimits(timeout_s=60)) as tools:
                 assert tools.dispatch("take_screenshot", {"url": url}).error_type == "outside_scope"
-            with real(tmp_path, level=LEVEL, scope=Scope(network=True), limits=BoxLimits(timeout_s=60)) as tools:
+            with real(
+                tmp_path, level=LEVEL, scope=Scope(network=True), limits=BoxLimits(timeout_s=60)
+            ) as tools:
                 outcome = tools.dispatch("take_screenshot", {"url": url})
                 assert outcome.ok, outcome
                 assert corner(outcome.image) == BLUE
@@ -436,11 +600,30 @@ def test_an_address_on_this_machine_needs_the_network_in_the_scope(tmp_path: Pat
             thread.join()
 
 
-@pytest.mark.parametrize("url", [
-    "http://example.org/", "https://10.0.0.1/", "file:///etc/passwd", "http://127.0.0.1@example.org/", "http://user:pw@127.0.0.1/",
-    "ftp://127.0.0.1/", "//127.0.0.1/", "http://127.0.0.1.example.org/", "http://[::2]/", "http://127.0.0.1:99999999/",
-    "javascript:1", "http://0.0.0.0/", "http://localhost.example.org/", "data:text/html,x", "view-source:file:///etc/passwd", "http://127.1/"])
-def test_no_other_address_is_opened(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/",
+        "https://10.0.0.1/",
+        "file:///etc/passwd",
+        "http://127.0.0.1@example.org/",
+        "http://user:pw@127.0.0.1/",
+        "ftp://127.0.0.1/",
+        "//127.0.0.1/",
+        "http://127.0.0.1.example.org/",
+        "http://[::2]/",
+        "http://127.0.0.1:99999999/",
+        "javascript:1",
+        "http://0.0.0.0/",
+        "http://localhost.example.org/",
+        "data:text/html,x",
+        "view-source:file:///etc/passwd",
+        "http://127.1/",
+    ],
+)
+def test_no_other_address_is_opened(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "chromium-headless-shell").write_text("#!/bin/sh\n")
     (tmp_path / "chromium-headless-shell").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -448,12 +631,16 @@ def test_no_other_address_is_opened(tmp_path: Path, url: str, monkeypatch: pytes
     def never_run(*_: Any, **__: Any) -> Any:
         raise AssertionError("the browser was started")
 
-    with real(tmp_path, level=Level.BUBBLEWRAP, scope=Scope(network=True), run_with=never_run) as tools:
+    with real(
+        tmp_path, level=Level.BUBBLEWRAP, scope=Scope(network=True), run_with=never_run
+    ) as tools:
         assert tools.dispatch("take_screenshot", {"url": url}).error_type == "outside_scope"
 
 
 @pytest.mark.parametrize("there", ["chromium", ""])
-def test_without_a_browser_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+def test_without_a_browser_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
     (tmp_path / "bin").mkdir()
     if there:
         (tmp_path / "bin" / there).write_text("#!/bin/sh\n")
@@ -481,7 +668,10 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
         if len(body["messages"]) == 1:
             return reply(call("take_screenshot", {"path": "index.html"}))
         seen.extend(body["messages"][-1]["content"][0]["content"])
-        return reply(call("complete_step", {"step": 1, "summary": "Seen"}), call("finish", {"summary": "It is blue."}))
+        return reply(
+            call("complete_step", {"step": 1, "summary": "Seen"}),
+            call("finish", {"summary": "It is blue."}),
+        )
 
     repo = make_repo(tmp_path / "repo", {"index.html": PAGE})
     with MessagesApi(script) as api:
@@ -500,30 +690,49 @@ def test_a_picture_goes_to_the_model_and_beside_the_report(tmp_path: Path) -> No
     assert "ended by force" not in report
 
 
-# --- the registry ----------------------------------------------------------------------------------------
+# --- the registry
+# ----------------------------------------------------------------------------------------
 
 
 def test_what_is_offered_follows_from_plan_scope_and_level() -> None:
     everything = {tool.name for tool in TOOLS}
-    assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {"complete_step", "finish", "give_up"}
+    assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {
+        "complete_step",
+        "finish",
+        "give_up",
+    }
     assert "bash" not in executing(PLANNABLE, EVERYTHING, Level.BUBBLEWRAP)
     assert "bash" not in executing(PLANNABLE, SHELL, Level.SEATBELT)
     assert "bash" in executing(PLANNABLE, SHELL, Level.LANDLOCK)
     planner = planning(revising=False, level=Level.BUBBLEWRAP)
-    assert set(planner) == {"read_file", "list_directory", "search_files", "grep", "glob", "submit_plan"}
+    assert set(planner) == {
+        "read_file",
+        "list_directory",
+        "search_files",
+        "grep",
+        "glob",
+        "submit_plan",
+    }
     assert "bash" in planner["submit_plan"].about
     assert "bash" not in planning(revising=True, level=Level.NONE)["submit_plan"].about
-    assert {name for name in everything if BY_NAME[name].effect is Effect.CONTROL} == everything - PLANNABLE
+    assert {
+        name for name in everything if BY_NAME[name].effect is Effect.CONTROL
+    } == everything - PLANNABLE
 
 
 def test_a_journal_row_names_the_subject_and_no_content() -> None:
     long = "x" * 1000
     for name, given_, expected in [
-            ("read_file", {"path": "a\nb", "offset": 3}, "a\\nb"), ("write_file", {"path": "a", "content": "c"}, "a"),
-            ("run_command", {"command": "git", "args": ["log", "-p"]}, "git log -p"),
-            ("grep", {"pattern": "p", "path": "src"}, "p src"),
-            ("bash", {"command": "echo ghp_" + "aB3d" * 9}, "echo [redacted: GitHub token]"), ("finish", {"summary": "s"}, ""),
-            ("complete_step", {"step": 3, "summary": "s"}, "3"), ("read_file", {"path": long}, long[:200]), ("read_file", {}, "")]:
+        ("read_file", {"path": "a\nb", "offset": 3}, "a\\nb"),
+        ("write_file", {"path": "a", "content": "c"}, "a"),
+        ("run_command", {"command": "git", "args": ["log", "-p"]}, "git log -p"),
+        ("grep", {"pattern": "p", "path": "src"}, "p src"),
+        ("bash", {"command": "echo ghp_" + "aB3d" * 9}, "echo [redacted: GitHub token]"),
+        ("finish", {"summary": "s"}, ""),
+        ("complete_step", {"step": 3, "summary": "s"}, "3"),
+        ("read_file", {"path": long}, long[:200]),
+        ("read_file", {}, ""),
+    ]:
         assert BY_NAME[name].target(given_) == expected
 
 
@@ -538,8 +747,16 @@ def test_results_are_kept_within_bounds() -> None:
 
 
 @settings(max_examples=150)
-@given(st.lists(st.sampled_from(["word", "\n", " ", "caf\u0301", "\U0001f468\u200d\U0001f469", "x" * 50, "\t"]), max_size=60),
-       st.integers(2, 20), st.integers(40, 400))
+@given(
+    st.lists(
+        st.sampled_from(
+            ["word", "\n", " ", "caf\u0301", "\U0001f468\u200d\U0001f469", "x" * 50, "\t"]
+        ),
+        max_size=60,
+    ),
+    st.integers(2, 20),
+    st.integers(40, 400),
+)
 def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int) -> None:
     text = "".join(f"{piece} " if len(piece) < 10 else piece for piece in pieces)
     made = cut(text, words=words, chars=chars)
@@ -555,8 +772,9 @@ def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int
     assert 1 <= made.first <= made.last <= max(made.lines, made.first)
     lines = lines_of(text)
     assert "".join(lines) == text
-    assert f"{made.head}\n".startswith("".join(lines[:made.first - 1]))  # every line before `first` is there whole
-    assert f"\n{made.tail}".endswith("".join(lines[made.last:]))  # and every line after `last`
+    # every line before `first` is there whole
+    assert f"{made.head}\n".startswith("".join(lines[: made.first - 1]))
+    assert f"\n{made.tail}".endswith("".join(lines[made.last :]))  # and every line after `last`
 
 
 def test_the_words_kept_are_the_first_and_last_five_hundred() -> None:
@@ -578,10 +796,13 @@ def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) 
     assert FOLD > 32
 
 
-# --- reads at the same time ------------------------------------------------------------------------------
+# --- reads at the same time
+# ------------------------------------------------------------------------------
 
 
-def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_one_turn_run_together_and_come_back_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from placet.agent import conversation
 
     (tmp_path / "a").write_text("1\n")
@@ -609,16 +830,27 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(tmp_path: Path, m
             return True
 
     uses = [ToolUse("1", "read_file", {"path": name}) for name in "abc"]
-    uses += [ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}), ToolUse("3", "list_directory", {"path": "."})]
+    uses += [
+        ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}),
+        ToolUse("3", "list_directory", {"path": "."}),
+    ]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
         watcher: Any = Watcher()
-        outcomes = conversation._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
+        outcomes = conversation._calls(
+            1, uses, tools.tools, tools.place, record, watcher, cut=False
+        )
         with journal.read() as reader:
             kept = [(row.kind, row.key) for row in reader.records(TRACE, 1)]
     assert [o.content for o in outcomes[:3]] == ["a\n", "b\n", "c\n"]
     assert seen == ["a", "b", "c", "a", "."]
-    assert kept == [("outcome", "call:1:0"), ("outcome", "call:1:1"), ("outcome", "call:1:2"), ("intent", "call:1:3"),
-                    ("outcome", "call:1:3"), ("outcome", "call:1:4")]  # reading needs no intent
+    assert kept == [
+        ("outcome", "call:1:0"),
+        ("outcome", "call:1:1"),
+        ("outcome", "call:1:2"),
+        ("intent", "call:1:3"),
+        ("outcome", "call:1:3"),
+        ("outcome", "call:1:4"),
+    ]  # reading needs no intent
     assert '"size": 8' in outcomes[4].content  # what follows a write sees it
 
 
@@ -647,16 +879,24 @@ def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
 
 def test_reads_at_once_in_the_whole_daemon(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
-    calls = [("read_file", {"path": "Home.md"}), ("list_directory", {"path": "."}), ("glob", {"pattern": "**/*.md"}),
-             ("grep", {"pattern": "^#"}), ("read_file", {"path": "none"})] * 3
+    calls = [
+        ("read_file", {"path": "Home.md"}),
+        ("list_directory", {"path": "."}),
+        ("glob", {"pattern": "**/*.md"}),
+        ("grep", {"pattern": "^#"}),
+        ("read_file", {"path": "none"}),
+    ] * 3
     vault.script(("plan", [{"calls": calls}, {"calls": [("submit_plan", PLAN)]}]))
     vault.drop("Say hello.\n")
     vault.once()
-    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == [name for name, _ in calls]
+    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")] == [
+        name for name, _ in calls
+    ]
     assert vault.plan().exists()
 
 
-# --- figures ---------------------------------------------------------------------------------------------
+# --- figures
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sweep
@@ -664,4 +904,5 @@ def test_reading_costs_at_most_three_times_a_bare_read(tmp_path: Path) -> None:
     found = reading_us(tmp_path)
     print(f"\n{found}")
     assert found["with its row"] < 3 * found["Path.read_text"]
-    assert found["refused traversal"] < max(50, 2 * found["Path.read_text"])  # a loaded machine's microseconds are longer
+    # a loaded machine's microseconds are longer
+    assert found["refused traversal"] < max(50, 2 * found["Path.read_text"])

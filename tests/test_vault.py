@@ -50,7 +50,9 @@ def temporaries(root: Path) -> list[Path]:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()
+    }
 
 
 # Folders and the marker
@@ -63,9 +65,14 @@ def test_folders_are_made_and_making_them_again_changes_nothing(root, vault):
     assert tree(root) == before
 
 
-@pytest.mark.parametrize("make", [
-    Path.touch, lambda p: p.symlink_to("/tmp"), lambda p: p.symlink_to("nowhere"),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.touch,
+        lambda p: p.symlink_to("/tmp"),
+        lambda p: p.symlink_to("nowhere"),
+    ],
+)
 @pytest.mark.parametrize("path", ["Inbox", "System/Active"])
 def test_a_file_or_link_where_a_folder_must_be_is_refused_by_name(root, path, make):
     (root / path).parent.mkdir(exist_ok=True)
@@ -152,7 +159,16 @@ def test_requests_are_listed_with_sub_folders_the_others_flat(root, vault):
 
 
 def test_a_scan_leaves_out_temporary_names_and_other_kinds_of_files(root, vault):
-    for name in (".hidden.md", "a.md~", "a.md.tmp", "4913", "picture.png", "~$a.md", ".placet-tmp-1", "x"):
+    for name in (
+        ".hidden.md",
+        "a.md~",
+        "a.md.tmp",
+        "4913",
+        "picture.png",
+        "~$a.md",
+        ".placet-tmp-1",
+        "x",
+    ):
         (root / "Inbox/Requests" / name).write_text("x")
     assert vault.scan(QUEUES) == v.Scan(present=True)
 
@@ -179,10 +195,18 @@ def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeyp
             sparse.truncate(1 << 40)
         scan = vault.scan(QUEUES)
     kinds = {path.removeprefix("Inbox/Requests/"): found.kind for path, found in scan.found.items()}
-    assert kinds == {"folder.md": FoundKind.DIRECTORY, "link.md": FoundKind.SYMLINK, "dangling.md": FoundKind.SYMLINK,
-                     "elsewhere": FoundKind.SYMLINK, "fifo.md": FoundKind.OTHER, "socket.md": FoundKind.OTHER,
-                     "sparse.md": FoundKind.FILE}
-    assert [path for path, found in scan.found.items() if found.oversized] == ["Inbox/Requests/sparse.md"]
+    assert kinds == {
+        "folder.md": FoundKind.DIRECTORY,
+        "link.md": FoundKind.SYMLINK,
+        "dangling.md": FoundKind.SYMLINK,
+        "elsewhere": FoundKind.SYMLINK,
+        "fifo.md": FoundKind.OTHER,
+        "socket.md": FoundKind.OTHER,
+        "sparse.md": FoundKind.FILE,
+    }
+    assert [path for path, found in scan.found.items() if found.oversized] == [
+        "Inbox/Requests/sparse.md"
+    ]
 
 
 def test_a_name_that_is_not_utf8_stops_nothing(root, vault):
@@ -227,13 +251,16 @@ def test_reading_gives_the_bytes_and_the_fingerprint_of_the_scan(root, vault):
     assert fingerprint == vault.scan(QUEUES).found["Inbox/Requests/a.md"].fingerprint
 
 
-@pytest.mark.parametrize(("make", "error"), [
-    (lambda p: p.symlink_to("/etc/passwd"), v.NotAFile),
-    (lambda p: p.mkdir(), v.NotAFile),
-    (os.mkfifo, v.NotAFile),
-    (lambda p: None, v.Gone),
-    (lambda p: p.write_bytes(b"12345678901"), v.TooLarge),
-])
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda p: p.symlink_to("/etc/passwd"), v.NotAFile),
+        (lambda p: p.mkdir(), v.NotAFile),
+        (os.mkfifo, v.NotAFile),
+        (lambda p: None, v.Gone),
+        (lambda p: p.write_bytes(b"12345678901"), v.TooLarge),
+    ],
+)
 def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make, error):
     make(root / "Inbox/Requests/x.md")
     began = time.monotonic()
@@ -251,10 +278,18 @@ def test_a_folder_that_is_a_link_is_not_read_through(root, vault, tmp_path):
     assert trouble.value.path == "Inbox/Requests/sub/secret.md"
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "./a", "a//b", "a\0b", "."])
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../x", "a/../../x", "./a", "a//b", "a\0b", "."]
+)
 def test_paths_that_leave_the_vault_are_bugs(vault, path):
-    for call in (vault.read, vault.owner, lambda p: vault.publish(p, b""), lambda p: vault.move(p, "x", ""),
-                 lambda p: vault.move("x", p, ""), lambda p: vault.replace(p, "", b"")):
+    for call in (
+        vault.read,
+        vault.owner,
+        lambda p: vault.publish(p, b""),
+        lambda p: vault.move(p, "x", ""),
+        lambda p: vault.move("x", p, ""),
+        lambda p: vault.replace(p, "", b""),
+    ):
         with pytest.raises(ValueError, match="not a path"):
             call(path)
 
@@ -311,12 +346,18 @@ def test_publishing_makes_the_file_and_its_folders_once(root, vault):
     assert not temporaries(root)
 
 
-@pytest.mark.parametrize("make", [
-    lambda p: p.write_bytes(b"other"), lambda p: p.write_bytes(b""),
-    lambda p: p.write_bytes(b"text and more"), lambda p: p.symlink_to("/etc/hostname"),
-    lambda p: p.symlink_to("nowhere"), lambda p: p.mkdir(),
-    os.mkfifo,
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: p.write_bytes(b"other"),
+        lambda p: p.write_bytes(b""),
+        lambda p: p.write_bytes(b"text and more"),
+        lambda p: p.symlink_to("/etc/hostname"),
+        lambda p: p.symlink_to("nowhere"),
+        lambda p: p.mkdir(),
+        os.mkfifo,
+    ],
+)
 def test_publishing_never_overwrites(root, vault, make, tmp_path):
     make(root / "Inbox/Plans/p.md")
     before = v._fingerprint(os.lstat(root / "Inbox/Plans/p.md"))
@@ -358,7 +399,8 @@ def test_replacing_changes_only_what_was_decided_on(root, vault):
     assert note.read_bytes() == b"new"
     assert note.stat().st_mode & 0o777 == 0o640
     assert fingerprint == vault.scan(QUEUES).found["Inbox/Requests/a.md"].fingerprint
-    assert vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new") == fingerprint  # repeated after a crash
+    # repeated after a crash
+    assert vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new") == fingerprint
     with pytest.raises(v.Changed):
         vault.replace("Inbox/Requests/a.md", sha(b"old"), b"other")
     assert note.read_bytes() == b"new"
@@ -399,7 +441,8 @@ def test_no_save_of_a_person_is_lost_to_a_replacement(root, vault):
         n = 0
         while not stop.is_set():
             n += 1
-            time.sleep(n % 8 * 0.0005)  # sometimes long enough for a whole replacement, sometimes not
+            # sometimes long enough for a whole replacement, sometimes not
+            time.sleep(n % 8 * 0.0005)
             temp = note.with_name(".save")
             temp.write_bytes(b"person %d" % n)
             saved.append(b"person %d" % n)
@@ -511,7 +554,13 @@ def test_removing_is_for_unchanged_side_notes_alone(root, vault):
 
 def test_left_overs_are_swept_but_work_in_progress_and_the_marker_stay(root, vault):
     (root / "Inbox/Requests/sub").mkdir()
-    for folder in ("Inbox/Requests", "Inbox/Requests/sub", "System/Active", "Knowledge/Reports", "System"):
+    for folder in (
+        "Inbox/Requests",
+        "Inbox/Requests/sub",
+        "System/Active",
+        "Knowledge/Reports",
+        "System",
+    ):
         (root / folder / f"{TEMP_PREFIX}dead").write_bytes(b"half")
     (root / "Inbox/Plans" / f"{TEMP_PREFIX}link").symlink_to("/etc/passwd")
     with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"alive") as alive:
@@ -545,7 +594,9 @@ def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, va
     (real / "a.md").write_bytes(b"note")
     (root / "Inbox/Requests/evil").symlink_to(outside)
     stop = threading.Event()
-    swapper = threading.Thread(target=exchange_for_ever, args=(real, root / "Inbox/Requests/evil", stop))
+    swapper = threading.Thread(
+        target=exchange_for_ever, args=(real, root / "Inbox/Requests/evil", stop)
+    )
     swapper.start()
     tries = n = 0
     try:
@@ -555,7 +606,9 @@ def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, va
             try:
                 assert vault.read("Inbox/Requests/sub/a.md")[0] == b"note"
                 vault.publish(f"Inbox/Requests/sub/new{n}.md", b"mine")
-                vault.move(f"Inbox/Requests/sub/new{n}.md", f"Inbox/Requests/sub/moved{n}.md", sha(b"mine"))
+                vault.move(
+                    f"Inbox/Requests/sub/new{n}.md", f"Inbox/Requests/sub/moved{n}.md", sha(b"mine")
+                )
                 n += 1
             except (v.VaultTrouble, v.Gone):
                 pass
@@ -580,14 +633,19 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         V = v.Vault(Path(sys.argv[1]))
     """) + textwrap.dedent(code)
     return subprocess.run(
-        [*wrap, sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=150,
-        env={"PYTHONPATH": DAEMON, "PATH": os.environ["PATH"]})
+        [*wrap, sys.executable, "-c", program, *argv],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        env={"PYTHONPATH": DAEMON, "PATH": os.environ["PATH"]},
+    )
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
     (root / "Inbox/Requests/a.md").write_bytes(b"old")
     before = tree(root)
-    done = run("""
+    done = run(
+        """
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         for work in (lambda: V.publish("Inbox/Plans/p.md", b"x" * 5000),
@@ -596,15 +654,20 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
                 work()
             except v.VaultTrouble as error:
                 print(error.path, error.errno)
-    """, str(root))
+    """,
+        str(root),
+    )
     assert done.stdout.splitlines() == [
-        f"Inbox/Plans/p.md {errno.EFBIG}", f"Inbox/Requests/a.md {errno.EFBIG}"], done.stderr
+        f"Inbox/Plans/p.md {errno.EFBIG}",
+        f"Inbox/Requests/a.md {errno.EFBIG}",
+    ], done.stderr
     assert tree(root) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_folders_without_rights_are_told(tmp_path_factory):
-    top = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))  # pytest's own folders are closed to others
+    # pytest's own folders are closed to others
+    top = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))
     top.chmod(0o755)
     try:
         with Vault(top) as vault:
@@ -613,7 +676,8 @@ def test_folders_without_rights_are_told(tmp_path_factory):
         (top / "Inbox/Requests/shut").mkdir(mode=0o700)
         (top / "Inbox/Requests/a.md").write_bytes(b"a")
         (top / "Inbox/Plans").chmod(0o000)
-        done = run("""
+        done = run(
+            """
             os.setgroups([]), os.setgid(65534), os.setuid(65534)
             scan = V.scan([v.Folder.REQUESTS, v.Folder.PLANS])
             print(scan.present, sorted(scan.found), sorted(p.path for p in scan.problems))
@@ -626,10 +690,14 @@ def test_folders_without_rights_are_told(tmp_path_factory):
                 except v.VaultTrouble as error:
                     print(error.errno, error.hint != "")
             print(V.sweep_temporaries())
-        """, str(top))
+        """,
+            str(top),
+        )
         assert done.stdout.splitlines() == [
             "True ['Inbox/Requests/a.md'] ['Inbox/Plans', 'Inbox/Requests/shut']",
-            *[f"{errno.EACCES} True"] * 4, "0"], done.stderr
+            *[f"{errno.EACCES} True"] * 4,
+            "0",
+        ], done.stderr
     finally:
         shutil.rmtree(top)
 
@@ -645,7 +713,8 @@ def can_mount() -> bool:
 def test_across_file_systems_nothing_moves_and_a_full_one_recovers(root, vault):
     active = root / "System/Active"
     (root / "Inbox/Plans/p.md").write_bytes(b"plan")
-    done = run("""
+    done = run(
+        """
         for work in (lambda: V.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan")),
                      lambda: V.publish("System/Active/big.md", b"x" * 100_000)):
             try:
@@ -653,10 +722,22 @@ def test_across_file_systems_nothing_moves_and_a_full_one_recovers(root, vault):
             except v.VaultTrouble as error:
                 print(error.errno, error.hint != "", os.listdir(sys.argv[1] + "/System/Active"))
         print(V.publish("System/Active/small.md", b"x"), os.listdir(sys.argv[1] + "/Inbox/Plans"))
-    """, str(root), wrap=("unshare", "-Urm", "sh", "-c",
-                          f'mount -t tmpfs -o size=64k tmpfs "{active}" && exec "$@"', "sh"))
+    """,
+        str(root),
+        wrap=(
+            "unshare",
+            "-Urm",
+            "sh",
+            "-c",
+            f'mount -t tmpfs -o size=64k tmpfs "{active}" && exec "$@"',
+            "sh",
+        ),
+    )
     assert done.stdout.splitlines() == [
-        f"{errno.EXDEV} True []", f"{errno.ENOSPC} True []", "True ['p.md']"], done.stderr
+        f"{errno.EXDEV} True []",
+        f"{errno.ENOSPC} True []",
+        "True ['p.md']",
+    ], done.stderr
 
 
 # Crashes: killed at the K-th call of each system call that changes something, then done again
@@ -668,9 +749,21 @@ WORK = """
     V.move("Inbox/Plans/p.md", "Inbox/Archive/sub/p.md", sha(b"plan"))
     V.remove("Inbox/Requests/a.placet.md", sha(b"why"))
 """
-DONE = {"Knowledge/Reports/new/r.md": b"report", "Inbox/Requests/a.md": b"new",
-        "Inbox/Archive/sub/p.md": b"plan", "System/.placet-vault": b"vault-1\n"}
-CALLS = {"mkdirat": 9, "write": 9, "fsync": 20, "renameat2": 9, "unlinkat": 9, "linkat": 9, "renameat": 9}
+DONE = {
+    "Knowledge/Reports/new/r.md": b"report",
+    "Inbox/Requests/a.md": b"new",
+    "Inbox/Archive/sub/p.md": b"plan",
+    "System/.placet-vault": b"vault-1\n",
+}
+CALLS = {
+    "mkdirat": 9,
+    "write": 9,
+    "fsync": 20,
+    "renameat2": 9,
+    "unlinkat": 9,
+    "linkat": 9,
+    "renameat": 9,
+}
 
 
 def prepared(top: Path) -> Path:
@@ -691,7 +784,10 @@ def injected(*faults: str) -> tuple[str, ...]:
 
 
 def cut_off_then_repeated(top: Path, cut: str, *faults: str) -> bool:
-    """Whether the cut hit. Checks that nothing was half done and that repeating the work finishes it."""
+    """Whether the cut hit.
+
+    Checks that nothing was half done and that repeating the work finishes it.
+    """
     first = run(WORK, str(top), wrap=injected(*faults, cut))
     for path in ("Inbox/Requests/a.md", "Knowledge/Reports/new/r.md"):
         if (top / path).exists():
@@ -703,9 +799,13 @@ def cut_off_then_repeated(top: Path, cut: str, *faults: str) -> bool:
     return first.returncode != 0
 
 
-# This system; one without exclusive renames; one without links too, where a crash can leave an empty file.
+# This system; one without exclusive renames; one without links too, where a crash can leave an
+# empty file.
 FAULTS: tuple[tuple[str, ...], ...] = (
-    (), ("renameat2:error=EINVAL",), ("renameat2:error=EINVAL", "linkat:error=EPERM"))
+    (),
+    ("renameat2:error=EINVAL",),
+    ("renameat2:error=EINVAL", "linkat:error=EPERM"),
+)
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 
@@ -723,7 +823,8 @@ def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_p
         done = run(WORK, str(top), wrap=injected(*faults))
         assert done.returncode == 0, done.stderr
         assert tree(top) == DONE
-        again = run("""
+        again = run(
+            """
             for work in (lambda: V.publish("Inbox/Requests/a.md", b"else"),
                          lambda: V.move("Inbox/Requests/a.md", "Knowledge/Reports/new/r.md", sha(b"new")),
                          lambda: V.replace("Inbox/Requests/a.md", sha(b"old"), b"else")):
@@ -731,7 +832,10 @@ def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_p
                     work()
                 except (v.AlreadyThere, v.Changed) as error:
                     print(type(error).__name__)
-        """, str(top), wrap=injected(*faults))
+        """,
+            str(top),
+            wrap=injected(*faults),
+        )
         assert again.stdout.split() == ["AlreadyThere", "AlreadyThere", "Changed"], again.stderr
         assert tree(top) == DONE
 
@@ -762,7 +866,9 @@ def test_failing_at_every_call_the_work_is_finished_by_repeating_it(tmp_path, er
     points = 0
     for call in ("mkdirat", "write", "fsync", "renameat2", "unlinkat"):
         for k in range(1, CALLS[call] + 1):
-            if not cut_off_then_repeated(prepared(tmp_path / f"{call}{k}"), f"{call}:error={error}:when={k}"):
+            if not cut_off_then_repeated(
+                prepared(tmp_path / f"{call}{k}"), f"{call}:error={error}:when={k}"
+            ):
                 break
             points += 1
     print(f"{points} fault points")
@@ -788,12 +894,16 @@ def test_cost_of_a_scan(root, vault):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
-def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_not_lost(root, vault, monkeypatch):
+def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_not_lost(
+    root, vault, monkeypatch
+):
     """It opens the note, the daemon replaces the note, and only then it writes."""
-    monkeypatch.setattr(v, "WRITERS_S", 60.0)  # a busy machine may let the program wait for longer than the daemon does
+    # a busy machine may let the program wait for longer than the daemon does
+    monkeypatch.setattr(v, "WRITERS_S", 60.0)
     path = root / "Inbox" / "Requests" / "a.md"
     path.write_bytes(b"old\n")
     with path.open("ab", buffering=0) as editor:
+
         def write() -> None:
             editor.write(b"and more\n")
             time.sleep(0.05)
@@ -808,7 +918,9 @@ def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file leases are Linux's")
-def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(root, vault, monkeypatch):
+def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
+    root, vault, monkeypatch
+):
     """One program has opened the note as its name goes to the new text, another one opens it just after that."""
     path, real = root / "Inbox/Requests/a.md", v._renameat2
     path.write_bytes(b"old\n")
@@ -829,7 +941,7 @@ def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(ro
     with pytest.raises(v.Changed):
         vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n")
     kept = {note.name: note.read_bytes() for note in path.parent.glob("*.md")}
-    copy, = kept.keys() - {"a.md"}
+    (copy,) = kept.keys() - {"a.md"}
     assert sorted(kept.values()) == [b"new\nto the new\n", b"old\nto the old\n"]
     assert conflict_of(copy) == "a.md"
     assert not temporaries(root)
@@ -840,8 +952,10 @@ def test_a_note_that_a_program_writes_into_for_long_is_not_replaced(root, vault)
     path = root / "Inbox/Requests/a.md"
     path.write_bytes(b"old\n")
     with path.open("ab", buffering=0) as typing:
-        for act in (lambda: vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n"),
-                    lambda: vault.edit("Inbox/Requests/a.md", lambda _: b"new\n")):
+        for act in (
+            lambda: vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n"),
+            lambda: vault.edit("Inbox/Requests/a.md", lambda _: b"new\n"),
+        ):
             with pytest.raises(v.VaultTrouble, match="Another program has it open for writing"):
                 act()
         typing.write(b"and more\n")

@@ -34,12 +34,26 @@ def vault(tmp_path: Path) -> TestVault:
     return make_vault(tmp_path)
 
 
-def to_hello(text: str = "hi\n", path: str = "hello.txt", **more: Any) -> tuple[tuple[str, list[dict[str, Any]]], ...]:
+def to_hello(
+    text: str = "hi\n", path: str = "hello.txt", **more: Any
+) -> tuple[tuple[str, list[dict[str, Any]]], ...]:
     """The conversations of a request that ends in one written file."""
     plan = {**PLAN, "scope": {"write": [path]}, **more}
-    return (("plan", [{"calls": [("submit_plan", plan)]}]),
-            ("execute", [{"calls": [("write_file", {"path": path, "content": text})]},
-                         {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}]))
+    return (
+        ("plan", [{"calls": [("submit_plan", plan)]}]),
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": path, "content": text})]},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Written"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                },
+            ],
+        ),
+    )
 
 
 def notes(root: Path, count: int, text: str = "a note\n") -> None:
@@ -53,15 +67,26 @@ def side(vault: TestVault) -> str:
     return path.read_text() if path.exists() else ""
 
 
-# --- asking ---------------------------------------------------------------------------------------------------
+# --- asking
+# ---------------------------------------------------------------------------------------------------
 
 
 def placet(where: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "placet", *args], cwd=where, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=60, check=False, env={**os.environ, "PLACET_STATE_HOME": str(where / "../state")})
+    return subprocess.run(
+        [sys.executable, "-m", "placet", *args],
+        cwd=where,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PLACET_STATE_HOME": str(where / "../state")},
+    )
 
 
-def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(tmp_path: Path) -> None:
+def test_init_says_what_a_history_would_hold_and_allows_it_by_itself_only_in_a_new_vault(
+    tmp_path: Path,
+) -> None:
     new, old = tmp_path / "new", tmp_path / "old"
     old.mkdir()
     notes(old, 3)
@@ -88,10 +113,13 @@ def test_a_vault_that_is_a_repository_is_not_asked_about(tmp_path: Path) -> None
     assert "\nhistory" not in (tmp_path / "vault/System/placet.toml").read_text()
 
 
-# --- where it is not allowed ----------------------------------------------------------------------------------
+# --- where it is not allowed
+# ----------------------------------------------------------------------------------
 
 
-def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it_is_allowed(vault: TestVault) -> None:
+def test_without_a_history_a_request_waits_with_the_ways_out_and_goes_on_when_it_is_allowed(
+    vault: TestVault,
+) -> None:
     vault.configure("[vault]\nhistory = false\n")
     vault.script(*to_hello())
     with running(vault):
@@ -123,10 +151,16 @@ def test_without_a_history_a_portal_is_the_other_way_out(vault: TestVault, tmp_p
     assert not (vault.root / ".git").exists()
 
 
-@pytest.mark.parametrize(("config", "said"), [
-    ("[vault]\nhistory = true\nhistory_max_mb = 0.05\n", "more than the 0.05 MB of `history_max_mb`"),
-    ("", "It would hold "),  # nobody was asked, and it is no new vault
-])
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            "[vault]\nhistory = true\nhistory_max_mb = 0.05\n",
+            "more than the 0.05 MB of `history_max_mb`",
+        ),
+        ("", "It would hold "),  # nobody was asked, and it is no new vault
+    ],
+)
 def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: str) -> None:
     notes(vault.root, 60, "x" * 1000)
     (vault.root / "data.json").write_text("[0]" * 10_000)
@@ -141,13 +175,19 @@ def test_nothing_is_begun_that_is_too_much(vault: TestVault, config: str, said: 
     assert not list(vault.root.glob(".placet-init*"))
     if config:
         with running(vault):
-            until(lambda: "What is in its way, or was noticed:" in vault.click("why", "say-hello").stdout, patience_s=30)
+            until(
+                lambda: (
+                    "What is in its way, or was noticed:" in vault.click("why", "say-hello").stdout
+                ),
+                patience_s=30,
+            )
             told = vault.click("why", "say-hello").stdout
         assert said in " ".join(told.split())
         assert "its plan is being written" not in told
 
 
-# --- what it holds --------------------------------------------------------------------------------------------
+# --- what it holds
+# --------------------------------------------------------------------------------------------
 
 
 def begun(vault: TestVault) -> Iterator[str]:
@@ -167,7 +207,9 @@ def test_a_history_holds_text_and_neither_attachments_nor_large_files(vault: Tes
     (vault.root / ".gitignore").write_text("drafts/\n")
     (vault.root / "drafts").mkdir()
     (vault.root / "drafts/a.md").write_text("not for git\n")
-    held = [name for name in begun(vault) if not name.startswith(("Knowledge/", "Missions", "Home"))]
+    held = [
+        name for name in begun(vault) if not name.startswith(("Knowledge/", "Missions", "Home"))
+    ]
     assert held == [".gitignore", "Notes/note 0.md", "Notes/note 1.md"]
     assert (vault.root / ".gitignore").read_text() == "drafts/\n"
     assert git(vault.root, "status", "--porcelain") == ""
@@ -198,14 +240,19 @@ def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, co
     began = time.monotonic()
     vault.once()
     print(f"a note after {waited_s:.1f} s; with a plan after {time.monotonic() - began:.1f} s")
-    tracked = sum((vault.root / name).stat().st_size for name in git(vault.root, "ls-files", "-z").split("\0")[:-1])
+    tracked = sum(
+        (vault.root / name).stat().st_size
+        for name in git(vault.root, "ls-files", "-z").split("\0")[:-1]
+    )
     disk = sum(path.lstat().st_blocks * 512 for path in (vault.root / ".git").rglob("*"))
     print(f".git {disk / MB:.1f} MB for {tracked / MB:.1f} MB of text")
     assert disk <= 1.2 * tracked
     assert waited_s < 5
 
 
-def test_the_daemon_says_how_far_a_first_commit_is(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_daemon_says_how_far_a_first_commit_is(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("placet.repo.init._BATCH_BYTES", 10_000)
     monkeypatch.setattr("placet.repo.init._SAY_EVERY_S", 0.0)
     notes(vault.root, 40, "x" * 1000)
@@ -219,7 +266,8 @@ def test_the_daemon_says_how_far_a_first_commit_is(vault: TestVault, monkeypatch
     assert len(git(vault.root, "ls-files", "Notes").splitlines()) == 40
 
 
-# --- it follows ------------------------------------------------------------------------------------------------
+# --- it follows
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -240,26 +288,62 @@ def test_a_note_written_later_is_what_the_next_mission_reads(kept: TestVault) ->
     (kept.root / "Notes/note 0.md").write_text("other\n")
     (kept.root / "Notes/note 1.md").unlink()
     read = ("read_file", {"path": "Notes/later.md"})
-    kept.script(("plan", [{"calls": [read]}, {"calls": [("submit_plan", {**PLAN, "steps": [
-        {**PLAN["steps"][0], "tools": ["read_file", "write_file"]}]})]}]),
-        ("execute", [{"calls": [("read_file", {"path": "Notes/after.md"})]},
-                     {"calls": [("write_file", {"path": "hello.txt", "content": "x\n"})]},
-                     {"calls": [("complete_step", {"step": 1, "summary": "Written"}), ("finish", {"summary": "Done"})]}]))
+    kept.script(
+        (
+            "plan",
+            [
+                {"calls": [read]},
+                {
+                    "calls": [
+                        (
+                            "submit_plan",
+                            {
+                                **PLAN,
+                                "steps": [
+                                    {**PLAN["steps"][0], "tools": ["read_file", "write_file"]}
+                                ],
+                            },
+                        )
+                    ]
+                },
+            ],
+        ),
+        (
+            "execute",
+            [
+                {"calls": [("read_file", {"path": "Notes/after.md"})]},
+                {"calls": [("write_file", {"path": "hello.txt", "content": "x\n"})]},
+                {
+                    "calls": [
+                        ("complete_step", {"step": 1, "summary": "Written"}),
+                        ("finish", {"summary": "Done"}),
+                    ]
+                },
+            ],
+        ),
+    )
     kept.drop("Again", "Again.md")
     kept.once()
     assert git(kept.root, "show", "HEAD:Notes/later.md") == "the word is plugh"
-    assert git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/") == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    assert (
+        git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/")
+        == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    )
     assert git(kept.root, "status", "--porcelain") == ""
     (kept.root / "Notes/after.md").write_text("written after the plan, xyzzy\n")
     kept.approve("again")
     kept.once()
     assert [row["entity_id"] for row in kept.rows("execution.completed")] == ["say-hello", "again"]
     assert all(row["metadata"]["ok"] for row in kept.rows("tool.called")), "both notes were read"
-    assert {row["metadata"]["verdict"] for row in kept.rows("plan.drifted")} <= {"changed elsewhere"}
+    assert {row["metadata"]["verdict"] for row in kept.rows("plan.drifted")} <= {
+        "changed elsewhere"
+    }
     assert len(kept.rows("git.snapshotted")) >= 2
 
 
-def test_a_note_that_goes_while_the_history_follows_fails_no_work(kept: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_goes_while_the_history_follows_fails_no_work(
+    kept: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     going = kept.root / "Notes/.saved by an editor.tmp"
 
     def looked(repo: Any, changes: Any) -> Any:
@@ -282,7 +366,9 @@ def test_a_note_that_goes_while_the_history_follows_fails_no_work(kept: TestVaul
     assert "editor" not in git(kept.root, "ls-tree", "-r", "--name-only", "HEAD")
 
 
-def test_a_note_that_goes_while_the_history_begins_fails_no_work(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_goes_while_the_history_begins_fails_no_work(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from placet.repo import init
 
     notes(vault.root, 3)
@@ -316,13 +402,17 @@ def test_nothing_is_committed_where_nothing_changed(kept: TestVault) -> None:
     kept.drop("Again", "Again.md")
     kept.once()
     before = git(kept.root, "rev-parse", "HEAD")
-    assert git(kept.root, "log", "--format=%s", "-1") == "Notes as people left them", "the report of the first mission"
+    assert git(kept.root, "log", "--format=%s", "-1") == "Notes as people left them", (
+        "the report of the first mission"
+    )
     kept.drop("Once more", "Once more.md")
     kept.once()
     assert git(kept.root, "rev-parse", "HEAD") == before
 
 
-def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(kept: TestVault) -> None:
+def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(
+    kept: TestVault,
+) -> None:
     lock, index = kept.root / ".git/index.lock", kept.root / ".git/index"
     lock.write_bytes(b"")
     was = index.read_bytes()
@@ -339,14 +429,17 @@ def test_a_lock_of_another_git_is_not_waited_for_and_its_index_follows_later(kep
 
 @pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 40])
 def test_a_damaged_index_of_placet_s_own_is_made_anew(kept: TestVault, damage: bytes) -> None:
-    own, = kept.state.glob("*/vault.index")
+    (own,) = kept.state.glob("*/vault.index")
     own.write_bytes(damage)
     (kept.root / "Notes/later.md").write_text("later\n")
     (kept.root / "Notes/note 1.md").unlink()
     kept.drop("Again", "Again.md")
     kept.once()
     assert git(kept.root, "show", "HEAD:Notes/later.md") == "later"
-    assert git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/") == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    assert (
+        git(kept.root, "ls-tree", "--name-only", "HEAD", "Notes/")
+        == "Notes/later.md\nNotes/note 0.md\nNotes/note 2.md"
+    )
     assert git(kept.root, "status", "--porcelain") == ""
     assert kept.plan("again").exists()
 
@@ -407,7 +500,9 @@ def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept:
     assert git(kept.root, "status", "--porcelain") == ""
 
 
-def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(vault: TestVault) -> None:
+def test_a_file_of_ones_own_where_the_mission_has_a_folder_is_named_as_that(
+    vault: TestVault,
+) -> None:
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello(path="sub/hello.txt"))
     vault.drop("Say hello")
@@ -439,7 +534,10 @@ def test_on_a_full_disk_a_command_says_that_it_is_full_and_changes_nothing(tmp_p
         assert "No space left on device" in done.stderr
         assert "Free some space, then try again." in done.stderr
         done = vault.click("config", "set", "vault.history", "false", check=False)
-        assert f"{vault.root / 'System/placet.toml'}: No space left on device\n  Free some space" in done.stderr
+        assert (
+            f"{vault.root / 'System/placet.toml'}: No space left on device\n  Free some space"
+            in done.stderr
+        )
         assert (vault.root / "System/placet.toml").read_bytes() == config
         assert not (vault.root / "hello.txt").exists()
         (disk / "fill").unlink()
@@ -467,7 +565,10 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
     vault.script(*to_hello(path="Notes/data.bin"))
     vault.drop("Say hello")
     vault.once()
-    assert "`Notes/data.bin` is left out of this vault's history by `.git/info/exclude:" in vault.plan().read_text()
+    assert (
+        "`Notes/data.bin` is left out of this vault's history by `.git/info/exclude:"
+        in vault.plan().read_text()
+    )
     vault.approve()
     vault.once()
     refused = vault.rows("tool.refused")
@@ -475,7 +576,8 @@ def test_a_mission_is_told_that_an_attachment_would_not_be_kept(vault: TestVault
     assert vault.rows("execution.completed") == []
 
 
-# --- what git cannot add ----------------------------------------------------------------------------------------
+# --- what git cannot add
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: TestVault) -> None:
@@ -496,7 +598,9 @@ def test_a_note_that_placet_is_writing_in_this_moment_is_never_committed(vault: 
 
 
 @pytest.mark.parametrize("when", ["before", "after", "after, a known one"])
-def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on(vault: TestVault, when: str) -> None:
+def test_a_note_that_git_cannot_add_is_left_out_and_said_once_while_work_goes_on(
+    vault: TestVault, when: str
+) -> None:
     notes(vault.root, 5)
     vault.configure("[vault]\nhistory = true\n")
     vault.script(*to_hello())

@@ -31,8 +31,22 @@ TEMPLATES = sorted((ROOT / "System" / "Templates").glob("*.md"))
 DATAVIEW = ROOT / "System" / "Missions (Dataview).md"
 BASE = yaml.safe_load((ROOT / "Missions.base").read_text())
 TYPES = json.loads((ROOT / ".obsidian" / "types.json").read_text())["types"]
-REPORT_KEYS = {"trace_id", "request_id", "status", "completed_at", "failed_at", "agent", "branch", "commit", "error_type",
-               "cost_usd", "became", "merged_as", "dropped_by", "dropped_reason"}
+REPORT_KEYS = {
+    "trace_id",
+    "request_id",
+    "status",
+    "completed_at",
+    "failed_at",
+    "agent",
+    "branch",
+    "commit",
+    "error_type",
+    "cost_usd",
+    "became",
+    "merged_as",
+    "dropped_by",
+    "dropped_reason",
+}
 REQUEST_KEYS = REQUEST_STAMPS | {"agent", "portal", "priority", "complexity", "budget_usd"}
 KEYS = REPORT_KEYS | REQUEST_KEYS | PLAN_STAMPS | {field.name for field in fields(PlanHead)}
 NUMBERS = {"priority", "budget_usd", "revision", "cost_usd"}
@@ -42,7 +56,8 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-# --- the settings ---------------------------------------------------------------------------------------------
+# --- the settings
+# ---------------------------------------------------------------------------------------------
 
 CONFIG = (ROOT / CONFIG_PATH).read_text()
 COMMENTED = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
@@ -52,12 +67,21 @@ def rows(annotation: Any, value: Any) -> Iterator[tuple[type[BaseModel], Any]]:
     """The tables in a setting that is a `dict[str, Table]`, a `tuple[Table, ...]` or a `Table | None`."""
     for row in get_args(annotation):
         if isinstance(row, type) and issubclass(row, BaseModel):
-            for one in value.values() if get_origin(annotation) is dict else value if get_origin(annotation) is tuple else (value,):
+            for one in (
+                value.values()
+                if get_origin(annotation) is dict
+                else value
+                if get_origin(annotation) is tuple
+                else (value,)
+            ):
                 yield row, one
 
 
 def settings(model: type[BaseModel], given: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every setting that a model has: its path, its default, and what `given` says. A missing one says `...`."""
+    """Every setting that a model has: its path, its default, and what `given` says.
+
+    A missing one says `...`.
+    """
     for key, field in model.model_fields.items():
         where, value = f"{path}{key}", given.get(key, ...)
         default = field.get_default(call_default_factory=True)
@@ -74,17 +98,29 @@ def test_every_setting_is_in_the_file_at_its_default() -> None:
     found = list(settings(Config, tomllib.loads(COMMENTED.sub("", CONFIG))))
     assert len(found) > 20
     assert [path for path, _, value in found if value is ...] == []
-    differ = [path for path, default, value in found
-              if "[]" not in path and default is not None and value != (list(default) if isinstance(default, tuple) else default)]
+    differ = [
+        path
+        for path, default, value in found
+        if "[]" not in path
+        and default is not None
+        and value != (list(default) if isinstance(default, tuple) else default)
+    ]
     assert differ == []
 
 
-@pytest.mark.parametrize("text", [CONFIG, COMMENTED.sub("", CONFIG)], ids=["as it is", "uncommented"])
+@pytest.mark.parametrize(
+    "text", [CONFIG, COMMENTED.sub("", CONFIG)], ids=["as it is", "uncommented"]
+)
 def test_the_settings_load(tmp_path: Path, text: str) -> None:
     (tmp_path / "System").mkdir()
     (tmp_path / CONFIG_PATH).write_text(text)
     config = load(tmp_path)
-    assert config.model_copy(update={"portals": {}, "model": config.model.model_copy(update={"price": ()})}) == Config()
+    assert (
+        config.model_copy(
+            update={"portals": {}, "model": config.model.model_copy(update={"price": ()})}
+        )
+        == Config()
+    )
 
 
 def test_every_setting_is_off_and_explained() -> None:
@@ -95,7 +131,8 @@ def test_every_setting_is_off_and_explained() -> None:
             assert re.fullmatch(r"\[\w+\]", line), f"not commented out: {line}"
 
 
-# --- Obsidian -------------------------------------------------------------------------------------------------
+# --- Obsidian
+# -------------------------------------------------------------------------------------------------
 
 
 def test_every_property_has_its_type_once() -> None:
@@ -106,7 +143,7 @@ def test_every_property_has_its_type_once() -> None:
 
 
 def test_what_became_of_a_branch_is_a_column_of_what_is_finished() -> None:
-    finished, = [view for view in BASE["views"] if view["name"] == "Finished"]
+    (finished,) = [view for view in BASE["views"] if view["name"] == "Finished"]
     assert "became" in finished["order"]
     assert 'became AS "Became"' in DATAVIEW.read_text()
 
@@ -123,7 +160,10 @@ def test_the_templates_plugin_is_told_its_folder() -> None:
 
 
 def statements(filters: Any) -> Iterator[str]:
-    """The statements of a filter. It is one of them, or one of and, or, not with a list (Bases syntax, "Filters")."""
+    """The statements of a filter.
+
+    It is one of them, or one of and, or, not with a list (Bases syntax, "Filters").
+    """
     if isinstance(filters, str):
         yield filters
         return
@@ -135,24 +175,56 @@ def statements(filters: Any) -> Iterator[str]:
 
 def test_the_base_shows_what_is_promised_with_views_that_obsidian_has() -> None:
     assert set(BASE) <= {"filters", "formulas", "properties", "summaries", "views"}
-    assert [view["name"] for view in BASE["views"]] == ["Awaiting you", "Running", "Finished", "Failed", "Cost"]
+    assert [view["name"] for view in BASE["views"]] == [
+        "Awaiting you",
+        "Running",
+        "Finished",
+        "Failed",
+        "Cost",
+    ]
     for view in BASE["views"]:
         assert view["type"] in {"table", "cards", "list"}
-        assert set(view) <= {"type", "name", "filters", "groupBy", "order", "sort", "limit", "summaries"}
+        assert set(view) <= {
+            "type",
+            "name",
+            "filters",
+            "groupBy",
+            "order",
+            "sort",
+            "limit",
+            "summaries",
+        }
         for sort in (view.get("groupBy"), *view.get("sort", ())):
-            assert sort is None or (set(sort) == {"property", "direction"} and sort["direction"] in {"ASC", "DESC"})
+            assert sort is None or (
+                set(sort) == {"property", "direction"} and sort["direction"] in {"ASC", "DESC"}
+            )
 
 
 def test_the_base_speaks_of_properties_folders_and_states_that_there_are() -> None:
     used: set[str] = set(BASE["properties"])
     for view in BASE["views"]:
-        used |= {*view["order"], *view.get("summaries", ()), *(sort["property"] for sort in view.get("sort", ()))}
+        used |= {
+            *view["order"],
+            *view.get("summaries", ()),
+            *(sort["property"] for sort in view.get("sort", ())),
+        }
         used |= {view["groupBy"]["property"]} if "groupBy" in view else set()
-        assert {of_note(key) for key in view["order"]} <= set(BASE["properties"]), "a column without a title"
-    assert {key for key in used if key.startswith("formula.")} == {f"formula.{key}" for key in BASE["formulas"]}
-    assert {key for key in used if key.startswith("file.")} <= {"file.name", "file.folder", "file.mtime"}
+        assert {of_note(key) for key in view["order"]} <= set(BASE["properties"]), (
+            "a column without a title"
+        )
+    assert {key for key in used if key.startswith("formula.")} == {
+        f"formula.{key}" for key in BASE["formulas"]
+    }
+    assert {key for key in used if key.startswith("file.")} <= {
+        "file.name",
+        "file.folder",
+        "file.mtime",
+    }
     assert {of_note(key)[5:] for key in used if not key.startswith(("file.", "formula."))} <= KEYS
-    said = [*statements(BASE["filters"]), *(s for view in BASE["views"] for s in statements(view["filters"]))]
+    said = [
+        *statements(BASE["filters"]),
+        *(s for view in BASE["views"] for s in statements(view["filters"])),
+    ]
     for statement in said:
         if match := re.fullmatch(r'file\.inFolder\("(.+)"\)', statement):
             assert match[1] in set(Folder)
@@ -190,7 +262,8 @@ def test_nothing_else_needs_a_plugin_that_is_not_core(path: Path) -> None:
     if path == DATAVIEW:
         return
     assert set(re.findall(r"^ *(?:```|~~~)(\S*)", text, re.MULTILINE)) <= {"", "sh", "toml", "yaml"}
-    for mark in ("<%", "`= ", "`$= ", "`dv", "BUTTON[", "INPUT[", "obsidian://adv", "<script"):  # Templater, Dataview, Meta Bind, …
+    # Templater, Dataview, Meta Bind, …
+    for mark in ("<%", "`= ", "`$= ", "`dv", "BUTTON[", "INPUT[", "obsidian://adv", "<script"):
         assert mark not in text
     assert set(re.findall(r"\{\{.*?\}\}", text)) <= {"{{title}}", "{{date}}", "{{time}}"}
 
@@ -208,19 +281,26 @@ def test_every_link_leads_to_a_file(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTES, ids=name)
 def test_a_paragraph_is_one_line(path: Path) -> None:
     """Obsidian shows every line break, on a phone in the middle of a line."""
-    body = re.sub(r"^```.*?^```$", "", read_note(path.read_bytes()).body, flags=re.MULTILINE | re.DOTALL)
+    body = re.sub(
+        r"^```.*?^```$", "", read_note(path.read_bytes()).body, flags=re.MULTILINE | re.DOTALL
+    )
     assert re.findall(r"^[^\n]*\w[^\n]*\n(?![-*>|#\s]|\d+\.)[^\n]+", body, re.MULTILINE) == []
 
 
 def test_home_leads_to_every_note_and_names_every_folder() -> None:
     text = (ROOT / "Home.md").read_text()
-    linked = {link.partition("|")[0].partition("#")[0] for link in re.findall(r"\[\[(.+?)\]\]", text)}
-    assert {name(path).removesuffix(".md") for path in (*NOTES, ROOT / "Missions.base")} - {"Home"} == linked
+    linked = {
+        link.partition("|")[0].partition("#")[0] for link in re.findall(r"\[\[(.+?)\]\]", text)
+    }
+    assert {name(path).removesuffix(".md") for path in (*NOTES, ROOT / "Missions.base")} - {
+        "Home"
+    } == linked
     for folder in Folder:
         assert f"`{folder}`" in text
 
 
-# --- requests and agents --------------------------------------------------------------------------------------
+# --- requests and agents
+# --------------------------------------------------------------------------------------
 
 
 def test_a_template_is_no_request() -> None:
@@ -247,11 +327,16 @@ def test_agents_are_short_prompts() -> None:
         assert note.body.startswith("You are ")
 
 
-# --- placet init ----------------------------------------------------------------------------------------------
+# --- placet init
+# ----------------------------------------------------------------------------------------------
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_new_vault_gets_every_file_and_folder(tmp_path: Path) -> None:
@@ -260,15 +345,21 @@ def test_a_new_vault_gets_every_file_and_folder(tmp_path: Path) -> None:
     got = {k: v for k, v in snapshot(tmp_path / "vault").items() if k != "System/.placet-vault"}
     claim = f'host = "{socket.gethostname()}"\n'.encode()
     assert got["System/placet.toml"].count(claim) == 1
-    assert {**got, "System/placet.toml": got["System/placet.toml"].replace(claim, b"")} == snapshot(ROOT)
+    assert {**got, "System/placet.toml": got["System/placet.toml"].replace(claim, b"")} == snapshot(
+        ROOT
+    )
     for folder in Folder:
         assert (tmp_path / "vault" / folder).is_dir()
 
 
 def test_a_vault_that_is_there_keeps_every_byte(tmp_path: Path) -> None:
     mine = {name(path): f"mine: {path.name}\r\n".encode() for path in FILES}
-    mine |= {".obsidian/workspace.json": b"{}", ".obsidian/app.json": b"{}", "Daily/2026-11-01.md": b"",
-             "System/Agents/own.md": b"x"}
+    mine |= {
+        ".obsidian/workspace.json": b"{}",
+        ".obsidian/app.json": b"{}",
+        "Daily/2026-11-01.md": b"",
+        "System/Agents/own.md": b"x",
+    }
     for path, data in mine.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)

@@ -24,9 +24,14 @@ from placet.journal.writes import CommittedActivity
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])
-WRITING = ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
-                       {"calls": [("complete_step", {"step": 1, "summary": "written"})]},
-                       {"calls": [("finish", {"summary": "said"})]}])
+WRITING = (
+    "execute",
+    [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+        {"calls": [("complete_step", {"step": 1, "summary": "written"})]},
+        {"calls": [("finish", {"summary": "said"})]},
+    ],
+)
 
 
 @pytest.fixture
@@ -48,7 +53,8 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
         "say-hello: request seen: Inbox/Requests/Say hello.md; a plan follows",
         f"say-hello: made a git repository of {vault.root}, with a first commit of what is there",
         "say-hello: a plan waits for you (revision 1, 1 step): Inbox/Plans/say-hello_plan.md",
-        "ended; 1 plan waits for you (placet plans)"]
+        "ended; 1 plan waits for you (placet plans)",
+    ]
     vault.approve()
     second = without_times(vault.once())
     assert second[0] == "1 plan waits for you (placet plans)"
@@ -62,9 +68,12 @@ def test_a_mission_from_request_to_report_is_told_a_line_an_event(vault: TestVau
 
 def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVault) -> None:
     vault.drop("# Say hello\n\nWrite a greeting.\n")
-    assert len(vault.click("run", "--once", "-q").stderr.splitlines()) == 1  # that the vault gets a history
+    # that the vault gets a history
+    assert len(vault.click("run", "--once", "-q").stderr.splitlines()) == 1
     vault.drop("---\npriority: 99\n---\n# Odd\n", "Odd.md")
-    assert without_times(vault.click("run", "--once", "-q").stderr)[0].startswith("odd: Inbox/Requests/Odd.md cannot be used: ")
+    assert without_times(vault.click("run", "--once", "-q").stderr)[0].startswith(
+        "odd: Inbox/Requests/Odd.md cannot be used: "
+    )
     vault.approve()
     said = vault.click("run", "--once", "-v").stderr
     assert "say-hello: tool.called write_file hello.txt" in said
@@ -73,7 +82,8 @@ def test_v_says_calls_with_their_cost_and_q_only_what_goes_wrong(vault: TestVaul
 
 def test_an_unreachable_server_is_said_at_once_and_once(tmp_path: Path) -> None:
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test")
-    vault.configure('[model]\nname = "claude-test"\nbase_url = "http://127.0.0.1:9"\n')  # discard: nobody listens there
+    # discard: nobody listens there
+    vault.configure('[model]\nname = "claude-test"\nbase_url = "http://127.0.0.1:9"\n')
     vault.drop("# Say hello\n")
     began = time.monotonic()
     with running(vault):
@@ -81,7 +91,10 @@ def test_an_unreachable_server_is_said_at_once_and_once(tmp_path: Path) -> None:
         until(lambda: "the model does not answer" in log.read_text(), patience_s=60)
         first_row = vault.await_action("model.failed")
         vault.await_action("model.failed", 2)
-        assert "; the last call of the model failed: claude-test at 127.0.0.1:9: cannot connect" in vault.click("status").stdout
+        assert (
+            "; the last call of the model failed: claude-test at 127.0.0.1:9: cannot connect"
+            in vault.click("status").stdout
+        )
         assert "It waits for the model, which was asked " in vault.click("why", "say-hello").stdout
     said = log.read_text()
     assert first_row["metadata"]["attempt"] == 1
@@ -90,16 +103,27 @@ def test_an_unreachable_server_is_said_at_once_and_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 120
 
 
-def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(vault: TestVault) -> None:
-    vault.script(("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
-                              {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]}]))
+def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(
+    vault: TestVault,
+) -> None:
+    vault.script(
+        (
+            "execute",
+            [
+                {"calls": [("write_file", {"path": "hello.txt", "content": "Hello.\n"})]},
+                {"delay_s": 60.0, "calls": [("finish", {"summary": "said"})]},
+            ],
+        )
+    )
     vault.script(PLANNING, more=True)
     vault.drop("# Say hello\n")
     vault.once()
     vault.approve()
     env = vault.env
     with (vault.root.parent / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=env, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--vault", str(vault.root)], env=env, stderr=log
+        )
         vault.await_action("tool.called")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
@@ -115,27 +139,62 @@ def test_what_goes_on_at_the_next_start_is_said_at_the_end_and_at_that_start(vau
 def test_every_action_can_be_told_whatever_its_row_says() -> None:
     story = Story()
     for action in [*Action, "of.tomorrow"]:
-        for metadata in ("{}", '{"reason": null, "steps": null, "files_changed": null, "cost_usd": null, "kind": "transient"}'):
-            story.line(CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "system", "", str(action), "mission", "say-hello",
-                                         metadata, "0" * 64))
+        for metadata in (
+            "{}",
+            '{"reason": null, "steps": null, "files_changed": null, "cost_usd": null, "kind": "transient"}',
+        ):
+            story.line(
+                CommittedActivity(
+                    1,
+                    "2026-11-22T10:00:00.000Z",
+                    "t" * 8,
+                    "system",
+                    "",
+                    str(action),
+                    "mission",
+                    "say-hello",
+                    metadata,
+                    "0" * 64,
+                )
+            )
 
 
 def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    row = CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "human", "", "request.detected", "request", "odd",
-                            '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}', "0" * 64)
+    row = CommittedActivity(
+        1,
+        "2026-11-22T10:00:00.000Z",
+        "t" * 8,
+        "human",
+        "",
+        "request.detected",
+        "request",
+        "odd",
+        '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}',
+        "0" * 64,
+    )
     with Voice(Loud.EVENT, times=False) as voice:
         voice.rows([row])
         voice.say("two\nlines")
-    assert capsys.readouterr().err == ("odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\n"
-                                       "two\nlines\n")
+    assert capsys.readouterr().err == (
+        "odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\ntwo\nlines\n"
+    )
 
 
-def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(vault: TestVault) -> None:
-    vault.drop("# Say hello\n", "A request whose name is long enough to need more than the eighty columns of a terminal.md")
+def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(
+    vault: TestVault,
+) -> None:
+    vault.drop(
+        "# Say hello\n",
+        "A request whose name is long enough to need more than the eighty columns of a terminal.md",
+    )
     main, end = pty.openpty()
     os.set_blocking(main, False)
     env = {**vault.env, "COLUMNS": "80"}
-    process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], env=env, stderr=end)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)],
+        env=env,
+        stderr=end,
+    )
     said = b""
     while process.poll() is None or select.select([main], [], [], 0.2)[0]:
         if select.select([main], [], [], 0.2)[0]:
@@ -145,45 +204,96 @@ def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(vau
     assert all(len(line) < 80 for line in lines if " " in line.strip()), lines
     with (vault.root.parent / "log").open("w") as log:
         info = os.fstat(log.fileno())
-        subprocess.run([sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)], stderr=log, check=True,
-                       env={**env, "JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"})
+        subprocess.run(
+            [sys.executable, "-m", "placet", "run", "--once", "--vault", str(vault.root)],
+            stderr=log,
+            check=True,
+            env={**env, "JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"},
+        )
     assert (vault.root.parent / "log").read_text() == (
-        "1 plan waits for you (placet plans)\nended; 1 plan waits for you (placet plans)\n")
+        "1 plan waits for you (placet plans)\nended; 1 plan waits for you (placet plans)\n"
+    )
 
 
 def a_row(action: str, metadata: Mapping[str, str]) -> CommittedActivity:
-    return CommittedActivity(1, "2026-11-22T10:00:00.000Z", "t" * 8, "system", "", action, "mission", "say-hello",
-                             json.dumps(metadata), "0" * 64)
+    return CommittedActivity(
+        1,
+        "2026-11-22T10:00:00.000Z",
+        "t" * 8,
+        "system",
+        "",
+        action,
+        "mission",
+        "say-hello",
+        json.dumps(metadata),
+        "0" * 64,
+    )
 
 
-def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_that_something_was_noticed_once() -> None:
+def test_a_line_has_the_words_of_a_side_note_without_its_difference_and_says_that_something_was_noticed_once() -> (
+    None
+):
     story = Story()
-    why = "It was changed while its mission runs.\n" + diff_callout("a\n" * 9 + "b\n", "a\n" * 9 + "c\n")
+    why = "It was changed while its mission runs.\n" + diff_callout(
+        "a\n" * 9 + "b\n", "a\n" * 9 + "c\n"
+    )
     assert "diff" in why
     cut = why[:-20]
     for action, reason in (("note.explained", why), ("request.invalid", cut)):
-        _, line = story.line(a_row(action, {"path": "System/Active/x.md", "reason": reason})) or (None, "")
+        _, line = story.line(a_row(action, {"path": "System/Active/x.md", "reason": reason})) or (
+            None,
+            "",
+        )
         assert line.endswith("It was changed while its mission runs.")
     assert story.line(a_row("failure.detected", {"description": "Noticed: 3 turns in a row."})) == (
-        Loud.EVENT, "say-hello: noticed: 3 turns in a row.")
-    assert story.line(a_row("execution.failed", {"reason": "model_error", "iterations": 3, "detail": "The server said no."})) == (
-        Loud.TROUBLE, "say-hello: failed: model_error after 3 iterations: The server said no.")
+        Loud.EVENT,
+        "say-hello: noticed: 3 turns in a row.",
+    )
+    assert story.line(
+        a_row(
+            "execution.failed",
+            {"reason": "model_error", "iterations": 3, "detail": "The server said no."},
+        )
+    ) == (Loud.TROUBLE, "say-hello: failed: model_error after 3 iterations: The server said no.")
     assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
-        Loud.EVENT, "say-hello: the merge of feat/x was taken back by cleo")
+        Loud.EVENT,
+        "say-hello: the merge of feat/x was taken back by cleo",
+    )
 
 
-def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_that_says_what_the_daemon_said_just_now_is_not_told_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     why = "It would hold too much.\nRaise the limit."
     with Voice(Loud.EVENT, times=False) as voice:
         voice.say(f"say-hello: {why}")
-        voice.rows([a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": why}),
-                    a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": "Another thing."})])
+        voice.rows(
+            [
+                a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": why}),
+                a_row(
+                    "note.explained",
+                    {"path": "Inbox/Requests/Say hello.md", "reason": "Another thing."},
+                ),
+            ]
+        )
     assert capsys.readouterr().err.splitlines() == [
-        "say-hello: It would hold too much.", "Raise the limit.", "say-hello: about Inbox/Requests/Say hello.md: Another thing."]
+        "say-hello: It would hold too much.",
+        "Raise the limit.",
+        "say-hello: about Inbox/Requests/Say hello.md: Another thing.",
+    ]
 
 
 def test_an_edited_request_is_told_once_however_often_it_is_saved() -> None:
     story = Story()
-    edited, other = a_row("request.edited", {"reviewed_by": "ada"}), a_row("plan.created", {"revision": 1, "steps": 1})
+    edited, other = (
+        a_row("request.edited", {"reviewed_by": "ada"}),
+        a_row("plan.created", {"revision": 1, "steps": 1}),
+    )
     told = [story.line(row) for row in (edited, edited, edited, other, edited)]
-    assert [line is not None and line[0] <= Loud.EVENT for line in told] == [True, False, False, True, True]
+    assert [line is not None and line[0] <= Loud.EVENT for line in told] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]

@@ -68,12 +68,21 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
     """A real connection that is refused, at every stage; then a server that is there."""
     vault, time = bare_vault(tmp_path), Time()
     write = call("write_file", {"path": "hello.txt", "content": "hello\n"})
-    with MessagesApi([reply(call("submit_plan", PLAN)), reply(write, call("complete_step", {"step": 1, "summary": "Hi"})),
-                      reply(call("finish", {"summary": "Done."}))]) as api:
+    with MessagesApi(
+        [
+            reply(call("submit_plan", PLAN)),
+            reply(write, call("complete_step", {"step": 1, "summary": "Hi"})),
+            reply(call("finish", {"summary": "Done."})),
+        ]
+    ) as api:
         nobody = closed_port()
         url = [nobody]
-        with looping(vault, time=time, retry=RetryPolicy(first_wait_s=20),
-                     model=lambda: AnthropicModel("claude-opus-5-5", url[0], "key", 10)) as running:
+        with looping(
+            vault,
+            time=time,
+            retry=RetryPolicy(first_wait_s=20),
+            model=lambda: AnthropicModel("claude-opus-5-5", url[0], "key", 10),
+        ) as running:
             vault.drop("Say hello.\n")
             for stage in ("plan.created", "execution.completed"):
                 url[0], until = nobody, time.now_s + 3600
@@ -82,7 +91,10 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
                     assert "cannot connect" in waits.waiting[0]
                     assert running.loop.crew.jobs == {}, "no slot is held"
                     time.pass_time(waits.again_in_s)
-                assert "cannot connect" in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+                assert (
+                    "cannot connect"
+                    in (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+                )
                 assert stage not in vault.actions()
                 url[0], back_s = api.url, time.now_s
                 while stage not in vault.actions():
@@ -92,11 +104,17 @@ def test_the_network_is_down_for_an_hour_and_nothing_is_lost(tmp_path: Path) -> 
                     vault.approve()
                     url[0] = nobody
             running.settle()
-    assert [row for row in vault.actions() if row.endswith(".failed") and row != "model.failed"] == []
+    assert [
+        row for row in vault.actions() if row.endswith(".failed") and row != "model.failed"
+    ] == []
     assert holds(running) == []
     assert side_notes(vault) == []
-    assert 60 < len(vault.rows("model.failed")) < 100, "it is asked less and less often, up to every two minutes"
-    assert len(vault.rows("note.explained")) <= 8, "and what people read is not written anew for each try"
+    assert 60 < len(vault.rows("model.failed")) < 100, (
+        "it is asked less and less often, up to every two minutes"
+    )
+    assert len(vault.rows("note.explained")) <= 8, (
+        "and what people read is not written anew for each try"
+    )
     assert len(vault.rows("execution.completed")) == 1
 
 
@@ -108,7 +126,9 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
     with looping(vault, time=time, model=line.opened) as running:
         for _ in range(4):
             tick = running.settle()
-            assert tick.waiting == (f"all work waits for the model: {running.loop.waits.hold.notice}",)
+            assert tick.waiting == (
+                f"all work waits for the model: {running.loop.waits.hold.notice}",
+            )
             time.pass_time(tick.again_in_s)
         assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
         assert len([said for said in running.said if "credit" in said]) == 1
@@ -135,15 +155,20 @@ def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_pat
     """No key, then a wrong one, then no network: each is what holds work up, and telling of an older one helps nobody."""
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     vault.drop("Say hello.\n")
-    tried = ((ModelErrorKind.PERMANENT, "there is no key"), (ModelErrorKind.PERMANENT, "the key is wrong"),
-             (ModelErrorKind.TRANSIENT, "cannot connect"))
+    tried = (
+        (ModelErrorKind.PERMANENT, "there is no key"),
+        (ModelErrorKind.PERMANENT, "the key is wrong"),
+        (ModelErrorKind.TRANSIENT, "cannot connect"),
+    )
     for kind, words in tried:
         line.error = ModelError(kind, words)
         with looping(vault, time=time, model=line.opened) as running:
             for _ in range(3):  # a try for all work
                 time.pass_time(running.settle().again_in_s)
             assert len([said for said in running.said if words in said]) == 1
-            assert len(holds(running)) == (words == "there is no key"), "a notice is for what is new"
+            assert len(holds(running)) == (words == "there is no key"), (
+                "a notice is for what is new"
+            )
             assert words in shown(vault)
         why = desk.why(vault.root, {"PLACET_STATE_HOME": str(vault.state)}, "say-hello")
         assert any(words in said for said in why["why"]), why
@@ -152,7 +177,9 @@ def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_pat
     assert len(vault.rows("model.waiting")) == 1
 
 
-def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_ends_it(tmp_path: Path) -> None:
+def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_ends_it(
+    tmp_path: Path,
+) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     line.error = ModelError(ModelErrorKind.PERMANENT, "no such model")
     request = vault.drop("Say hello.\n")
@@ -172,7 +199,9 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         assert side_notes(vault) == []
 
 
-def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(tmp_path: Path) -> None:
+def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(
+    tmp_path: Path,
+) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     vault.drop("# Say hello\n")
     with looping(vault, time=time, model=line.opened) as loop:
@@ -189,7 +218,9 @@ def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(t
         assert vault.rows("plan.created")
 
 
-def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(tmp_path: Path) -> None:
+def test_a_long_retry_after_is_slept_through_without_a_slot_and_over_a_restart(
+    tmp_path: Path,
+) -> None:
     vault, time, line = bare_vault(tmp_path, "[daemon]\nplans_at_once = 1\n"), Time(), Line()
     line.error = ModelError(ModelErrorKind.TRANSIENT, "slow down", status=429, retry_after_s=600)
     vault.drop("Say hello.\n")
@@ -217,7 +248,9 @@ def test_work_that_may_go_on_and_cannot_start_keeps_no_core_busy(tmp_path: Path)
     vault.drop("Say hello.\n")
     with looping(vault, time=time, model=line.opened) as running:
         running.settle()
-        vault.configure((vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n")
+        vault.configure(
+            (vault.root / "System/placet.toml").read_text() + "[daemon]\npaused = true\n"
+        )
         time.pass_time(601)
         assert running.loop.tick(frozenset(), Mode.POLLING).again_in_s >= 1
 
@@ -238,7 +271,9 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         assert vault.plan().exists()
 
 
-def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_waits_where_the_system_has_no_thread_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
         begin = running.loop.crew.start
@@ -258,7 +293,10 @@ def test_work_waits_where_the_system_has_no_thread_left(tmp_path: Path, monkeypa
         monkeypatch.setattr(threading.Thread, "start", refuse)
         time.pass_time(60)
         running.settle()
-        assert running.said[-1] == "what became of branches cannot be looked at: can't start new thread"
+        assert (
+            running.said[-1]
+            == "what became of branches cannot be looked at: can't start new thread"
+        )
 
 
 def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path: Path) -> None:
@@ -276,7 +314,9 @@ def test_what_became_of_branches_that_cannot_be_looked_at_is_said_once(tmp_path:
         assert len([said for said in running.said if "cannot be seen" in said]) == 1
 
 
-def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(tmp_path: Path) -> None:
+def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(
+    tmp_path: Path,
+) -> None:
     """As when this one stood still for long, and the other one believed that it was gone."""
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     with looping(vault, time=time, model=line.opened) as running:
@@ -289,8 +329,25 @@ def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(tmp
         with journal.read() as reader:
             row, lease = next(iter(reader.cases())), reader.lease(*running.loop.cases)
         ended = replace(CASE_JSON.validate_json(row.body), state=State.FAILED)
-        writes = [PutCase(row.trace_id, row.request_id, "failed", CASE_JSON.dump_json(ended).decode(), row.version)]
-        journal.commit([*writes, *([ReleaseLease(lease.trace_id, lease.token)] if lease is not None and lease.held else [])])
+        writes = [
+            PutCase(
+                row.trace_id,
+                row.request_id,
+                "failed",
+                CASE_JSON.dump_json(ended).decode(),
+                row.version,
+            )
+        ]
+        journal.commit(
+            [
+                *writes,
+                *(
+                    [ReleaseLease(lease.trace_id, lease.token)]
+                    if lease is not None and lease.held
+                    else []
+                ),
+            ]
+        )
         line.error = None
         time.pass_time(3600)
         with pytest.raises(Conflict):
@@ -304,7 +361,9 @@ def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None
     with looping(vault, time=time, model=line.opened) as running:
         vault.drop("Say hello.\n")
         running.settle()
-        running.loop.ports.journal.commit([AcquireLease(*running.loop.cases, Owner("elsewhere", "its boot", 7, "1"), 30.0)])
+        running.loop.ports.journal.commit(
+            [AcquireLease(*running.loop.cases, Owner("elsewhere", "its boot", 7, "1"), 30.0)]
+        )
         vault.approve()
         assert "pid 7 on elsewhere holds the lease" in running.settle().waiting[0]
         for _ in range(8):
@@ -313,9 +372,15 @@ def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None
         assert len(vault.rows("execution.completed")) == 1
 
 
-def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(tmp_path: Path) -> None:
+def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(
+    tmp_path: Path,
+) -> None:
     vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 57000\n"), Time()
-    model = Fake(lambda ask: dataclasses.replace(greeter(ask), usage=Usage(input_tokens=8_000, output_tokens=500)))
+    model = Fake(
+        lambda ask: dataclasses.replace(
+            greeter(ask), usage=Usage(input_tokens=8_000, output_tokens=500)
+        )
+    )
     for n in range(8):
         vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
     said = []
@@ -358,10 +423,16 @@ def test_raising_the_days_budget_lets_work_go_on(tmp_path: Path) -> None:
 
 
 def test_a_hold_is_told_every_way_that_is_on(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path, f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n')
+    vault = bare_vault(
+        tmp_path,
+        f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n',
+    )
     with _teller(load(vault.root), vault.root, print) as tell:
         tell(Hold(Why.BLOCKED, "no key", 0.0))
-    assert (tmp_path / "told").read_text() == "needs_you obsidian://open?vault=vault&file=Inbox%2FRequests%2FModel.placet.md\n"
+    assert (
+        (tmp_path / "told").read_text()
+        == "needs_you obsidian://open?vault=vault&file=Inbox%2FRequests%2FModel.placet.md\n"
+    )
 
 
 def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
@@ -375,13 +446,26 @@ def test_status_shows_what_is_used_of_a_missions_budget(tmp_path: Path) -> None:
     assert "0 iterations, $0.0000 of $0.50" in shown(vault)
 
 
-@pytest.mark.parametrize("wrong", ['provider = "nobody"', 'provider = "anthropic"\nbase_url = "http://127.0.0.1:1/v1"'])
+@pytest.mark.parametrize(
+    "wrong", ['provider = "nobody"', 'provider = "anthropic"\nbase_url = "http://127.0.0.1:1/v1"']
+)
 def test_a_setting_that_opens_no_model_fails_nothing(tmp_path: Path, wrong: str) -> None:
     vault, time = bare_vault(tmp_path), Time()
-    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]),
-                 ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                                         ("complete_step", {"step": 1, "summary": "Done"})]},
-                              {"calls": [("finish", {"summary": "Done."})]}]))
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        (
+            "execute",
+            [
+                {
+                    "calls": [
+                        ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+                        ("complete_step", {"step": 1, "summary": "Done"}),
+                    ]
+                },
+                {"calls": [("finish", {"summary": "Done."})]},
+            ],
+        ),
+    )
     right = (vault.root / "System/placet.toml").read_text()
     with looping(vault, time=time) as running:
         vault.drop("Say hello.\n")
@@ -429,7 +513,10 @@ def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:
         raise ModelError(ModelErrorKind.PERMANENT, "the account has no credit")
 
     line.model.answer = answer
-    with patch("placet.loop.app._model_opener", return_value=line.opened), daemon(vault.root, vault.env, lambda _: None) as running:
+    with (
+        patch("placet.loop.app._model_opener", return_value=line.opened),
+        daemon(vault.root, vault.env, lambda _: None) as running,
+    ):
         tick = running.run_once()
     assert "no credit" in tick.waiting[0]
     assert len(vault.rows("request.detected")) == 2

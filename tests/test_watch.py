@@ -1,4 +1,7 @@
-"""The bell: every gesture is seen, with events and without; bursts lose nothing; folders may come and go."""
+"""The bell: every gesture is seen, with events and without.
+
+Bursts lose nothing; folders may come and go.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +59,20 @@ class Watcher:
     now_s: Callable[[], float] = time.monotonic
 
     def step(self) -> None:
-        rung = self.bell.wait(self.poll_s if self.again_s is None else min(self.again_s, self.poll_s))
+        rung = self.bell.wait(
+            self.poll_s if self.again_s is None else min(self.again_s, self.poll_s)
+        )
         self.bell.check()
         scan = self.vault.scan(QUEUES)
         if not scan.present:
             return
-        verdict = look(self.looks, {path: found.fingerprint for path, found in scan.found.items()},
-                       self.now_s(), hinted=rung.paths, unlisted=[p.path for p in scan.problems])
+        verdict = look(
+            self.looks,
+            {path: found.fingerprint for path, found in scan.found.items()},
+            self.now_s(),
+            hinted=rung.paths,
+            unlisted=[p.path for p in scan.problems],
+        )
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
         self.gone |= verdict.gone
         for path in verdict.fresh:
@@ -110,7 +120,8 @@ def command(code: str, *argv: str) -> list[str]:
 ENVIRONMENT = {"PYTHONPATH": str(Path(watch.__file__).parent.parent), "PATH": os.environ["PATH"]}
 
 
-# Gestures: each row of the table, with events alone (the timer is out of reach) and with the timer alone
+# Gestures: each row of the table, with events alone (the timer is out of reach) and with the timer
+# alone
 
 
 def test_a_file_that_was_there_at_start(root):
@@ -128,12 +139,13 @@ def test_a_plain_save_in_several_writes_is_read_whole(root, watcher):
         nonlocal passed_s
         with (root / "Inbox/Requests/a.md").open("wb", buffering=0) as file:
             for start in range(0, len(BIG), 16384):
-                file.write(BIG[start:start + 16384])
+                file.write(BIG[start : start + 16384])
                 time.sleep(0.02)
                 passed_s += 0.02
         saved.set()
 
-    # While it is written time passes as the writer means it: a busy machine may keep it waiting for longer than a file settles.
+    # While it is written time passes as the writer means it: a busy machine may keep it waiting for
+    # longer than a file settles.
     saved, began = threading.Event(), time.monotonic()
     watcher.now_s = lambda: began + passed_s + (time.monotonic() if saved.is_set() else 0.0)
     writer = threading.Thread(target=save)
@@ -166,7 +178,8 @@ def test_an_approval_by_drag_arrives_and_leaves(root, watcher):
     watcher.until(lambda: "System/Active/p_plan.md" in watcher.read)
     watcher.until(lambda: watcher.gone == {"Inbox/Plans/p_plan.md"})
     if watcher.bell.mode is Mode.EVENTS:
-        assert "System/Active/p_plan.md" not in watcher.unread  # moved into place: no second look is needed
+        # moved into place: no second look is needed
+        assert "System/Active/p_plan.md" not in watcher.unread
 
 
 def test_a_file_dragged_in_from_elsewhere(root, watcher, tmp_path):
@@ -233,10 +246,16 @@ def test_links_and_names_that_are_not_utf8(root, watcher):
 
 
 def test_a_burst_loses_nothing(root, watcher):
-    with subprocess.Popen(command("""
+    with subprocess.Popen(
+        command(
+            """
         for n in range(2000):
             (root / f"Inbox/Requests/note {n}.md").write_bytes(b"%d" % n)
-    """, str(root)), env=ENVIRONMENT):
+    """,
+            str(root),
+        ),
+        env=ENVIRONMENT,
+    ):
         watcher.until(lambda: len(watcher.read) == 2_000)
     assert watcher.read == {f"Inbox/Requests/note {n}.md": b"%d" % n for n in range(2_000)}
 
@@ -405,7 +424,11 @@ def test_hints_are_bounded(root, monkeypatch):
             (root / f"Inbox/Requests/{n}.md").write_bytes(b"x")
         last = threading.Event()
         hear = bell._hear
-        monkeypatch.setattr(bell, "_hear", lambda event: (hear(event), "last" in str(event.dest_path) and last.set()))
+        monkeypatch.setattr(
+            bell,
+            "_hear",
+            lambda event: (hear(event), "last" in str(event.dest_path) and last.set()),
+        )
         (root / "last").write_bytes(b"x")
         (root / "last").rename(root / "Inbox/Requests/last")
         assert last.wait(60), "events come in order: all were heard"
@@ -424,10 +447,22 @@ def test_many_sub_folders_are_left_to_the_timer(root, monkeypatch):
         until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))
 
 
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace"
+)
 @pytest.mark.parametrize("fault", ["inotify_init:error=EMFILE", "inotify_add_watch:error=ENOSPC"])
 def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
-    done = subprocess.run(["strace", "-f", "-qq", "-o", os.devnull, "-e", f"inject={fault}", *command("""
+    done = subprocess.run(
+        [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            os.devnull,
+            "-e",
+            f"inject={fault}",
+            *command(
+                """
         import threading
         with bell() as auto:
             print(auto.mode, "|", auto.reason)
@@ -439,22 +474,49 @@ def test_where_the_system_has_no_watches_left_the_timer_carries(root, fault):
         except UserError as error:
             print(type(error).__name__, error.hint)
         print(threading.active_count())
-    """, str(root))], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    """,
+                str(root),
+            ),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
     lines = done.stdout.splitlines()
     assert lines[0].startswith("polling | file events cannot be had: inotify"), done.stderr
     assert [lines[1], lines[3]] == ["1", "1"]
     assert "fs.inotify" in lines[2]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("strace") is None, reason="needs strace"
+)
 def test_where_no_event_arrives_auto_stays_with_the_timer(root):
     """A file system that takes watches and tells nothing, as network file systems and WSL do."""
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", os.devnull, "-e", "inject=inotify_add_watch:retval=1", *command("""
+        [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            os.devnull,
+            "-e",
+            "inject=inotify_add_watch:retval=1",
+            *command(
+                """
         with bell() as auto:
             (root / "Inbox/Requests/a.md").write_text("x")
             print(auto.wait(0.5).any, auto.mode, "|", auto.reason)
-        """, str(root))], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+        """,
+                str(root),
+            ),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
     assert done.stdout == "False polling | no file event has arrived so far\n", done.stderr
 
 
@@ -467,15 +529,27 @@ MOUNTS = b"""\
 """
 
 
-@pytest.mark.parametrize(("device", "kind"), [
-    ("8:1", ""), ("0:42", "nfs4"), ("0:43", "9p"), ("0:44", "fuse.rclone"), ("0:45", ""), ("9:9", ""),
-])
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        ("8:1", ""),
+        ("0:42", "nfs4"),
+        ("0:43", "9p"),
+        ("0:44", "fuse.rclone"),
+        ("0:45", ""),
+        ("9:9", ""),
+    ],
+)
 def test_file_systems_that_others_change_unseen_are_known(device, kind):
     assert watch._remote_kind(MOUNTS, device) == kind
 
 
-def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(root, monkeypatch):
-    monkeypatch.setattr(watch, "_REMOTE", watch._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"})
+def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(
+    root, monkeypatch
+):
+    monkeypatch.setattr(
+        watch, "_REMOTE", watch._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
+    )
     if not watch._remote(root):
         pytest.skip("the file system of this machine's temporary folder is not in the list")
     with Bell(root, FLAT, DEEP) as bell:
@@ -488,14 +562,23 @@ def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheles
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_waiting_costs_next_to_nothing(root):
-    done = subprocess.run(command("""
+    done = subprocess.run(
+        command(
+            """
         with bell() as auto:
             while auto.wait(0.3).any:
                 pass
             began = time.process_time()
             auto.wait(1)
             print(time.process_time() - began)
-    """, str(root)), capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    """,
+            str(root),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
     assert float(done.stdout) < 0.01, done.stderr  # 1 % of a core
 
 
@@ -523,8 +606,12 @@ def test_a_storm_while_the_daemon_sleeps_loses_nothing(root, count, mode):
                 looks, settled, again = verdict.looks, verdict.settled, verdict.again_in_s
             print(len(settled), flush=True)
     """
-    with subprocess.Popen(command(code, str(root), mode, str(count)), stdout=subprocess.PIPE, text=True,
-                          env=ENVIRONMENT) as daemon:
+    with subprocess.Popen(
+        command(code, str(root), mode, str(count)),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    ) as daemon:
         try:
             assert daemon.stdout is not None
             assert daemon.stdout.readline() == "ready\n"
@@ -551,5 +638,3 @@ def test_latency_from_drop_to_settled(root):
             one.until(lambda n=n: f"Inbox/Requests/{n}.md" in one.read)
             times.append((time.perf_counter() - began) * 1000)
         print(f"drop to read: p50 {sorted(times)[100]:.1f} ms, p99 {sorted(times)[198]:.1f} ms")
-
-

@@ -1,4 +1,7 @@
-"""Who decided is written only where it is known; a plan that the journal does not know needs a move of its own."""
+"""Who decided is written only where it is known.
+
+A plan that the journal does not know needs a move of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,35 @@ from placet.host.acts import Word, forget, leave_word, word_of
 from vaultkit import PLAN, TestVault, make_vault, running
 
 TRACE = "11111111-2222-4333-8444-555555555555"
-WORK = ("execute", [{"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
-                    {"calls": [("complete_step", {"step": 1, "summary": "Hello"})]}, {"calls": [("finish", {"summary": "Done."})]}])
+WORK = (
+    "execute",
+    [
+        {"calls": [("write_file", {"path": "hello.txt", "content": "hello\n"})]},
+        {"calls": [("complete_step", {"step": 1, "summary": "Hello"})]},
+        {"calls": [("finish", {"summary": "Done."})]},
+    ],
+)
 
 
 def planned(folder: Path) -> TestVault:
     vault = make_vault(folder, USER="ann", LOGNAME="ann")
-    vault.script(*[(purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")], WORK)
+    vault.script(
+        *[(purpose, [{"calls": [("submit_plan", PLAN)]}]) for purpose in ("plan", "revise")], WORK
+    )
     vault.drop("Say hello\n")
     vault.here()
     return vault
 
 
 def approver(vault: TestVault) -> tuple[str, str]:
-    row, = vault.rows("plan.approved")
+    (row,) = vault.rows("plan.approved")
     return row["metadata"]["reviewed_by"], row["metadata"]["via"]
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_the_command_line_says_who_approved_in_every_place(tmp_path: Path, is_running: bool) -> None:
+def test_the_command_line_says_who_approved_in_every_place(
+    tmp_path: Path, is_running: bool
+) -> None:
     vault = planned(tmp_path)
     if is_running:
         with running(vault):
@@ -48,19 +61,30 @@ def test_the_command_line_says_who_approved_in_every_place(tmp_path: Path, is_ru
     assert approver(vault) == ("ann", "cli")
     assert "approved by ann" in vault.reports()[0].read_text()
     assert "Approved-By: ann" in git(vault.root, "log", "--branches=feat/*", "-1", "--format=%B")
-    assert read_note((vault.root / "Inbox/Archive/say-hello_plan.md").read_bytes()).meta["approved_by"] == "ann"
+    assert (
+        read_note((vault.root / "Inbox/Archive/say-hello_plan.md").read_bytes()).meta["approved_by"]
+        == "ann"
+    )
     assert not list(vault.state.glob("*/acts/*.json")), "the word is used"
 
 
 def test_of_a_move_nobody_can_say_who_made_it_whatever_the_note_claims(tmp_path: Path) -> None:
     vault = planned(tmp_path)
-    vault.plan().write_text(vault.plan().read_text().replace("status: review", "status: review\napproved_by: The boss"))
+    vault.plan().write_text(
+        vault.plan().read_text().replace("status: review", "status: review\napproved_by: The boss")
+    )
     vault.approve()
     vault.here()
-    row, = vault.rows("plan.approved")
-    assert (row["metadata"]["reviewed_by"], row["metadata"]["via"], row["metadata"]["claimed"]) == (SOMEONE, "move", "The boss")
+    (row,) = vault.rows("plan.approved")
+    assert (row["metadata"]["reviewed_by"], row["metadata"]["via"], row["metadata"]["claimed"]) == (
+        SOMEONE,
+        "move",
+        "The boss",
+    )
     assert f"approved by {SOMEONE}" in vault.reports()[0].read_text()
-    assert f"Approved-By: {SOMEONE}" in git(vault.root, "log", "--branches=feat/*", "-1", "--format=%B")
+    assert f"Approved-By: {SOMEONE}" in git(
+        vault.root, "log", "--branches=feat/*", "-1", "--format=%B"
+    )
     assert "The boss" not in vault.click("why", "say-hello").stdout
 
 
@@ -70,8 +94,15 @@ def test_every_row_of_a_persons_says_who_and_how(tmp_path: Path) -> None:
     vault.here()
     vault.cli("reject", "say-hello", "--reason", "no")
     vault.here()
-    asked, rejected = (vault.rows(name)[0]["metadata"] for name in ("plan.revision_requested", "plan.rejected"))
-    assert (asked["reviewed_by"], asked["via"], rejected["reviewed_by"], rejected["via"]) == ("ann", "cli", "ann", "cli")
+    asked, rejected = (
+        vault.rows(name)[0]["metadata"] for name in ("plan.revision_requested", "plan.rejected")
+    )
+    assert (asked["reviewed_by"], asked["via"], rejected["reviewed_by"], rejected["via"]) == (
+        "ann",
+        "cli",
+        "ann",
+        "cli",
+    )
     for row in vault.rows():
         if row["actor"] == "human":
             assert row["metadata"]["reviewed_by"]
@@ -83,7 +114,9 @@ def test_a_word_for_another_text_or_another_decision_names_nobody(tmp_path: Path
         vault = planned(tmp_path / str(number))
         vault.cli("approve", "say-hello", "--yes")
         if change == "edit":
-            vault.active().write_text(vault.active().read_text().replace("A file.", "Another file."))
+            vault.active().write_text(
+                vault.active().read_text().replace("A file.", "Another file.")
+            )
             vault.here()
             assert approver(vault) == (SOMEONE, "move")
         else:
@@ -93,7 +126,9 @@ def test_a_word_for_another_text_or_another_decision_names_nobody(tmp_path: Path
         assert not list(vault.state.glob("*/acts/*.json")), "it is stale"
 
 
-def test_a_word_counts_also_where_its_command_ends_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_counts_also_where_its_command_ends_as_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said, real = Word("approve", "d" * 64, "ann", "cli"), fcntl.flock
     command = leave_word(tmp_path, TRACE, said)
     command.__enter__()
@@ -106,13 +141,23 @@ def test_a_word_counts_also_where_its_command_ends_as_it_is_read(tmp_path: Path,
     assert word_of(tmp_path, TRACE) == said
 
 
-def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(tmp_path: Path) -> None:
+def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(
+    tmp_path: Path,
+) -> None:
     vault = planned(tmp_path)
     killed = subprocess.run(
-        [sys.executable, "-c", "import os, signal, placet.files.vault as v\n"
-         "v.Vault.move = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-         "from placet.cli.main import main\nmain(['approve', 'say-hello', '--yes'])"],
-        cwd=vault.root, env=vault.env, capture_output=True, check=False)
+        [
+            sys.executable,
+            "-c",
+            "import os, signal, placet.files.vault as v\n"
+            "v.Vault.move = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "from placet.cli.main import main\nmain(['approve', 'say-hello', '--yes'])",
+        ],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(vault.state.glob("*/acts/*.json"))
     assert vault.plan().exists()
@@ -122,7 +167,9 @@ def test_a_command_that_was_killed_before_it_moved_the_plan_has_said_nothing(tmp
     assert not list(vault.state.glob("*/acts/*.json"))
 
 
-def test_a_word_that_was_used_just_before_a_crash_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_was_used_just_before_a_crash_is_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vault = planned(tmp_path)
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config + "\n[daemon]\npaused = true\n")
@@ -153,7 +200,8 @@ def test_a_word_counts_while_its_command_is_at_it_and_once_it_is_done(tmp_path: 
     assert word_of(tmp_path, TRACE) is None
 
 
-# --- plans that the journal does not know -----------------------------------------------------------------------------
+# --- plans that the journal does not know
+# -----------------------------------------------------------------------------
 
 FORGED = f"""---
 trace_id: {TRACE}
@@ -198,7 +246,9 @@ def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path:
     vault.here()
     assert vault.rows("plan.adopted")
     assert not vault.rows("plan.approved")
-    first, second = sorted(path for path in (vault.root / "Inbox/Plans").glob("*.md") if ".placet" not in path.name)
+    first, second = sorted(
+        path for path in (vault.root / "Inbox/Plans").glob("*.md") if ".placet" not in path.name
+    )
     assert not vault.notes("System/Active")
     assert "The journal does not know this plan" in first.read_text() + second.read_text()
     assert "Nobody planned this." in first.read_text() + second.read_text()
@@ -212,7 +262,8 @@ def test_a_plan_that_the_journal_does_not_know_needs_a_move_of_its_own(tmp_path:
     assert vault.rows("execution.completed")
 
 
-# --- plans that lay elsewhere for a moment ---------------------------------------------------------------------------
+# --- plans that lay elsewhere for a moment
+# ---------------------------------------------------------------------------
 
 
 def test_a_plan_that_lay_elsewhere_for_a_moment_is_approved_by_its_move(tmp_path: Path) -> None:
@@ -232,7 +283,7 @@ def test_a_rejected_plan_is_approved_as_its_refusal_says(tmp_path: Path) -> None
     rejected.rename(vault.active())
     vault.here()
     assert not vault.rows("plan.approved"), "it says that it was rejected"
-    back, = (vault.root / "Inbox/Rejected").glob("*.md")
+    (back,) = (vault.root / "Inbox/Rejected").glob("*.md")
     assert "Set `status: review` if you mean to approve it" in back.read_text()
     back.write_text(back.read_text().replace("status: rejected", "status: review", 1))
     back.rename(vault.active())

@@ -1,4 +1,7 @@
-"""Whose note it is: its `trace_id` says so; its place only where no other note has the `trace_id`. And when a note is gone."""
+"""Whose note it is: its `trace_id` says so; its place only where no other note has the `trace_id`.
+
+And when a note is gone.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,39 @@ from vaultkit import TestVault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
 OTHER = "11111111-2222-4333-8444-555555555555"
-CASE = Case(TRACE, "todo", State.REVIEW, request_path="Inbox/Requests/todo.md", plan_path="Inbox/Plans/todo_plan.md", revision=1)
+CASE = Case(
+    TRACE,
+    "todo",
+    State.REVIEW,
+    request_path="Inbox/Requests/todo.md",
+    plan_path="Inbox/Plans/todo_plan.md",
+    revision=1,
+)
 
 
 def cases_of(vault: TestVault) -> dict[str, tuple[str, str]]:
     """Return by request_id the state and the request's place."""
     with closing(sqlite3.connect(vault.db)) as connection:
-        return {name: (state, path) for name, state, path in connection.execute(
-            "SELECT request_id, state, body->>'request_path' FROM cases")}
+        return {
+            name: (state, path)
+            for name, state, path in connection.execute(
+                "SELECT request_id, state, body->>'request_path' FROM cases"
+            )
+        }
 
 
 def test_the_trace_wins_over_the_place_in_every_order() -> None:
-    renamed = look_at("Inbox/Requests/hello.md", f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode(), "ann")
+    renamed = look_at(
+        "Inbox/Requests/hello.md",
+        f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode(),
+        "ann",
+    )
     newer = look_at("Inbox/Requests/todo.md", b"Bake a cake\n", "ann")
-    plan = look_at("System/Active/x.md", f"---\ntrace_id: {TRACE}\nrequest_id: todo\nrevision: 1\n---\n# X\n".encode(), "ann")
+    plan = look_at(
+        "System/Active/x.md",
+        f"---\ntrace_id: {TRACE}\nrequest_id: todo\nrevision: 1\n---\n# X\n".encode(),
+        "ann",
+    )
     stray = look_at("Inbox/Plans/todo_plan.md", b"# Not a plan\n", "ann")
     for notes in permutations([renamed, newer, plan, stray]):
         found = sort_notes({TRACE: CASE}, notes)
@@ -52,7 +74,9 @@ def test_an_editor_that_drops_the_properties_makes_no_new_request_of_a_note() ->
 
 @pytest.mark.parametrize("looks", ["none", "between", "down"])
 @pytest.mark.parametrize("first", ["rename", "write"])
-def test_a_renamed_request_keeps_its_case_and_what_has_its_name_is_a_new_one(tmp_path: Path, looks: str, first: str) -> None:
+def test_a_renamed_request_keeps_its_case_and_what_has_its_name_is_a_new_one(
+    tmp_path: Path, looks: str, first: str
+) -> None:
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
         note = vault.drop("Say hello\n", "todo.md")
@@ -63,7 +87,10 @@ def test_a_renamed_request_keeps_its_case_and_what_has_its_name_is_a_new_one(tmp
     if looks == "down":
         with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
             running.settle()
-    assert cases_of(vault) == {"todo": ("review", "Inbox/Requests/hello.md"), "todo-2": ("review", "Inbox/Requests/todo.md")}
+    assert cases_of(vault) == {
+        "todo": ("review", "Inbox/Requests/hello.md"),
+        "todo-2": ("review", "Inbox/Requests/todo.md"),
+    }
     assert not vault.rows("request.edited")
 
 
@@ -95,7 +122,9 @@ def test_a_command_for_a_note_touches_no_other_that_has_its_name_by_now(tmp_path
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_note_that_is_written_all_the_time_holds_no_absence_back(tmp_path: Path, known: bool) -> None:
+def test_a_note_that_is_written_all_the_time_holds_no_absence_back(
+    tmp_path: Path, known: bool
+) -> None:
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, model=lambda: Fake(greeter), time=time) as running:
         vault.drop("Say hello\n")

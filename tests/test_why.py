@@ -1,4 +1,7 @@
-"""Failures that explain themselves: the report, `placet why`, the next plan; and why everything else is where it is."""
+"""Failures that explain themselves: the report, `placet why`, the next plan.
+
+And why everything else is where it is.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,17 @@ from placet.core.text.plan import Plan, Step
 from placet.core.text.scope import Scope
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
-CASE = Case("9b20b19d-bd92-5906-8be0-05a93c00a401", "say-hello", State.REVIEW, request_path="Inbox/Requests/Say hello.md",
-            revision=2, plan_path="Inbox/Plans/say-hello_plan.md", since="2026-01-02T03:04:05.000Z", agent="default",
-            portal="code")
+CASE = Case(
+    "9b20b19d-bd92-5906-8be0-05a93c00a401",
+    "say-hello",
+    State.REVIEW,
+    request_path="Inbox/Requests/Say hello.md",
+    revision=2,
+    plan_path="Inbox/Plans/say-hello_plan.md",
+    since="2026-01-02T03:04:05.000Z",
+    agent="default",
+    portal="code",
+)
 
 
 @dataclass(frozen=True)
@@ -55,47 +66,104 @@ class Row:
     entity_id: str = "say-hello"
 
 
-def called(number: int, tool: str = "read_file", target: str = "a.py", *, ok: bool = True, exit_code: int | None = None) -> Row:
-    return Row(number, "tool.called", {"tool": tool, "target": target, "ok": ok, "error_type": "" if ok else "not_found",
-                                   "exit_code": exit_code, "duration_ms": 250.0})
+def called(
+    number: int,
+    tool: str = "read_file",
+    target: str = "a.py",
+    *,
+    ok: bool = True,
+    exit_code: int | None = None,
+) -> Row:
+    return Row(
+        number,
+        "tool.called",
+        {
+            "tool": tool,
+            "target": target,
+            "ok": ok,
+            "error_type": "" if ok else "not_found",
+            "exit_code": exit_code,
+            "duration_ms": 250.0,
+        },
+    )
 
 
 def refused(number: int, target: str = "x") -> Row:
-    return Row(number, "tool.refused", {"tool": "write_file", "target": target, "ok": False, "error_type": "outside_scope",
-                                    "duration_ms": 0.0})
+    return Row(
+        number,
+        "tool.refused",
+        {
+            "tool": "write_file",
+            "target": target,
+            "ok": False,
+            "error_type": "outside_scope",
+            "duration_ms": 0.0,
+        },
+    )
 
 
 def model(number: int) -> Row:
-    return Row(number, "model.called", {"purpose": "execute", "duration_ms": 1000.0, "cost_usd": 0.25})
+    return Row(
+        number, "model.called", {"purpose": "execute", "duration_ms": 1000.0, "cost_usd": 0.25}
+    )
 
 
-# --- pure ---------------------------------------------------------------------------------------------------
+# --- pure
+# ---------------------------------------------------------------------------------------------------
 
 MISSION = [
-    Row(1, "plan.approved", {"reviewed_by": "cleo", "digest": "d"}, actor="human"), Row(2, "execution.started", {"steps": 2}),
-    Row(3, "lease.acquired"), Row(4, "git.branch_created"), model(5), called(6), refused(7), called(8, ok=False),
-    Row(9, "model.failed", {"kind": "overloaded", "reason": "529", "attempt": 1}), model(10),
+    Row(1, "plan.approved", {"reviewed_by": "cleo", "digest": "d"}, actor="human"),
+    Row(2, "execution.started", {"steps": 2}),
+    Row(3, "lease.acquired"),
+    Row(4, "git.branch_created"),
+    model(5),
+    called(6),
+    refused(7),
+    called(8, ok=False),
+    Row(9, "model.failed", {"kind": "overloaded", "reason": "529", "attempt": 1}),
+    model(10),
     called(11, "run_command", "make", exit_code=2),
-    Row(12, "failure.detected", {"pattern": "no-progress", "description": "Nothing new."}), called(13), model(14), called(15),
-    Row(16, "execution.resumed", {}), Row(30, "git.ran", {"command": "status"}),
-    refused(17, "y"), Row(18, "step.completed", {"step": 1, "of": 2}), model(19), called(20),
-    Row(21, "plan.taken_back", {"reviewed_by": "cleo"}, actor="human"), Row(22, "git.rolled_back"),
+    Row(12, "failure.detected", {"pattern": "no-progress", "description": "Nothing new."}),
+    called(13),
+    model(14),
+    called(15),
+    Row(16, "execution.resumed", {}),
+    Row(30, "git.ran", {"command": "status"}),
+    refused(17, "y"),
+    Row(18, "step.completed", {"step": 1, "of": 2}),
+    model(19),
+    called(20),
+    Row(21, "plan.taken_back", {"reviewed_by": "cleo"}, actor="human"),
+    Row(22, "git.rolled_back"),
 ]
 
 
-@pytest.mark.parametrize(("end", "ids"), [
-    (End.REPETITION, [13, 15, 20]), (End.ITERATION_CAP, [10, 14, 19]), (End.BUDGET, [10, 14, 19]),
-    (End.TOOL_CALL_CAP, [13, 15, 20]),
-    (End.UNRESOLVED_ERROR, [8, 11, 17]), (End.SCOPE, [7, 17, 21]), (End.STALL, [15, 17, 20]), (End.MODEL_ERROR, [10, 14, 19]),
-    (End.STOPPED_BY_PERSON, [19, 20, 21]), (End.REPOSITORY, [4, 20, 21]), (End.CRASH_LOOP, [2, 3, 16]), (End.GAVE_UP, [15, 17, 20]),
-])
+@pytest.mark.parametrize(
+    ("end", "ids"),
+    [
+        (End.REPETITION, [13, 15, 20]),
+        (End.ITERATION_CAP, [10, 14, 19]),
+        (End.BUDGET, [10, 14, 19]),
+        (End.TOOL_CALL_CAP, [13, 15, 20]),
+        (End.UNRESOLVED_ERROR, [8, 11, 17]),
+        (End.SCOPE, [7, 17, 21]),
+        (End.STALL, [15, 17, 20]),
+        (End.MODEL_ERROR, [10, 14, 19]),
+        (End.STOPPED_BY_PERSON, [19, 20, 21]),
+        (End.REPOSITORY, [4, 20, 21]),
+        (End.CRASH_LOOP, [2, 3, 16]),
+        (End.GAVE_UP, [15, 17, 20]),
+    ],
+)
 def test_three_rows_prove_an_end(end: End, ids: list[int]) -> None:
     rows = of_last_mission([*MISSION[:2], *MISSION])  # an earlier mission's rows are no proof
     assert [row.id for row in proof(end, rows)] == ids
 
 
 @pytest.mark.parametrize("end", list(End))
-def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_is(end: End) -> None:
+def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_is(
+    end: End,
+) -> None:
     found = verdict(end)
     assert (found.kind is FailureClass.NONE) is (end is End.FINISHED)
     assert found.meaning.endswith(".")
@@ -103,13 +171,25 @@ def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_
     for count in range(len(MISSION)):
         rows = proof(end, [row for row in MISSION[:count] if row.action_type != "git.ran"])
         assert [r.id for r in rows] == sorted({r.id for r in rows})
-        assert len(rows) == min(PROOF, count)  # of these rows only the last one is no cause of anything
+        # of these rows only the last one is no cause of anything
+        assert len(rows) == min(PROOF, count)
 
 
 def test_equal_calls_are_told_once_and_only_the_last_are_listed() -> None:
-    assert tried([called(1), called(2), called(3, ok=False), refused(4), called(5, "run_command", "make", exit_code=2)]) == (
-        "read_file a.py: done (2 times)", "read_file a.py: failed, not_found", "write_file x: refused, outside_scope",
-        "run_command make: exit code 2")
+    assert tried(
+        [
+            called(1),
+            called(2),
+            called(3, ok=False),
+            refused(4),
+            called(5, "run_command", "make", exit_code=2),
+        ]
+    ) == (
+        "read_file a.py: done (2 times)",
+        "read_file a.py: failed, not_found",
+        "write_file x: refused, outside_scope",
+        "run_command make: exit code 2",
+    )
     many = tried([called(n, target=f"{n}.py") for n in range(100)])
     assert len(many) == MAX_TRIED + 1
     assert many[-1] == "read_file 99.py: done"
@@ -120,7 +200,11 @@ TASK = re.compile(r"  \d+ [^:#;%`\n]* :(done|crit), \d+, \d+")
 
 @given(st.lists(st.text(), max_size=5))
 def test_the_chart_is_one_whatever_calls_were_about(targets: Sequence[str]) -> None:
-    rows = [row for n, target in enumerate(targets) for row in (model(2 * n), called(2 * n + 1, target=target))]
+    rows = [
+        row
+        for n, target in enumerate(targets)
+        for row in (model(2 * n), called(2 * n + 1, target=target))
+    ]
     lines = chart(rows).splitlines()
     assert len(lines) == (4 + 3 * len(targets) if targets else 0)
     for line in lines[4:]:
@@ -128,7 +212,9 @@ def test_the_chart_is_one_whatever_calls_were_about(targets: Sequence[str]) -> N
 
 
 def test_the_chart_shows_when_what_happened_and_for_how_long() -> None:
-    first, *_, last = chart([model(1), called(2, "run_command", "make: all; #1", exit_code=2)]).splitlines()
+    first, *_, last = chart(
+        [model(1), called(2, "run_command", "make: all; #1", exit_code=2)]
+    ).splitlines()
     assert first == "gantt"
     assert last == "  2 run_command make all 1 exit code 2 :crit, 1767323045428, 1767323045678"
     assert chart([called(n) for n in range(200)]).count("read_file") == MAX_BARS
@@ -144,13 +230,20 @@ def test_a_row_is_one_line_without_tricks() -> None:
 def test_the_estimate_is_a_median_of_three_at_least() -> None:
     assert median([0.1, 0.3]) is None
     assert median([0.3, 0.1, 0.2]) == 0.2
-    assert against_estimate(0.5, 0.2, 1.0) == "$0.5000; missions of this size cost $0.2000 in the median; limit $1.0000"
+    assert (
+        against_estimate(0.5, 0.2, 1.0)
+        == "$0.5000; missions of this size cost $0.2000 in the median; limit $1.0000"
+    )
     assert "unknown" in against_estimate(None, None, None)
 
 
 def test_a_ready_request_says_what_is_done_what_is_not_and_where_the_work_is() -> None:
     plan = Plan("Mend it", "Soon.", (Step("One"), Step("Two")), Scope())
-    text = ready_request(CASE, plan, Remains(End.BUDGET, "no\n# money", (1,), ("a.py",), "refs/placet/failed/x", "c0ffee"))
+    text = ready_request(
+        CASE,
+        plan,
+        Remains(End.BUDGET, "no\n# money", (1,), ("a.py",), "refs/placet/failed/x", "c0ffee"),
+    )
     assert text.startswith("---\nagent: default\nportal: code\n---\n# Go on with: Mend it\n")
     assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
     assert "base_commit: c0ffee" in text
@@ -165,33 +258,102 @@ def test_a_ready_request_embeds_nothing_that_a_model_said() -> None:
     assert " %% " not in text
 
 
-@pytest.mark.parametrize(("case", "rows", "said", "helps"), [
-    (CASE, [], "Revision 2 of its plan waits for you", "placet approve say-hello"),
-    (CASE, [Row(1, "plan.refused", {"reason": "No scope."})], "put back: No scope.", "placet approve"),
-    (CASE, [Row(1, "plan.refused", {"reason": "No scope."}), Row(2, "plan.revised")], "waits for you", "placet approve"),
-    (CASE, [Row(1, "plan.drifted", {"reason": "`a.py` changed."})], "put back: `a.py` changed.", "placet approve"),
-    (CASE, [Row(1, "plan.created"), Row(2, "execution.failed", {"reason": "stopped_by_person", "report": "Reports/r.md"})],
-     "ended before (`stopped_by_person`); its report: Reports/r.md", "placet approve"),
-    (CASE, [Row(1, "plan.changed_after_approval")], "changed after it had been approved", "placet show"),
-    (replace(CASE, state=State.REJECTED), [Row(1, "plan.rejected", {"reviewed_by": "cleo", "reason": "Too dear."})],
-     "cleo rejected its plan at 2026-01-02T03:04:05.000Z: Too dear.", "status: pending"),
-    (replace(CASE, state=State.FAILED, failure="The model submitted 3 plans."), [], "There is no plan: The model", "Say hello.md"),
-    (replace(CASE, state=State.WITHDRAWN), [Row(1, "request.withdrawn", {"path": "Inbox/Requests/a.md"})], "Requests/a.md",
-     "back"),
-    (replace(CASE, state=State.PLANNING), [model(1), Row(2, "model.failed", {"reason": "529", "attempt": 3})],
-     "asked 3 times, last at 2026-01-02T03:04:05.678Z: 529",
-     "goes on"),
-    (replace(CASE, state=State.PLANNING), [Row(2, "model.failed", {"reason": "529", "attempt": 3}), model(3)],
-     "being written", "Wait"),
-    (replace(CASE, state=State.APPROVED), [], "its mission begins", "Wait"),
-    (replace(CASE, state=State.RUNNING),
-     [Row(1, "execution.started"), Row(2, "failure.detected", {"description": "Same results."})],
-     "Same results.", "placet stop say-hello"),
-    (replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", report_path="r.md"), [], "nothing yet",
-     "placet merge say-hello"),
-    (replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", became="merged"), [], "merged", "placet undo say-hello"),
-])
-def test_every_state_says_why_and_what_next(case: Case, rows: list[Row], said: str, helps: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "rows", "said", "helps"),
+    [
+        (CASE, [], "Revision 2 of its plan waits for you", "placet approve say-hello"),
+        (
+            CASE,
+            [Row(1, "plan.refused", {"reason": "No scope."})],
+            "put back: No scope.",
+            "placet approve",
+        ),
+        (
+            CASE,
+            [Row(1, "plan.refused", {"reason": "No scope."}), Row(2, "plan.revised")],
+            "waits for you",
+            "placet approve",
+        ),
+        (
+            CASE,
+            [Row(1, "plan.drifted", {"reason": "`a.py` changed."})],
+            "put back: `a.py` changed.",
+            "placet approve",
+        ),
+        (
+            CASE,
+            [
+                Row(1, "plan.created"),
+                Row(
+                    2, "execution.failed", {"reason": "stopped_by_person", "report": "Reports/r.md"}
+                ),
+            ],
+            "ended before (`stopped_by_person`); its report: Reports/r.md",
+            "placet approve",
+        ),
+        (
+            CASE,
+            [Row(1, "plan.changed_after_approval")],
+            "changed after it had been approved",
+            "placet show",
+        ),
+        (
+            replace(CASE, state=State.REJECTED),
+            [Row(1, "plan.rejected", {"reviewed_by": "cleo", "reason": "Too dear."})],
+            "cleo rejected its plan at 2026-01-02T03:04:05.000Z: Too dear.",
+            "status: pending",
+        ),
+        (
+            replace(CASE, state=State.FAILED, failure="The model submitted 3 plans."),
+            [],
+            "There is no plan: The model",
+            "Say hello.md",
+        ),
+        (
+            replace(CASE, state=State.WITHDRAWN),
+            [Row(1, "request.withdrawn", {"path": "Inbox/Requests/a.md"})],
+            "Requests/a.md",
+            "back",
+        ),
+        (
+            replace(CASE, state=State.PLANNING),
+            [model(1), Row(2, "model.failed", {"reason": "529", "attempt": 3})],
+            "asked 3 times, last at 2026-01-02T03:04:05.678Z: 529",
+            "goes on",
+        ),
+        (
+            replace(CASE, state=State.PLANNING),
+            [Row(2, "model.failed", {"reason": "529", "attempt": 3}), model(3)],
+            "being written",
+            "Wait",
+        ),
+        (replace(CASE, state=State.APPROVED), [], "its mission begins", "Wait"),
+        (
+            replace(CASE, state=State.RUNNING),
+            [
+                Row(1, "execution.started"),
+                Row(2, "failure.detected", {"description": "Same results."}),
+            ],
+            "Same results.",
+            "placet stop say-hello",
+        ),
+        (
+            replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", report_path="r.md"),
+            [],
+            "nothing yet",
+            "placet merge say-hello",
+        ),
+        (
+            replace(CASE, state=State.COMPLETED, tip="c0", branch="feat/x", became="merged"),
+            [],
+            "merged",
+            "placet undo say-hello",
+        ),
+    ],
+)
+def test_every_state_says_why_and_what_next(
+    case: Case, rows: list[Row], said: str, helps: str
+) -> None:
     why, following = standing(case, rows, daemon_runs=True, paused=False)
     assert said in why
     assert helps in " ".join(following)
@@ -203,10 +365,14 @@ def test_work_that_stands_still_says_what_starts_it() -> None:
     assert standing(case, [], daemon_runs=True, paused=True)[1] == ("Go on: placet resume",)
 
 
-# --- through the daemon -------------------------------------------------------------------------------------
+# --- through the daemon
+# -------------------------------------------------------------------------------------
 
 
-STEPS = [{"title": "Write it", "description": "A file.", "tools": ["write_file"]}, {"title": "Print it", "tools": ["read_file"]}]
+STEPS = [
+    {"title": "Write it", "description": "A file.", "tools": ["write_file"]},
+    {"title": "Print it", "tools": ["read_file"]},
+]
 
 
 def answers(body: Any) -> Any:
@@ -214,8 +380,10 @@ def answers(body: Any) -> Any:
     if "submit_plan" in {tool["name"] for tool in body["tools"]}:
         return reply(call("submit_plan", {**PLAN, "steps": STEPS}))
     if len(body["messages"]) == 1:
-        return reply(call("write_file", {"path": "hello.txt", "content": "hello\n"}),
-                     call("complete_step", {"step": 1, "summary": "Written"}))
+        return reply(
+            call("write_file", {"path": "hello.txt", "content": "hello\n"}),
+            call("complete_step", {"step": 1, "summary": "Written"}),
+        )
     return reply(call("give_up", {"reason": "There is no paper."}))
 
 
@@ -239,19 +407,32 @@ def failed(vault: TestVault, count: int) -> dict[str, Any]:
     return row
 
 
-def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tmp_path: Path, api: MessagesApi) -> None:
+def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(
+    tmp_path: Path, api: MessagesApi
+) -> None:
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY="sk-ant-test", ANTHROPIC_BASE_URL=api.url)
     with running(vault):
         vault.drop("---\nbudget_usd: 2.5\n---\n# Say hello\n")
-        until(lambda: vault.plan().exists() and "status: review" in vault.plan().read_text(), "the plan")
+        until(
+            lambda: vault.plan().exists() and "status: review" in vault.plan().read_text(),
+            "the plan",
+        )
         facts = failed(vault, 1)["metadata"]
-        assert (facts["reason"], facts["iterations"], facts["files_changed"]) == ("gave_up", 2, ["hello.txt"])
+        assert (facts["reason"], facts["iterations"], facts["files_changed"]) == (
+            "gave_up",
+            2,
+            ["hello.txt"],
+        )
         report = vault.reports()[0].read_text()
         assert "**The agent came to nothing** (`gave_up`, after 2 iterations)" in report
         assert f"Cost: ${facts['cost_usd']:.4f}; no estimate" in report
         assert "limit $2.5000" in report
         ids = [int(number) for number in re.findall(r"^#(\d+) ", report, re.MULTILINE)]
-        assert [row["action_type"] for row in vault.rows() if row["id"] in ids] == ["tool.called", "tool.called", "model.called"]
+        assert [row["action_type"] for row in vault.rows() if row["id"] in ids] == [
+            "tool.called",
+            "tool.called",
+            "model.called",
+        ]
         assert "```mermaid\ngantt\n" in report
         assert "- `write_file hello.txt: done`" in report
         assert facts["kept"] in report
@@ -259,21 +440,35 @@ def test_a_failed_mission_explains_itself_and_the_next_plan_starts_from_there(tm
         folded = report.split("> [!example]- ")[1]
         assert all(f"> {line}".rstrip() in folded.splitlines() for line in request.splitlines())
         told = vault.cli("why", "say-hello").stdout
-        assert all(piece in told for piece in ("gave_up", "There is no paper.", *(f"#{n} " for n in ids), facts["kept"]))
+        assert all(
+            piece in told
+            for piece in ("gave_up", "There is no paper.", *(f"#{n} " for n in ids), facts["kept"])
+        )
 
-        vault.reports()[0].write_text(report + "\nThe paper is in the cupboard.\n")  # what a person adds to it is read as well
+        # what a person adds to it is read as well
+        vault.reports()[0].write_text(report + "\nThe paper is in the cupboard.\n")
         returned = vault.plan()
         edit(returned, "status: error", "status: pending")
         assert vault.await_action("plan.revised")["metadata"]["revision"] == 2
         asked = api.requests[-1].body["messages"][0]["content"]
         spoken = "\n".join(block["text"] for block in asked)
-        assert all(piece in spoken for piece in ("<plan>", "# Failure Report: Say hello", "gave_up", "in the cupboard"))
+        assert all(
+            piece in spoken
+            for piece in ("<plan>", "# Failure Report: Say hello", "gave_up", "in the cupboard")
+        )
 
-        until(lambda: vault.plan().exists() and "revision: 2" in vault.plan().read_text(), "the revision")
+        until(
+            lambda: vault.plan().exists() and "revision: 2" in vault.plan().read_text(),
+            "the revision",
+        )
         base = re.search("base_commit: .*", vault.plan().read_text())
         assert base is not None
-        edit(vault.plan(), base[0], f"base_commit: {facts['kept_commit']}\nif_changed: proceed")  # as the ready request says
-        until(lambda: f"made from commit `{facts['kept_commit'][:12]}`" in vault.plan().read_text(), "the callout says so")
+        # as the ready request says
+        edit(vault.plan(), base[0], f"base_commit: {facts['kept_commit']}\nif_changed: proceed")
+        until(
+            lambda: f"made from commit `{facts['kept_commit'][:12]}`" in vault.plan().read_text(),
+            "the callout says so",
+        )
         assert failed(vault, 2)["metadata"]["base"] == facts["kept_commit"]
 
         path = vault.cli("submit", "--file", "-", stdin=request).stdout.strip()
@@ -297,14 +492,21 @@ def test_a_note_that_cannot_be_used_and_an_id_that_nobody_has(tmp_path: Path) ->
     vault.script(("plan", [{"calls": [("submit_plan", {**PLAN, "title": ""})]}] * 3))
     vault.drop("Say hello.\n")
     vault.once()
-    failed_plan, = vault.rows("plan.failed")
-    assert (failed_plan["metadata"]["end"], failed_plan["metadata"]["iterations"]) == ("model_error", 3)
+    (failed_plan,) = vault.rows("plan.failed")
+    assert (failed_plan["metadata"]["end"], failed_plan["metadata"]["iterations"]) == (
+        "model_error",
+        3,
+    )
     said = vault.cli("why", "say-hello").stdout
-    assert said.count("3 plans that are not valid") == 1, "the note beside the request says the same"
+    assert said.count("3 plans that are not valid") == 1, (
+        "the note beside the request says the same"
+    )
     assert "placet retry say-hello" in said
     told = json.loads(vault.cli("why", "do-it", "--json").stdout)
     assert (told["request_id"], told["state"]) == ("do-it", "unusable")
-    assert json.loads(vault.cli("why", "do", "--json").stdout) == told, "the beginning of an id will do"
+    assert json.loads(vault.cli("why", "do", "--json").stdout) == told, (
+        "the beginning of an id will do"
+    )
     assert "nowhere" in told["why"][0]
     assert vault.cli("why", "nobody", check=False).returncode == 3
     assert vault.cli("why", "do-it", "--request", check=False).returncode == 1

@@ -35,9 +35,18 @@ PATIENCE_S = 180.0
 STEP_S = 0.02
 
 PLAN: dict[str, Any] = {
-    "title": "Say hello", "summary": "Write a greeting.",
-    "steps": [{"title": "Write it", "description": "A file.", "tools": ["write_file"], "done_when": ["it is there"]}],
-    "scope": {"write": ["hello.txt"]}, "risks": ["none"],
+    "title": "Say hello",
+    "summary": "Write a greeting.",
+    "steps": [
+        {
+            "title": "Write it",
+            "description": "A file.",
+            "tools": ["write_file"],
+            "done_when": ["it is there"],
+        }
+    ],
+    "scope": {"write": ["hello.txt"]},
+    "risks": ["none"],
 }
 
 
@@ -83,7 +92,8 @@ def _of_persons(root: Path, *, files: bool) -> dict[Path, dict[str, object]]:
             found[place] = fingerprint(place, DAEMONS if place == root else ())
             if place == root and not files:
                 del found[place]["files"]
-            if git(place, "config", "--get", "placet.history", check=False) == "true":  # placet began it, and keeps it
+            # placet began it, and keeps it
+            if git(place, "config", "--get", "placet.history", check=False) == "true":
                 for key in ("refs", "index", "logs/HEAD", "info"):
                     del found[place][key]
     return found
@@ -118,17 +128,30 @@ class TestVault:
 
     @property
     def env(self) -> dict[str, str]:
-        keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))}
+        keep = {
+            k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))
+        }
         return {**keep, "PLACET_STATE_HOME": str(self.state), "NO_COLOR": "1", **self.extra}
 
-    def cli(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([sys.executable, "-m", "placet", *args], cwd=self.root, env=self.env, input=stdin,
-                              capture_output=True, text=True, timeout=PATIENCE_S)
+    def cli(
+        self, *args: str, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "placet", *args],
+            cwd=self.root,
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         if check:
             assert done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def click(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def click(
+        self, *args: str, check: bool = True, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in this process: for what it does, where that it is a process does not matter."""
         from placet.cli.main import main
 
@@ -150,7 +173,10 @@ class TestVault:
             if apart:
                 done = self.cli("run", "--once", check=False)
             else:
-                with patch("placet.core.life.settle.SETTLE_S", STEP_S), patch("placet.loop.app.probe", _probed):
+                with (
+                    patch("placet.core.life.settle.SETTLE_S", STEP_S),
+                    patch("placet.loop.app.probe", _probed),
+                ):
                     done = self.click("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stderr
@@ -161,12 +187,17 @@ class TestVault:
         Nobody writes notes meanwhile, so none needs time to settle.
         """
         said: list[str] = []
-        with patch("placet.core.life.settle.SETTLE_S", STEP_S), daemon(self.root, self.env, said.append) as running:
+        with (
+            patch("placet.core.life.settle.SETTLE_S", STEP_S),
+            daemon(self.root, self.env, said.append) as running,
+        ):
             running.run_once()
         return said
 
     def configure(self, text: str, *, accepted: bool = True) -> None:
-        """Write the configuration as the person at this machine does, who accepts it; without `accepted` as anybody else.
+        """Write the configuration as the person at this machine does, who accepts it.
+
+        Without `accepted` as anybody else.
 
         Requests are planned at once: tests do not type.
         """
@@ -174,8 +205,11 @@ class TestVault:
         if "[vault]\n" in text and "quiet_s" not in text:
             text = text.replace("[vault]\n", f"[vault]\n{AT_ONCE}", 1)
         elif "quiet_s" not in text:
-            # On top, as what a test adds at the end belongs to the table that it wrote last; below keys that are in no table.
-            above, bracket, tables = ("", "", text) if text.startswith("[") else text.partition("\n[")
+            # On top, as what a test adds at the end belongs to the table that it wrote last; below
+            # keys that are in no table.
+            above, bracket, tables = (
+                ("", "", text) if text.startswith("[") else text.partition("\n[")
+            )
             text = f"{above}\n[vault]\n{AT_ONCE}{bracket.strip()}{tables}".lstrip()
         (self.root / "System" / "placet.toml").write_text(text)
         state = vault_state(self.root, self.env)
@@ -183,23 +217,39 @@ class TestVault:
             with suppress(UserError):  # one that cannot be used
                 accept(state, load(self.root))
 
-    def script(self, *conversations: tuple[str, Sequence[Mapping[str, Any]]], request: str = "*", more: bool = False) -> None:
+    def script(
+        self,
+        *conversations: tuple[str, Sequence[Mapping[str, Any]]],
+        request: str = "*",
+        more: bool = False,
+    ) -> None:
         """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)], …}`."""
         lines = []
         for purpose, replies in conversations:
-            lines += ["[[conversation]]", f"purpose = {json.dumps(purpose)}", f"request = {json.dumps(request)}"]
+            lines += [
+                "[[conversation]]",
+                f"purpose = {json.dumps(purpose)}",
+                f"request = {json.dumps(request)}",
+            ]
             for reply in replies:
                 lines.append("[[conversation.reply]]")
                 for key, value in reply.items():
                     if key != "calls":
                         lines.append(f"{key} = {_toml(value)}")
                 for name, given in reply.get("calls", ()):
-                    lines += ["[[conversation.reply.call]]", f"name = {json.dumps(name)}", f"input = {_toml(given)}"]
+                    lines += [
+                        "[[conversation.reply.call]]",
+                        f"name = {json.dumps(name)}",
+                        f"input = {_toml(given)}",
+                    ]
         with (self.root / "System" / "replies.toml").open("a" if more else "w") as file:
             file.write("\n".join(lines) + "\n")
         config = (self.root / "System" / "placet.toml").read_text()
         if "replies.toml" not in config:
-            self.configure('[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n' + config)
+            self.configure(
+                '[model]\nprovider = "scripted"\nname = "test"\nscript = "System/replies.toml"\n'
+                + config
+            )
 
     def drop(self, text: str, name: str = "Say hello.md") -> Path:
         path = self.root / "Inbox" / "Requests" / name
@@ -227,16 +277,26 @@ class TestVault:
             return []
         with sqlite3.connect(f"file:{self.db}?mode=ro", uri=True) as connection:
             connection.row_factory = sqlite3.Row
-            made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
+            made = connection.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'activity'"
+            ).fetchone()
             chosen, values = ("WHERE action_type = ?", [action]) if action is not None else ("", [])
-            found = connection.execute(f"SELECT * FROM activity {chosen} ORDER BY id", values).fetchall() if made else []
+            found = (
+                connection.execute(
+                    f"SELECT * FROM activity {chosen} ORDER BY id", values
+                ).fetchall()
+                if made
+                else []
+            )
         connection.close()
         return [{**dict(row), "metadata": json.loads(row["metadata"])} for row in found]
 
     def actions(self) -> list[str]:
         return [row["action_type"] for row in self.rows()]
 
-    def await_action(self, action: str, count: int = 1, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    def await_action(
+        self, action: str, count: int = 1, patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             found = self.rows(action)
             return found[count - 1] if len(found) >= count else None
@@ -263,9 +323,15 @@ def make_vault(folder: Path, **extra: str) -> TestVault:
 
 @contextmanager
 def started(vault: TestVault) -> Iterator[Daemon]:
-    """The daemon in this process, up; `run_once` of it works. Notes settle soon, for nobody writes meanwhile."""
-    with patch("placet.core.life.settle.SETTLE_S", STEP_S), patch("placet.loop.app.probe", _probed), \
-            daemon(vault.root, vault.env, lambda _: None) as running:
+    """The daemon in this process, up; `run_once` of it works.
+
+    Notes settle soon, for nobody writes meanwhile.
+    """
+    with (
+        patch("placet.core.life.settle.SETTLE_S", STEP_S),
+        patch("placet.loop.app.probe", _probed),
+        daemon(vault.root, vault.env, lambda _: None) as running,
+    ):
         yield running
 
 
@@ -275,11 +341,20 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     log = vault.root.parent / f"daemon-{time.monotonic_ns()}.log"
     started = len(vault.rows("daemon.started"))
     with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault.root), *args], env=vault.env,
-                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--vault", str(vault.root), *args],
+            env=vault.env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            text=True,
+        )
     with hands_off(vault.root, files=False):
         try:
-            until(lambda: len(vault.rows("daemon.started")) > started or process.poll() is not None, "daemon.started")
+            until(
+                lambda: len(vault.rows("daemon.started")) > started or process.poll() is not None,
+                "daemon.started",
+            )
             assert process.poll() is None, log.read_text()
             yield process
         finally:

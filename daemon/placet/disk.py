@@ -10,7 +10,10 @@ from pathlib import Path
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a folder, also where its folders are not writable or hundreds deep; symbolic links in it are not followed."""
+    """Delete a folder, also where its folders are not writable or hundreds deep.
+
+    Symbolic links in it are not followed.
+    """
     try:
         shutil.rmtree(path)
     except FileNotFoundError:

@@ -45,13 +45,21 @@ _MAX_NAME_BYTES = 255  # NAME_MAX of Linux and macOS
 class MemoryFiles:
     """Files in memory, with the manners of `placet.files.confine.Root`: the same paths are taken, the same refused."""
 
-    def __init__(self, files: Mapping[str, str | bytes] | None = None, *, writable: bool = True, denied: Denied = ALWAYS) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        writable: bool = True,
+        denied: Denied = ALWAYS,
+    ) -> None:
         self.writable = writable
         self.denied = denied
         self._files: dict[str, bytes] = {}
         self._lock = Lock()
         for path, content in (files or {}).items():
-            self._files[self.relative(path)] = content.encode() if isinstance(content, str) else bytes(content)
+            self._files[self.relative(path)] = (
+                content.encode() if isinstance(content, str) else bytes(content)
+            )
 
     def snapshot(self) -> dict[str, bytes]:
         """Return every file as it is now."""
@@ -63,24 +71,32 @@ class MemoryFiles:
         try:
             size = len(os.fsencode(path))
         except UnicodeEncodeError:
-            raise _fault(Fault.BAD_PATH, "has characters that a file name cannot hold", path) from None
+            raise _fault(
+                Fault.BAD_PATH, "has characters that a file name cannot hold", path
+            ) from None
         if not path or "\0" in path or size > MAX_PATH_BYTES:
             raise _fault(Fault.BAD_PATH, "is empty, too long or has a NUL character in it", path)
-        parts = tuple(part for part in os.fsdecode(os.fsencode(path)).split("/") if part not in ("", "."))
+        parts = tuple(
+            part for part in os.fsdecode(os.fsencode(path)).split("/") if part not in ("", ".")
+        )
         if ".." in parts:
             fault = Fault.PATH_OUTSIDE if _climbs_out(path, parts) else Fault.BAD_PATH
             raise ToolError(fault.value, f"{path[:200]!r} has '..' in it", refused=True)
         if path.startswith("/"):
-            if parts[:len(ROOT.parts) - 1] != ROOT.parts[1:]:
-                raise _fault(Fault.PATH_OUTSIDE, "is outside of the root folder; use a relative path", path)
-            parts = parts[len(ROOT.parts) - 1:]
+            if parts[: len(ROOT.parts) - 1] != ROOT.parts[1:]:
+                raise _fault(
+                    Fault.PATH_OUTSIDE, "is outside of the root folder; use a relative path", path
+                )
+            parts = parts[len(ROOT.parts) - 1 :]
         if parts and parts[0] == "~":
             raise _fault(Fault.PATH_OUTSIDE, "is in a home folder; use a relative path", path)
         if len(parts) > MAX_DEPTH:
             raise _fault(Fault.TOO_DEEP, f"has more than {MAX_DEPTH} parts", path)
         canonical = "/".join(parts) or "."
         if self.denied.hides(canonical):
-            raise _fault(Fault.PATH_DENIED, "is protected and can be neither read nor written", path)
+            raise _fault(
+                Fault.PATH_DENIED, "is protected and can be neither read nor written", path
+            )
         return canonical
 
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
@@ -105,7 +121,11 @@ class MemoryFiles:
             if folder == "." or name.startswith(folder + "/"):
                 first, rest, _ = name[start:].partition("/")
                 inner = name[:start] + first
-                found[inner] = Entry(inner, EntryKind.DIRECTORY, 0) if rest else Entry(inner, EntryKind.FILE, len(content))
+                found[inner] = (
+                    Entry(inner, EntryKind.DIRECTORY, 0)
+                    if rest
+                    else Entry(inner, EntryKind.FILE, len(content))
+                )
         return [found[name] for name in sorted(found)]
 
     def protects(self, path: str) -> bool:
@@ -115,27 +135,40 @@ class MemoryFiles:
     def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
         """Give every file below a folder."""
         folder = self._folder(path)
-        below = [n for n in self.snapshot().items() if folder == "." or n[0].startswith(folder + "/")]
+        below = [
+            n for n in self.snapshot().items() if folder == "." or n[0].startswith(folder + "/")
+        ]
         if len(below) > max_entries:
-            raise _fault(Fault.TOO_LARGE, f"has more than {max_entries} entries below it; name a smaller folder", path)
-        yield from (Entry(name, EntryKind.FILE, len(content)) for name, content in sorted(below, key=lambda n: n[0].split("/")))
+            raise _fault(
+                Fault.TOO_LARGE,
+                f"has more than {max_entries} entries below it; name a smaller folder",
+                path,
+            )
+        yield from (
+            Entry(name, EntryKind.FILE, len(content))
+            for name, content in sorted(below, key=lambda n: n[0].split("/"))
+        )
 
     def write(self, path: str, data: bytes) -> int:
         """Make or replace a file; return its size."""
         canonical = self.relative(path)
         if not self.writable:
-            raise _fault(Fault.READ_ONLY, "cannot be changed: this folder is for reading only", path)
+            raise _fault(
+                Fault.READ_ONLY, "cannot be changed: this folder is for reading only", path
+            )
         if canonical == "." or path.endswith("/"):
             raise _fault(Fault.IS_A_DIRECTORY, "names a folder, not a file", path)
         if self.denied.protects(canonical):
-            raise _fault(Fault.PATH_DENIED, "is protected and can never be written, whatever the scope", path)
+            raise _fault(
+                Fault.PATH_DENIED, "is protected and can never be written, whatever the scope", path
+            )
         if len(data) > MAX_WRITE_BYTES:
             raise _fault(Fault.TOO_LARGE, "was not written: too large", path)
         if self.exists(path) and self._found(path).kind is EntryKind.DIRECTORY:
             raise _fault(Fault.IS_A_DIRECTORY, "is a folder", path)
         parents = canonical.split("/")[:-1]
         with self._lock:
-            if any("/".join(parents[:n + 1]) in self._files for n in range(len(parents))):
+            if any("/".join(parents[: n + 1]) in self._files for n in range(len(parents))):
                 raise _fault(Fault.NOT_A_DIRECTORY, "lies below something that is no folder", path)
             self._files[canonical] = data
         return len(data)
@@ -193,7 +226,9 @@ class _Steps:
         if step in (number for number, _ in self.done):
             raise ToolError("step_done", f"Step {step} is complete already.")
         self.done.append((step, summary))
-        content = b"\0".join(os.fsencode(name) + b"\0" + data for name, data in self.files.snapshot().items())
+        content = b"\0".join(
+            os.fsencode(name) + b"\0" + data for name, data in self.files.snapshot().items()
+        )
         return {"step": step, "commit": hashlib.sha1(content, usedforsecurity=False).hexdigest()}
 
     def finish(self, summary: str) -> dict[str, Any]:
@@ -210,19 +245,28 @@ Answer = Ran | tuple[int, str, str]
 
 
 class InMemoryToolDispatcher:
-    """Every tool on a virtual file system: what is written is what is read afterwards. Nothing outside is touched.
+    """Every tool on a virtual file system: what is written is what is read afterwards.
 
-    `files` are the worktree's at first, by path. `scope` is the approved one; by default everything may be written.
-    `commands` answers commands: by their words ("python -m pytest"; for `bash` the shell's text), or by a function of the
-    argument list. `failures` makes the n-th call (from 0) of a tool fail: `{("write_file", 1): ToolError("disk_full", "…")}`;
-    a plain text is its message. `secrets` are redacted in every result. Safe in several threads.
+    Nothing outside is touched.
+
+    `files` are the worktree's at first, by path. `scope` is the approved one; by default everything
+    may be written. `commands` answers commands: by their words ("python -m pytest"; for `bash` the
+    shell's text), or by a function of the argument list. `failures` makes the n-th call (from 0) of
+    a tool fail: `{("write_file", 1): ToolError("disk_full", "…")}`; a plain text is its message.
+    `secrets` are redacted in every result. Safe in several threads.
     """
 
-    def __init__(self, files: Mapping[str, str | bytes] | None = None, *, scope: Scope | None = None,
-                 commands: Mapping[str, Answer] | Callable[[Sequence[str]], Answer] | None = None,
-                 failures: Mapping[tuple[str, int], ToolError | str] | None = None,
-                 knowledge: Mapping[str, str | bytes] | None = None, secrets: Sequence[str] = (),
-                 tools: Sequence[Tool[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        scope: Scope | None = None,
+        commands: Mapping[str, Answer] | Callable[[Sequence[str]], Answer] | None = None,
+        failures: Mapping[tuple[str, int], ToolError | str] | None = None,
+        knowledge: Mapping[str, str | bytes] | None = None,
+        secrets: Sequence[str] = (),
+        tools: Sequence[Tool[Any]] | None = None,
+    ) -> None:
         self._files = MemoryFiles(files)
         self._commands = commands or {}
         self._failures = dict(failures or {})
@@ -231,9 +275,20 @@ class InMemoryToolDispatcher:
         self._steps = _Steps(self._files)
         self.calls: list[tuple[str, dict[str, Any]]] = []
         notes = None if knowledge is None else MemoryFiles(knowledge, writable=False)
-        place = Workplace(self._files, notes, Scope(write=("**",)) if scope is None else scope, Box(ROOT), Level.BUBBLEWRAP,
-                          self._steps, never, secrets=tuple(secrets), run=self._ran)
-        self._box = Toolbox({tool.name: tool for tool in (TOOLS if tools is None else tools)}, place)
+        place = Workplace(
+            self._files,
+            notes,
+            Scope(write=("**",)) if scope is None else scope,
+            Box(ROOT),
+            Level.BUBBLEWRAP,
+            self._steps,
+            never,
+            secrets=tuple(secrets),
+            run=self._ran,
+        )
+        self._box = Toolbox(
+            {tool.name: tool for tool in (TOOLS if tools is None else tools)}, place
+        )
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -265,7 +320,10 @@ class InMemoryToolDispatcher:
         return self._box.offered()
 
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """Carry one call out, or fail it where a failure was asked for. Never raises for what a model did."""
+        """Carry one call out, or fail it where a failure was asked for.
+
+        Never raises for what a model did.
+        """
         with self._lock:
             failure = self._failures.get((name, self._counts[name]))
             self._counts[name] += 1
@@ -275,7 +333,14 @@ class InMemoryToolDispatcher:
         error = ToolError("injected_failure", failure) if isinstance(failure, str) else failure
         return self._box.failed(error)
 
-    def _ran(self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]) -> Ran:  # noqa: ARG002 - as run
+    def _ran(
+        self,
+        argv: Sequence[str],
+        box: Box,  # noqa: ARG002 - as run
+        level: Level,  # noqa: ARG002 - as run
+        *,
+        cancelled: Callable[[], bool],  # noqa: ARG002 - as run
+    ) -> Ran:
         if callable(self._commands):
             return _as_ran(self._commands(argv))
         words = argv[-1] if argv[:1] == ["bash"] and "-c" in argv else shlex.join(argv)
@@ -288,4 +353,6 @@ def _as_ran(answer: Answer) -> Ran:
     if isinstance(answer, Ran):
         return answer
     code, stdout, stderr = answer
-    return Ran(code, stdout, stderr, timed_out=False, cancelled=False, truncated=False, duration_s=0.0)
+    return Ran(
+        code, stdout, stderr, timed_out=False, cancelled=False, truncated=False, duration_s=0.0
+    )

@@ -69,7 +69,11 @@ def scratch() -> Iterator[Path]:
 def command_line() -> None:
     bare = process_ms(sys.executable, "-c", "import click")
     shown = process_ms(sys.executable, "-m", "placet", "--help")
-    told("placet --help", f"{shown:.0f} ms", f"python -c 'import click': {bare:.0f} ms, ratio {shown / bare:.2f}")
+    told(
+        "placet --help",
+        f"{shown:.0f} ms",
+        f"python -c 'import click': {bare:.0f} ms, ratio {shown / bare:.2f}",
+    )
 
 
 def _cpu_s(pid: int) -> float:
@@ -108,7 +112,11 @@ def drop_to_detected() -> None:
                 time.sleep(0.05)
             connection.close()
     found.sort()
-    told("drop to request.detected", f"p50 {found[30]:.0f} ms", f"p99 {found[-1]:.0f} ms (the longest of 60)")
+    told(
+        "drop to request.detected",
+        f"p50 {found[30]:.0f} ms",
+        f"p99 {found[-1]:.0f} ms (the longest of 60)",
+    )
 
 
 def scan_cost() -> None:
@@ -128,7 +136,12 @@ def scan_cost() -> None:
                 took = median_ms(lambda opened=opened: opened.scan(QUEUES), 21)
             bare = median_ms(lambda requests=requests: [e.stat() for e in os.scandir(requests)], 21)
             beside = f"scandir + lstat of the requests: {bare:.2f} ms, ratio {took / bare:.1f}"
-            told(f"a scan, {count} requests" + (", 100,000 notes elsewhere" if count == 2_000 else ""), f"{took:.2f} ms", beside)
+            told(
+                f"a scan, {count} requests"
+                + (", 100,000 notes elsewhere" if count == 2_000 else ""),
+                f"{took:.2f} ms",
+                beside,
+            )
 
 
 def start_up() -> None:
@@ -140,7 +153,11 @@ def start_up() -> None:
         with running(vault):
             took = (time.perf_counter() - began) * 1000
         bare = process_ms(sys.executable, "-c", "import placet.loop.app")
-        told("start to daemon.started (sandbox probe included)", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
+        told(
+            "start to daemon.started (sandbox probe included)",
+            f"{took:.0f} ms",
+            f"importing it alone: {bare:.0f} ms",
+        )
 
 
 def reading() -> None:
@@ -159,32 +176,45 @@ def the_box() -> None:
     with scratch() as folder:
         boxed = median_ms(lambda: run([true], Box(folder), level), 40)
         bare = median_ms(lambda: subprocess.run([true], check=True), 40)
-    told(f"one command in the box (level {level.value})", f"{boxed:.1f} ms", f"subprocess.run: {bare:.1f} ms")
+    told(
+        f"one command in the box (level {level.value})",
+        f"{boxed:.1f} ms",
+        f"subprocess.run: {bare:.1f} ms",
+    )
 
 
 def conversation() -> None:
     with scratch() as folder:
         bodies = twenty_turns(folder)
         sent = sum(len(piece) for body in bodies for piece in spoken(body))
-        told(f"a mission of {len(bodies)} turns, in the cached prefix", f"{cached_share(bodies) * 100:.1f} %",
-             f"of {sent:,} bytes sent; without a cache 0 %")
+        told(
+            f"a mission of {len(bodies)} turns, in the cached prefix",
+            f"{cached_share(bodies) * 100:.1f} %",
+            f"of {sent:,} bytes sent; without a cache 0 %",
+        )
 
 
 def git_work() -> None:
-    """Branch, worktree, a commit of one file, removal; then commits and checkpoints: beside the git commands that do the same.
+    """Branch, worktree, a commit of one file, removal.
+
+    Then commits and checkpoints: beside the git commands that do the same.
 
     How many processes that takes is for `test_a_mission_takes_few_git_processes` to say.
     """
     for count, times in ((10, 21), (10_000, 5)):
         with scratch() as folder:
             os.environ.update(settle_home(folder / "home"))
-            path = make_repo(folder / "repo", {f"{n % 100}/{n}.txt": f"{n}\n" for n in range(count)})
+            path = make_repo(
+                folder / "repo", {f"{n % 100}/{n}.txt": f"{n}\n" for n in range(count)}
+            )
             ours, bare = [], []
             for n in range(times):
                 began = time.perf_counter()
                 repo = open_repo(path)
                 now, at = datetime.now(UTC), folder / "ours" / f"{n:08}"
-                tree = add_worktree(repo, at, free_branch(repo, "say-hello", at.name, now), head(repo))
+                tree = add_worktree(
+                    repo, at, free_branch(repo, "say-hello", at.name, now), head(repo)
+                )
                 (tree.path / "new.txt").write_text("new\n")
                 commit_changes(tree, "Say hello\n", identity(repo), now)
                 remove_worktree(tree)
@@ -199,16 +229,25 @@ def git_work() -> None:
                 bare.append(time.perf_counter() - began)
             took = _commits(open_repo(path), folder)
         mine, beside = statistics.median(ours) * 1000, statistics.median(bare) * 1000
-        told(f"branch, worktree, commit, removal on {count:,} files", f"{mine:.0f} ms",
-             f"git: {beside:.0f} ms, ratio {mine / beside:.2f}")
+        told(
+            f"branch, worktree, commit, removal on {count:,} files",
+            f"{mine:.0f} ms",
+            f"git: {beside:.0f} ms, ratio {mine / beside:.2f}",
+        )
         for what, ms in list(took.items())[:-1]:
-            told(f"a {what} on {count:,} files", f"{ms:.1f} ms",
-                 f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio {ms / took['bare commit']:.2f}")
+            told(
+                f"a {what} on {count:,} files",
+                f"{ms:.1f} ms",
+                f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio {ms / took['bare commit']:.2f}",
+            )
 
 
 def _commits(repo: Repo, folder: Path) -> dict[str, float]:
     """Return the median ms of a checkpoint of a named file, of one of whatever changed, of a commit, and of git's own commit."""
-    now, tree = datetime.now(UTC), add_worktree(repo, folder / "ours/commits", "feat/commits", head(repo))
+    now, tree = (
+        datetime.now(UTC),
+        add_worktree(repo, folder / "ours/commits", "feat/commits", head(repo)),
+    )
     bare = folder / "bare/commits"
     git(repo.path, "worktree", "add", "-q", "-b", "bare-commits", str(bare))
     time.sleep(1.1)  # files that are as young as the index are read by git again
@@ -224,7 +263,10 @@ def _commits(repo: Repo, folder: Path) -> dict[str, float]:
     for n in range(15):
         for place in (tree.path, bare):
             (place / "new.txt").write_text(f"{n}\n")
-        timed("checkpoint of a known file", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now, paths=["new.txt"]))
+        timed(
+            "checkpoint of a known file",
+            lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now, paths=["new.txt"]),
+        )
         (tree.path / "new.txt").write_text(f"{n} again\n")
         timed("checkpoint", lambda: checkpoint(tree, "refs/placet/ckpt/x", "Kept\n", now))
         timed("commit", lambda: commit_changes(tree, "Say hello\n", identity(repo), now))
@@ -233,10 +275,29 @@ def _commits(repo: Repo, folder: Path) -> dict[str, float]:
 
 
 def journal_rows() -> None:
-    """Bulk: batches of 500 events; one durable event at a time. Beside plain sqlite3 with the same batches and durability."""
-    rows = [Activity("2026-11-21T12:00:00.000Z", "t" * 36, Actor.AGENT, Action.TOOL_CALLED, Entity.MISSION, "say-hello", "default",
-                     {"tool": "read_file", "target": f"src/{n}.py", "ok": True, "duration_ms": 1.5, "size": 1024})
-            for n in range(20_000)]
+    """Bulk: batches of 500 events; one durable event at a time.
+
+    Beside plain sqlite3 with the same batches and durability.
+    """
+    rows = [
+        Activity(
+            "2026-11-21T12:00:00.000Z",
+            "t" * 36,
+            Actor.AGENT,
+            Action.TOOL_CALLED,
+            Entity.MISSION,
+            "say-hello",
+            "default",
+            {
+                "tool": "read_file",
+                "target": f"src/{n}.py",
+                "ok": True,
+                "duration_ms": 1.5,
+                "size": 1024,
+            },
+        )
+        for n in range(20_000)
+    ]
     batches = [range(n, n + 500) for n in range(0, len(rows), 500)]
     bulk, durable = [], []
     for _ in range(5):
@@ -244,20 +305,40 @@ def journal_rows() -> None:
             connection = sqlite3.connect(folder / "plain.db", isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("CREATE TABLE activity (id INTEGER PRIMARY KEY, a, b, c, d, e, f, g, h)")
+            connection.execute(
+                "CREATE TABLE activity (id INTEGER PRIMARY KEY, a, b, c, d, e, f, g, h)"
+            )
             connection.execute("CREATE INDEX one ON activity (b)")
             connection.execute("CREATE INDEX two ON activity (e, g)")
 
             def bare(batch: range, connection: sqlite3.Connection = connection) -> None:
                 connection.execute("BEGIN IMMEDIATE")
-                plain = [(r.timestamp, r.trace_id, r.actor.value, r.agent, r.action.value, r.entity_type.value, r.entity_id,
-                          json.dumps(dict(r.metadata))) for r in rows[batch.start:batch.stop]]
-                connection.executemany("INSERT INTO activity (a, b, c, d, e, f, g, h) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                                       plain)
+                plain = [
+                    (
+                        r.timestamp,
+                        r.trace_id,
+                        r.actor.value,
+                        r.agent,
+                        r.action.value,
+                        r.entity_type.value,
+                        r.entity_id,
+                        json.dumps(dict(r.metadata)),
+                    )
+                    for r in rows[batch.start : batch.stop]
+                ]
+                connection.executemany(
+                    "INSERT INTO activity (a, b, c, d, e, f, g, h) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    plain,
+                )
                 connection.execute("COMMIT")
 
-            journal = Journal(folder / "journal.db", now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b",
-                              on_trouble=print)
+            journal = Journal(
+                folder / "journal.db",
+                now=lambda: datetime.now(UTC),
+                boottime_s=time.monotonic,
+                boot_id="b",
+                on_trouble=print,
+            )
             began = time.perf_counter()
             for batch in batches:
                 bare(batch)
@@ -268,15 +349,28 @@ def journal_rows() -> None:
             ended = time.perf_counter()
             bulk.append((len(rows) / (ended - middle), (middle - began) / (ended - middle)))
             connection.execute("PRAGMA synchronous = FULL")
-            pairs = [(median_ms(lambda bare=bare: bare(range(1)), 1),
-                      median_ms(lambda journal=journal: journal.commit([AddActivity(rows[0])], durable=True), 1))
-                     for _ in range(101)]
+            pairs = [
+                (
+                    median_ms(lambda bare=bare: bare(range(1)), 1),
+                    median_ms(
+                        lambda journal=journal: journal.commit(
+                            [AddActivity(rows[0])], durable=True
+                        ),
+                        1,
+                    ),
+                )
+                for _ in range(101)
+            ]
             one, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
             durable.append((ours, ours / one))
             journal.close()
             connection.close()
     rate, ratio = sorted(bulk)[2]
-    told("journal, events a second in batches of 500", f"{rate:,.0f}", f"of json.dumps + executemany, same batches: {ratio:.2f}")
+    told(
+        "journal, events a second in batches of 500",
+        f"{rate:,.0f}",
+        f"of json.dumps + executemany, same batches: {ratio:.2f}",
+    )
     took, times = sorted(durable)[2]
     told("journal, one durable event", f"{took:.2f} ms", f"times a bare commit: {times:.2f}")
 
@@ -293,13 +387,40 @@ def start_full() -> None:
             place.mkdir(parents=True)
             for k in range(5):
                 (place / f"{k}.md").touch()
-        with Journal(vault.db, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boot_id="b", on_trouble=print) as journal:
+        with Journal(
+            vault.db,
+            now=lambda: datetime.now(UTC),
+            boottime_s=time.monotonic,
+            boot_id="b",
+            on_trouble=print,
+        ) as journal:
             for n in range(10_000):
                 trace = f"{n:08x}-0000-4000-8000-000000000000"
-                case = Case(trace, f"r{n}", State.COMPLETED, request_digest="0" * 64, plan_digest="1" * 64, title="Done",
-                            branch=f"feat/r{n}", report_path=f"Knowledge/Reports/r{n}.md", base="0" * 40, tip="1" * 40,
-                            became="merged", revision=1)
-                journal.submit([PutCase(trace, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), 0)])
+                case = Case(
+                    trace,
+                    f"r{n}",
+                    State.COMPLETED,
+                    request_digest="0" * 64,
+                    plan_digest="1" * 64,
+                    title="Done",
+                    branch=f"feat/r{n}",
+                    report_path=f"Knowledge/Reports/r{n}.md",
+                    base="0" * 40,
+                    tip="1" * 40,
+                    became="merged",
+                    revision=1,
+                )
+                journal.submit(
+                    [
+                        PutCase(
+                            trace,
+                            case.request_id,
+                            case.state.value,
+                            CASE_JSON.dump_json(case).decode(),
+                            0,
+                        )
+                    ]
+                )
 
         times = []
         for _ in range(5):
@@ -308,7 +429,11 @@ def start_full() -> None:
                 times.append((time.perf_counter() - began) * 1000)
         took = statistics.median(times)
         bare = process_ms(sys.executable, "-c", "import placet.loop.app")
-        told("start, 100,000 notes and 10,000 missions, no probe", f"{took:.0f} ms", f"importing it alone: {bare:.0f} ms")
+        told(
+            "start, 100,000 notes and 10,000 missions, no probe",
+            f"{took:.0f} ms",
+            f"importing it alone: {bare:.0f} ms",
+        )
 
 
 def growth() -> None:
@@ -319,7 +444,11 @@ def growth() -> None:
         with scratch() as folder:
             found.append(figures(folder, size, idle_s=20))
         for name, figure in found[-1].items():
-            told(f"{size:,} missions: {name}", f"{figure:.3f}", f"ratio {figure / max(found[0][name], 0.001):.2f}")
+            told(
+                f"{size:,} missions: {name}",
+                f"{figure:.3f}",
+                f"ratio {figure / max(found[0][name], 0.001):.2f}",
+            )
 
 
 def streaming() -> None:
@@ -335,16 +464,41 @@ def processes() -> None:
         with scratch() as folder:
             vault = planned_mission(folder, turns)
             log = folder / "strace"
-            subprocess.run(["strace", "-f", "-v", "-s", "200", "-o", str(log), "-e", "trace=execve,fsync,fdatasync", "-e",
-                            "status=successful,unfinished", sys.executable, "-m", "placet", "run", "--once", "--vault",
-                            str(vault.root)], env=vault.env, check=True, capture_output=True)
+            subprocess.run(
+                [
+                    "strace",
+                    "-f",
+                    "-v",
+                    "-s",
+                    "200",
+                    "-o",
+                    str(log),
+                    "-e",
+                    "trace=execve,fsync,fdatasync",
+                    "-e",
+                    "status=successful,unfinished",
+                    sys.executable,
+                    "-m",
+                    "placet",
+                    "run",
+                    "--once",
+                    "--vault",
+                    str(vault.root),
+                ],
+                env=vault.env,
+                check=True,
+                capture_output=True,
+            )
             lines = log.read_text(errors="replace").splitlines()
             ran = [line for line in lines if "execve(" in line]
             git_ran = [line for line in ran if '/git", ["' in line]
             flushes = [line for line in lines if "fsync(" in line or "fdatasync(" in line]
-            told(f"{turns} turns: programs, of them git; flushes", f"{len(ran)}, {len(git_ran)}; {len(flushes)}",
-                 f"start and end of the daemon included; {sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} "
-                 "git processes journalled")
+            told(
+                f"{turns} turns: programs, of them git; flushes",
+                f"{len(ran)}, {len(git_ran)}; {len(flushes)}",
+                f"start and end of the daemon included; {sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} "
+                "git processes journalled",
+            )
 
 
 def latency() -> None:
@@ -355,20 +509,42 @@ def latency() -> None:
         with scratch() as folder:
             found = latencies(folder, missions, 9)
         for name, took in found.items():
-            told(f"{missions} missions at work: {name}", f"{took:.3f}", f"none: {idle_[name]:.3f}, ratio {took / idle_[name]:.1f}")
+            told(
+                f"{missions} missions at work: {name}",
+                f"{took:.3f}",
+                f"none: {idle_[name]:.3f}, ratio {took / idle_[name]:.1f}",
+            )
 
 
 def held() -> None:
     """What a daemon holds in memory, and what one more mission costs it: `PLACET_BENCH_MISSIONS=100` of them."""
     with scratch() as folder:
-        for name, figure in memory(folder, int(os.environ.get("PLACET_BENCH_MISSIONS", "100").split(",")[-1])).items():
+        for name, figure in memory(
+            folder, int(os.environ.get("PLACET_BENCH_MISSIONS", "100").split(",")[-1])
+        ).items():
             told(name, f"{figure:.2f}")
 
 
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
-    benches = (command_line, reading, git_work, the_box, journal_rows, idle, drop_to_detected, scan_cost, start_up, start_full,
-               conversation, streaming, growth, processes, latency, held)
+    benches = (
+        command_line,
+        reading,
+        git_work,
+        the_box,
+        journal_rows,
+        idle,
+        drop_to_detected,
+        scan_cost,
+        start_up,
+        start_full,
+        conversation,
+        streaming,
+        growth,
+        processes,
+        latency,
+        held,
+    )
     for bench in benches:
         if not sys.argv[1:] or bench.__name__ in sys.argv[1:]:
             bench()

@@ -28,16 +28,41 @@ from vaultkit import PLAN, TestVault, make_vault, running, until
 
 ROWS, RECORDS = 98, 143
 TICK = os.sysconf("SC_CLK_TCK")
-KINDS = ["git.ran"] * 26 + ["tool.called"] * 30 + ["model.called"] * 12 + ["step.completed"] * 10 + ["lease.acquired"] * 18
-USED = {"input_tokens": 1000, "output_tokens": 300, "cache_read_tokens": 5000, "cache_write_tokens": 20, "cost_usd": 0.0123,
-        "model": "claude-opus-5-5", "provider": "anthropic", "stop_reason": "tool_use", "duration_ms": 1234.5, "iteration": 3}
+KINDS = (
+    ["git.ran"] * 26
+    + ["tool.called"] * 30
+    + ["model.called"] * 12
+    + ["step.completed"] * 10
+    + ["lease.acquired"] * 18
+)
+USED = {
+    "input_tokens": 1000,
+    "output_tokens": 300,
+    "cache_read_tokens": 5000,
+    "cache_write_tokens": 20,
+    "cost_usd": 0.0123,
+    "model": "claude-opus-5-5",
+    "provider": "anthropic",
+    "stop_reason": "tool_use",
+    "duration_ms": 1234.5,
+    "iteration": 3,
+}
 
 
 def grow(journal: Path, missions: int) -> None:
     """Put so many finished missions into a journal on which no daemon works: rows that fit the chain, records, texts, cases."""
     moment = datetime.now(UTC) - timedelta(days=700)
-    ended = {"complexity": "standard", "cost_usd": 0.15, "branch": "feat/x", "commit": "1" * 40, "iterations": 5}
-    metas = {"model.called": json.dumps({"purpose": "execute", **USED}), "execution.completed": json.dumps(ended)}
+    ended = {
+        "complexity": "standard",
+        "cost_usd": 0.15,
+        "branch": "feat/x",
+        "commit": "1" * 40,
+        "iterations": 5,
+    }
+    metas = {
+        "model.called": json.dumps({"purpose": "execute", **USED}),
+        "execution.completed": json.dumps(ended),
+    }
     body = random.randbytes(150).hex()
     with closing(sqlite3.connect(journal, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
@@ -48,48 +73,104 @@ def grow(journal: Path, missions: int) -> None:
             nonlocal row_id, last
             for number in numbers:
                 trace = f"{number:08x}-0000-4000-8000-000000000000"
-                at = (moment + timedelta(days=690 * number / missions)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                at = (
+                    (moment + timedelta(days=690 * number / missions))
+                    .isoformat(timespec="milliseconds")
+                    .replace("+00:00", "Z")
+                )
                 for kind in ("request.detected", *KINDS, "execution.completed"):
                     row_id += 1
                     meta = metas.get(kind, '{"operation":"status","exit":0,"duration_ms":3.1}')
-                    columns = (at, "" if kind == "git.ran" and row_id % 2 else trace, "agent", "default", kind, "mission",
-                               f"request-{number}", meta)
+                    columns = (
+                        at,
+                        "" if kind == "git.ran" and row_id % 2 else trace,
+                        "agent",
+                        "default",
+                        kind,
+                        "mission",
+                        f"request-{number}",
+                        meta,
+                    )
                     last = link(last, row_id, chained(columns))
                     yield (row_id, *columns, last)
 
         def records(numbers: range) -> Iterator[tuple[object, ...]]:
             for number in numbers:
                 for seq in range(RECORDS):
-                    yield (f"{number:08x}-0000-4000-8000-000000000000", 1, seq, "outcome", f"c:{seq}", f"{seq:064}", 300, body)
+                    yield (
+                        f"{number:08x}-0000-4000-8000-000000000000",
+                        1,
+                        seq,
+                        "outcome",
+                        f"c:{seq}",
+                        f"{seq:064}",
+                        300,
+                        body,
+                    )
 
         def cases(numbers: range) -> Iterator[tuple[object, ...]]:
             for number in numbers:
                 trace = f"{number:08x}-0000-4000-8000-000000000000"
-                case = Case(trace, f"request-{number}", State.COMPLETED, request_digest="0" * 64, plan_digest="1" * 64,
-                            title="Done", agent="a", plan_path=f"Inbox/Archive/request-{number}_plan.md", branch=f"feat/r{number}",
-                            report_path=f"Knowledge/Reports/{number}.md", base="0" * 40, tip="1" * 40, became="merged", revision=1,
-                            since="2026-01-01T00:00:00.000Z")
-                yield (trace, case.request_id, "completed", CASE_JSON.dump_json(case).decode(), 9, "2026-01-01T00:00:00.000Z", "",
-                       case.plan_path, 0)
+                case = Case(
+                    trace,
+                    f"request-{number}",
+                    State.COMPLETED,
+                    request_digest="0" * 64,
+                    plan_digest="1" * 64,
+                    title="Done",
+                    agent="a",
+                    plan_path=f"Inbox/Archive/request-{number}_plan.md",
+                    branch=f"feat/r{number}",
+                    report_path=f"Knowledge/Reports/{number}.md",
+                    base="0" * 40,
+                    tip="1" * 40,
+                    became="merged",
+                    revision=1,
+                    since="2026-01-01T00:00:00.000Z",
+                )
+                yield (
+                    trace,
+                    case.request_id,
+                    "completed",
+                    CASE_JSON.dump_json(case).decode(),
+                    9,
+                    "2026-01-01T00:00:00.000Z",
+                    "",
+                    case.plan_path,
+                    0,
+                )
 
         for start in range(0, missions, 1000):
             numbers = range(start, min(start + 1000, missions))
             db.execute("BEGIN")
-            db.executemany("INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows(numbers))
+            db.executemany(
+                "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows(numbers)
+            )
             db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", records(numbers))
             db.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cases(numbers))
-            db.executemany("INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
-                           [(f"{number:08x}", ) for number in numbers for _ in range(9)])
-            db.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", [
-                (f"f{number:059}{n:04}", f"f{number:059}{n:04}", 1500, random.randbytes(1500))
-                for number in numbers for n in range(4)])
+            db.executemany(
+                "INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
+                [(f"{number:08x}",) for number in numbers for _ in range(9)],
+            )
+            db.executemany(
+                "INSERT INTO texts VALUES (?, ?, ?, ?)",
+                [
+                    (f"f{number:059}{n:04}", f"f{number:059}{n:04}", 1500, random.randbytes(1500))
+                    for number in numbers
+                    for n in range(4)
+                ],
+            )
             db.execute("UPDATE chain SET last_id = ?, last_hash = ?", (row_id, last))
             db.execute("COMMIT")
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone():
-            db.execute("INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, 0.15, 0 FROM activity "
-                       "WHERE action_type = 'execution.completed'")
-            db.execute("INSERT OR REPLACE INTO paid SELECT 'standard', id, 0.15 FROM activity "
-                       "WHERE action_type = 'execution.completed'")
+            db.execute(
+                "INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, 0.15, 0 FROM activity "
+                "WHERE action_type = 'execution.completed'"
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO paid SELECT 'standard', id, 0.15 FROM activity "
+                "WHERE action_type = 'execution.completed'"
+            )
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -114,7 +195,9 @@ def five_turns(body: Mapping[str, Any]) -> Any:
     turn = sum(message["role"] == "assistant" for message in body["messages"])
     if turn < 4:
         return reply(call("write_file", FILES[turn]))
-    return reply(call("complete_step", {"step": 1, "summary": "Hello"}), call("finish", {"summary": "done"}))
+    return reply(
+        call("complete_step", {"step": 1, "summary": "Hello"}), call("finish", {"summary": "done"})
+    )
 
 
 def settled(pid: int) -> None:
@@ -133,8 +216,13 @@ def mission(vault: TestVault, name: str) -> None:
         (before,) = db.execute("SELECT max(id) FROM activity").fetchone()
 
         def is_completed() -> bool:
-            return db.execute("SELECT 1 FROM activity WHERE id > ? AND +action_type = 'execution.completed'",
-                              (before,)).fetchone() is not None
+            return (
+                db.execute(
+                    "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'execution.completed'",
+                    (before,),
+                ).fetchone()
+                is not None
+            )
 
         vault.drop("Say hello.\n", f"{name}.md")
         until(lambda: vault.plan(name).exists(), name)
@@ -145,8 +233,14 @@ def mission(vault: TestVault, name: str) -> None:
 def vault_actions(vault: TestVault, action: str) -> list[str]:
     """The ids of a kind of events that are new: those of the missions that lie behind are not counted."""
     with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
-        return [row for (row,) in db.execute("SELECT trace_id FROM activity WHERE id > (SELECT max(id) FROM activity) - 2000 "
-                                             "AND +action_type = ? AND timestamp > ?", (action, BEGAN))]
+        return [
+            row
+            for (row,) in db.execute(
+                "SELECT trace_id FROM activity WHERE id > (SELECT max(id) FROM activity) - 2000 "
+                "AND +action_type = ? AND timestamp > ?",
+                (action, BEGAN),
+            )
+        ]
 
 
 BEGAN = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -158,7 +252,9 @@ def median_of(work: Callable[[], float], times: int) -> float:
 
 @contextmanager
 def grown(folder: Path, missions: int, api: MessagesApi) -> Iterator[TestVault]:
-    vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+    vault = make_vault(
+        folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+    )
     vault.configure('[commands]\nsandbox = "none"\n')
     vault.cli("run", "--once")
     grow(vault.db, missions)
@@ -169,8 +265,14 @@ def up_ms(vault: TestVault) -> float:
     """Return how long a start takes until the daemon is ready (daemon.started is written)."""
     before = last_id(vault)
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "placet", "run"], cwd=vault.root, env=vault.env, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placet", "run"],
+        cwd=vault.root,
+        env=vault.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while last_id(vault) == before:
         time.sleep(0.005)
     took = (time.perf_counter() - began) * 1000
@@ -196,7 +298,9 @@ def questions_ms(vault: TestVault) -> dict[str, float]:
     with open_reader(vault.db) as reader:
         ways: dict[str, Callable[[], object]] = {
             "the day's use": lambda: used_today(reader, Clock().wall()),
-            "a planning's use": lambda: reader.used_planning("00000007-0000-4000-8000-000000000000"),
+            "a planning's use": lambda: reader.used_planning(
+                "00000007-0000-4000-8000-000000000000"
+            ),
             "costs of a size": lambda: reader.costs("standard"),
         }
         for name, way in ways.items():
@@ -217,7 +321,9 @@ def figures(folder: Path, missions: int, idle_s: float) -> dict[str, float]:
             settled(process.pid)
             before, began = own_cpu_s(process.pid), time.monotonic()
             time.sleep(idle_s)
-            found["idle processor, %"] = (own_cpu_s(process.pid) - before) / (time.monotonic() - began) * 100
+            found["idle processor, %"] = (
+                (own_cpu_s(process.pid) - before) / (time.monotonic() - began) * 100
+            )
             found["idle memory, MB"] = rss_mb(process.pid)
             mission(vault, "first")
             costs = []
@@ -240,26 +346,39 @@ def busy_turns(body: Mapping[str, Any]) -> Any:
         return reply(call("submit_plan", BUSY))
     turn = sum(message["role"] == "assistant" for message in body["messages"])
     path = f"hello{turn}.txt"
-    return reply(call("write_file", {"path": path, "content": f"hello {turn}\n" * 200}), call("read_file", {"path": path}))
+    return reply(
+        call("write_file", {"path": path, "content": f"hello {turn}\n" * 200}),
+        call("read_file", {"path": path}),
+    )
 
 
-BUSY = {**PLAN, "scope": {"write": ["hello*.txt"]}, "steps": [{**PLAN["steps"][0], "tools": ["write_file", "read_file"]}]}
+BUSY = {
+    **PLAN,
+    "scope": {"write": ["hello*.txt"]},
+    "steps": [{**PLAN["steps"][0], "tools": ["write_file", "read_file"]}],
+}
 
 
 def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
     """Return how long after a drop, and after an approval, the journal has it, with so many missions at work; medians, in s."""
     found: dict[str, list[float]] = {"a drop is seen, s": [], "an approval is taken up, s": []}
     with MessagesApi(busy_turns) as api:
-        vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
-        vault.configure(f'[commands]\nsandbox = "none"\n[daemon]\nmissions_at_once = {max(missions, 1)}\nplans_at_once = 4\n'
-                        "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = 1000\n")
+        vault = make_vault(
+            folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
+        vault.configure(
+            f'[commands]\nsandbox = "none"\n[daemon]\nmissions_at_once = {max(missions, 1)}\nplans_at_once = 4\n'
+            "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = 1000\n"
+        )
         with running(vault):
             for number in range(missions):
                 vault.drop(f"Say hello {number}.\n", f"m{number}.md")
             for number in range(missions):
                 until(vault.plan(f"m{number}").exists, "plans")
                 plan = vault.plan(f"m{number}")
-                plan.write_text(plan.read_text().replace("\nwrite = ", "\nmax_iterations = 900\nwrite = ", 1))
+                plan.write_text(
+                    plan.read_text().replace("\nwrite = ", "\nmax_iterations = 900\nwrite = ", 1)
+                )
                 vault.approve(f"m{number}")
             until(lambda: len(vault_actions(vault, "execution.started")) >= missions, "missions")
             time.sleep(3)
@@ -268,14 +387,21 @@ def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
                 found["a drop is seen, s"].append(_after(vault, "request.detected", drop))
                 until(vault.plan(f"n{number}").exists, "a plan")
                 time.sleep(0.5)
-                found["an approval is taken up, s"].append(_after(vault, "plan.approved", partial(vault.approve, f"n{number}")))
+                found["an approval is taken up, s"].append(
+                    _after(vault, "plan.approved", partial(vault.approve, f"n{number}"))
+                )
     return {name: statistics.median(took) for name, took in found.items()}
 
 
 def _after(vault: TestVault, action: str, gesture: Callable[[], object]) -> float:
     with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
+
         def count() -> int:
-            return int(db.execute("SELECT count(*) FROM activity WHERE action_type = ?", (action,)).fetchone()[0])
+            return int(
+                db.execute(
+                    "SELECT count(*) FROM activity WHERE action_type = ?", (action,)
+                ).fetchone()[0]
+            )
 
         before, began = count(), time.perf_counter()
         gesture()
@@ -288,7 +414,9 @@ def memory(folder: Path, missions: int) -> dict[str, float]:
     """Return what a daemon holds when it is up, after its first call of the model, and after so many missions; in MB."""
     found: dict[str, float] = {}
     with MessagesApi(five_turns) as api:
-        vault = make_vault(folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789")
+        vault = make_vault(
+            folder, ANTHROPIC_BASE_URL=api.url, ANTHROPIC_API_KEY="sk-ant-test-0123456789"
+        )
         vault.configure('[commands]\nsandbox = "none"\n')
         with running(vault) as process:
             settled(process.pid)
@@ -298,6 +426,8 @@ def memory(folder: Path, missions: int) -> dict[str, float]:
             before = own_cpu_s(process.pid)
             for number in range(1, missions):
                 mission(vault, f"m{number}")
-            found["own processor of a mission, s"] = (own_cpu_s(process.pid) - before) / max(missions - 1, 1)
+            found["own processor of a mission, s"] = (own_cpu_s(process.pid) - before) / max(
+                missions - 1, 1
+            )
             found[f"after {missions} missions, MB"] = rss_mb(process.pid)
     return found

@@ -27,8 +27,13 @@ TIMES = 9
 @contextmanager
 def server() -> Iterator[str]:
     """A server in a process of its own: what it costs counts for nobody here. Gives its URL."""
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.streaming", "serve"], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.streaming", "serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip()
@@ -65,7 +70,9 @@ def streamed(told: Callable[[str, str, str], None]) -> None:
         async def bare(size: int) -> int:
             asked: Any = [{"role": "user", "content": [{"type": "text", "text": str(size)}]}]
             count = 0
-            async with await client.messages.create(model="m", max_tokens=9, messages=asked, stream=True) as stream:
+            async with await client.messages.create(
+                model="m", max_tokens=9, messages=asked, stream=True
+            ) as stream:
                 async for _event in stream:
                     count += 1
             return count
@@ -82,10 +89,16 @@ def streamed(told: Callable[[str, str, str], None]) -> None:
         for size in SIZES:
             ours(size)
             loop.run_until_complete(bare(size))
-            mine, least = cpu_ms(lambda size=size: ours(size)), cpu_ms(lambda size=size: loop.run_until_complete(bare(size)))
+            mine, least = (
+                cpu_ms(lambda size=size: ours(size)),
+                cpu_ms(lambda size=size: loop.run_until_complete(bare(size))),
+            )
             sdks = cpu_ms(lambda size=size: loop.run_until_complete(helper(size)))
-            told(f"a streamed reply of {size:,} characters, processor", f"{mine:.0f} ms",
-                 f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's helper: {sdks:.0f} ms")
+            told(
+                f"a streamed reply of {size:,} characters, processor",
+                f"{mine:.0f} ms",
+                f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's helper: {sdks:.0f} ms",
+            )
         loop.run_until_complete(client.close())
         loop.close()
 
@@ -94,4 +107,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
         serve()
     else:
-        streamed(lambda what, figure, beside: print(f"{what:<58} {figure:>18}   {beside}", flush=True))
+        streamed(
+            lambda what, figure, beside: print(f"{what:<58} {figure:>18}   {beside}", flush=True)
+        )

@@ -38,7 +38,10 @@ from placet.tools.registry import BY_NAME
 MACHINE_RETRY_S = 3.0
 """How often work that met a full disk, or the like, tries again."""
 MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
-"""What a tool answers when the machine is at fault. A model could do nothing about it, so it is not told."""
+"""What a tool answers when the machine is at fault.
+
+A model could do nothing about it, so it is not told.
+"""
 
 OUTCOME_JSON = TypeAdapter(Outcome)
 """How the record keeps what a call came to."""
@@ -48,23 +51,38 @@ class Watcher(Protocol):
     """Who conducts a conversation: checks its limits and sees what its calls came to."""
 
     def before(self, iteration: int) -> Sequence[str]:
-        """Return remarks for the model before it is asked for the `iteration`-th time; raise Stop at a limit."""
+        """Return remarks for the model before it is asked for the `iteration`-th time.
+
+        Raise Stop at a limit.
+        """
         ...
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
-        """See what a call came to, now or in an earlier life of the conversation; may raise Stop."""
+        """See what a call came to, now or in an earlier life of the conversation.
+
+        May raise Stop.
+        """
         ...
 
     def room(self, ask: Ask) -> AbstractContextManager[Room]:
-        """Hold what a call may come to while it is made; raise Stop, or Postponed, where a budget has no room for it."""
+        """Hold what a call may come to while it is made.
+
+        Raise Stop, or Postponed, where a budget has no room for it.
+        """
         ...
 
     def instead(self, use: ToolUse) -> Outcome | None:
-        """Return what to answer a call with instead of carrying it out, None to carry it out; may raise Stop."""
+        """Return what to answer a call with instead of carrying it out, None to carry it out.
+
+        May raise Stop.
+        """
         ...
 
     def no_call(self, text: str, stop_reason: StopReason) -> str:
-        """Return what to tell the model after a turn that called no tool, and said `text`; may leave the conversation."""
+        """Return what to tell the model after a turn that called no tool, and said `text`.
+
+        May leave the conversation.
+        """
         ...
 
     def turn_over(self, stop_reason: StopReason) -> None:
@@ -76,7 +94,10 @@ class Watcher(Protocol):
         ...
 
     def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
-        """Make the place what it was when `uses`, the turn's calls so far, were done; False where that cannot be."""
+        """Make the place what it was when `uses`, the turn's calls so far, were done.
+
+        False where that cannot be.
+        """
         ...
 
 
@@ -84,8 +105,8 @@ class Watcher(Protocol):
 class Conversation:
     """Everything a conversation needs that stays the same from turn to turn.
 
-    `system` and `opening` are as they are sent (`opened`), `tools` those that the model is offered. `context_tokens` are what the
-    model can take in: before that is full, old results make room.
+    `system` and `opening` are as they are sent (`opened`), `tools` those that the model is offered.
+    `context_tokens` are what the model can take in: before that is full, old results make room.
     """
 
     purpose: Purpose
@@ -124,7 +145,10 @@ def opened(record: Record, place: Workplace, write: Callable[[], Opening]) -> Op
     known = record.outcome(_OPENING)
     if known is None:
         made = write()
-        said = [tuple(redact(text, place.secrets)[0] for text in texts) for texts in (made.system, made.texts, made.remarks)]
+        said = [
+            tuple(redact(text, place.secrets)[0] for text in texts)
+            for texts in (made.system, made.texts, made.remarks)
+        ]
         known = OPENING_JSON.dump_json(Opening(*said))
         record.settle(_OPENING, known)
     return OPENING_JSON.validate_json(known)
@@ -133,10 +157,13 @@ def opened(record: Record, place: Workplace, write: Callable[[], Opening]) -> Op
 _OPENING = "opening"
 
 
-def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, line: Line) -> NoReturn:
+def converse(
+    talk: Conversation, place: Workplace, record: Record, watcher: Watcher, spent: Spent, line: Line
+) -> NoReturn:
     """Let the model work until something ends it: reply, calls, results fed back, and again.
 
-    It is left by an exception only: a control tool's, the watcher's Stop, or what `ask_model` raises.
+    It is left by an exception only: a control tool's, the watcher's Stop, or what `ask_model`
+    raises.
     """
     case = record.case
     specs = tuple(tool.spec() for tool in talk.tools.values())
@@ -146,17 +173,40 @@ def converse(talk: Conversation, place: Workplace, record: Record, watcher: Watc
     while True:
         iteration += 1
         remarks = watcher.before(iteration)
-        ask = Ask(talk.purpose, case.request_id, case.trace_id, talk.system, specs, tuple(turns), talk.max_tokens)
-        turns = _prepared(ask, iteration, remarks, talk.context_tokens, record, spent, place.results, stopped)
-        reply = ask_model(line, replace(ask, turns=tuple(turns)), f"{REPLY}{iteration}", record, spent,
-                          cancelled=place.cancelled, room=watcher.room)
+        ask = Ask(
+            talk.purpose,
+            case.request_id,
+            case.trace_id,
+            talk.system,
+            specs,
+            tuple(turns),
+            talk.max_tokens,
+        )
+        turns = _prepared(
+            ask, iteration, remarks, talk.context_tokens, record, spent, place.results, stopped
+        )
+        reply = ask_model(
+            line,
+            replace(ask, turns=tuple(turns)),
+            f"{REPLY}{iteration}",
+            record,
+            spent,
+            cancelled=place.cancelled,
+            room=watcher.room,
+        )
         turns.append(reply.turn)
         stopped = reply.stop_reason
         uses = reply.turn.tool_uses
         if uses:
-            outcomes = _calls(iteration, uses, talk.tools, place, record, watcher, cut=stopped in _BROKEN_OFF)
+            outcomes = _calls(
+                iteration, uses, talk.tools, place, record, watcher, cut=stopped in _BROKEN_OFF
+            )
             watcher.round_over(iteration, uses)
-            turns.append(user_turn([_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]))
+            turns.append(
+                user_turn(
+                    [_result(use, outcome) for use, outcome in zip(uses, outcomes, strict=True)]
+                )
+            )
         elif stopped is not StopReason.PAUSE_TURN:
             turns.append(user_turn([text_block(watcher.no_call(reply.turn.text, stopped))]))
         watcher.turn_over(stopped)
@@ -166,8 +216,16 @@ _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopRea
 """The answer ended in the middle: a call in it may be half of one."""
 
 
-def _prepared(ask: Ask, iteration: int, remarks: Sequence[str], context_tokens: int, record: Record, spent: Spent,
-              results: Results, stopped: StopReason | None) -> list[Turn]:
+def _prepared(
+    ask: Ask,
+    iteration: int,
+    remarks: Sequence[str],
+    context_tokens: int,
+    record: Record,
+    spent: Spent,
+    results: Results,
+    stopped: StopReason | None,
+) -> list[Turn]:
     """Return the turns as they are sent for the `iteration`-th time: with remarks, and old results replaced if it gets tight.
 
     What is decided is recorded before it is sent, so that a resumed conversation says the same again, byte for byte.
@@ -177,8 +235,15 @@ def _prepared(ask: Ask, iteration: int, remarks: Sequence[str], context_tokens: 
     if known is None:
         full = stopped is StopReason.CONTEXT_FULL
         made = make_room(ask, spent.last_usage, context_tokens, results.keep, full=full)
-        known = json.dumps({"remarks": list(remarks), "compaction": None if made is None else asdict(made)}).encode()
-        row = record.row(Action.CONVERSATION_COMPACTED, Actor.SYSTEM, iteration=iteration, **(asdict(made) if made else {}))
+        known = json.dumps(
+            {"remarks": list(remarks), "compaction": None if made is None else asdict(made)}
+        ).encode()
+        row = record.row(
+            Action.CONVERSATION_COMPACTED,
+            Actor.SYSTEM,
+            iteration=iteration,
+            **(asdict(made) if made else {}),
+        )
         record.settle(key, known, *([row] if made else []))
     decided = json.loads(known)
     turns = list(ask.turns)
@@ -192,9 +257,19 @@ def _prepared(ask: Ask, iteration: int, remarks: Sequence[str], context_tokens: 
     return turns
 
 
-def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
-           watcher: Watcher, *, cut: bool) -> list[Outcome]:
-    """Carry the calls of one turn out, in order; reads that follow one another are done at the same time.
+def _calls(
+    iteration: int,
+    uses: Sequence[ToolUse],
+    tools: Mapping[str, Tool[Any]],
+    place: Workplace,
+    record: Record,
+    watcher: Watcher,
+    *,
+    cut: bool,
+) -> list[Outcome]:
+    """Carry the calls of one turn out, in order.
+
+    Reads that follow one another are done at the same time.
 
     What they came to is recorded and shown to the watcher in order all the same.
     """
@@ -214,8 +289,16 @@ def _calls(iteration: int, uses: Sequence[ToolUse], tools: Mapping[str, Tool[Any
                 outcome = answer
                 settle_call(f"{prefix}:{i}", use, outcome, 0.0, place.secrets, record)
             else:
-                outcome = call_on_record(f"{prefix}:{i}", use, tools, place, record, ahead.get(i),
-                                         again=partial(watcher.bring_back, iteration, uses[:i]), hold=_reads(tools, use))
+                outcome = call_on_record(
+                    f"{prefix}:{i}",
+                    use,
+                    tools,
+                    place,
+                    record,
+                    ahead.get(i),
+                    again=partial(watcher.bring_back, iteration, uses[:i]),
+                    hold=_reads(tools, use),
+                )
             watcher.saw(use, outcome)
             outcomes.append(outcome)
     finally:
@@ -230,19 +313,32 @@ READERS = 8
 """Reads that are done at the same time: they wait for the disk, not for a processor."""
 
 
-def _reads_at_once(prefix: str, uses: Sequence[ToolUse], start: int, tools: Mapping[str, Tool[Any]], place: Workplace,
-                   record: Record) -> dict[int, _Done]:
-    """Do the reads from `start` up to the next call that is none at the same time; nothing for fewer than two."""
+def _reads_at_once(
+    prefix: str,
+    uses: Sequence[ToolUse],
+    start: int,
+    tools: Mapping[str, Tool[Any]],
+    place: Workplace,
+    record: Record,
+) -> dict[int, _Done]:
+    """Do the reads from `start` up to the next call that is none at the same time.
+
+    Nothing for fewer than two.
+    """
     end = start
     if record.halt is not None:
         return {}
-    while end < len(uses) and record.outcome(f"{prefix}:{end}") is None and _reads(tools, uses[end]):
+    while (
+        end < len(uses) and record.outcome(f"{prefix}:{end}") is None and _reads(tools, uses[end])
+    ):
         end += 1
     if end - start < 2:
         return {}
     from concurrent.futures import ThreadPoolExecutor  # here: an idle daemon does without it
 
-    with ThreadPoolExecutor(max_workers=min(READERS, end - start), thread_name_prefix="read") as pool:
+    with ThreadPoolExecutor(
+        max_workers=min(READERS, end - start), thread_name_prefix="read"
+    ) as pool:
         done = list(pool.map(lambda use: _timed(use, tools, place, record.clock), uses[start:end]))
     return dict(enumerate(done, start))
 
@@ -264,15 +360,27 @@ def may_be_half_done(name: str) -> bool:
     return tool is not None and (tool.effect is Effect.EXECUTE or tool.name == "edit_file")
 
 
-def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place: Workplace, record: Record,
-                   done: _Done | None = None, *, again: Callable[[], bool], hold: bool = False) -> Outcome:
-    """Carry a call out between its intent and its outcome, and journal it. `done` is a read that was carried out already.
+def call_on_record(
+    key: str,
+    use: ToolUse,
+    tools: Mapping[str, Tool[Any]],
+    place: Workplace,
+    record: Record,
+    done: _Done | None = None,
+    *,
+    again: Callable[[], bool],
+    hold: bool = False,
+) -> Outcome:
+    """Carry a call out between its intent and its outcome, and journal it.
+
+    `done` is a read that was carried out already.
 
     `hold` is as for `Record.settle`.
 
-    A call that an earlier life began and did not see the end of is repeated: at once where that does no harm (reading,
-    writing a whole file, the mission's own controls), and where half of it may be done after `again`, which makes the place
-    what it was before it. Where that cannot be done the call is answered as interrupted.
+    A call that an earlier life began and did not see the end of is repeated: at once where that
+    does no harm (reading, writing a whole file, the mission's own controls), and where half of it
+    may be done after `again`, which makes the place what it was before it. Where that cannot be
+    done the call is answered as interrupted.
     """
     record.fresh()
     tool = tools.get(use.name)
@@ -294,32 +402,75 @@ def call_on_record(key: str, use: ToolUse, tools: Mapping[str, Tool[Any]], place
     return outcome
 
 
-def settle_call(key: str, use: ToolUse, outcome: Outcome, took_ms: float | None, secrets: Sequence[str], record: Record, *,
-                hold: bool = False) -> None:
+def settle_call(
+    key: str,
+    use: ToolUse,
+    outcome: Outcome,
+    took_ms: float | None,
+    secrets: Sequence[str],
+    record: Record,
+    *,
+    hold: bool = False,
+) -> None:
     """Record what a call came to, with its row: `tool.refused` for whatever a policy or a guard said no to.
 
     `took_ms` is None where nobody saw the end of it.
     """
     about, took_ms = target(use, secrets), None if took_ms is None else round(took_ms, 1)
     if outcome.refused:
-        row = record.row(Action.TOOL_REFUSED, Actor.AGENT, tool=use.name, target=about, error_type=outcome.error_type,
-                         ok=False, duration_ms=took_ms)
+        row = record.row(
+            Action.TOOL_REFUSED,
+            Actor.AGENT,
+            tool=use.name,
+            target=about,
+            error_type=outcome.error_type,
+            ok=False,
+            duration_ms=took_ms,
+        )
     else:
-        row = record.row(Action.TOOL_CALLED, Actor.AGENT, tool=use.name, target=about, ok=outcome.ok,
-                         error_type=outcome.error_type, exit_code=outcome.exit_code, size=len(outcome.content),
-                         duration_ms=took_ms)
+        row = record.row(
+            Action.TOOL_CALLED,
+            Actor.AGENT,
+            tool=use.name,
+            target=about,
+            ok=outcome.ok,
+            error_type=outcome.error_type,
+            exit_code=outcome.exit_code,
+            size=len(outcome.content),
+            duration_ms=took_ms,
+        )
     record.settle(key, OUTCOME_JSON.dump_json(outcome), row, hold=hold)
 
 
-CUT_OFF = Outcome(json.dumps({"error": "Your answer was cut off at the token limit, so this call was not carried out. Make "
-                              "smaller calls.", "error_type": "cut_off"}), ok=False, error_type="cut_off")
-INTERRUPTED = Outcome(json.dumps({"error": "The daemon was stopped during this call; part of it may have taken effect. Look "
-                                  "before you repeat it.", "error_type": "interrupted"}), ok=False,
-                      error_type="interrupted")
+CUT_OFF = Outcome(
+    json.dumps(
+        {
+            "error": "Your answer was cut off at the token limit, so this call was not carried out. Make "
+            "smaller calls.",
+            "error_type": "cut_off",
+        }
+    ),
+    ok=False,
+    error_type="cut_off",
+)
+INTERRUPTED = Outcome(
+    json.dumps(
+        {
+            "error": "The daemon was stopped during this call; part of it may have taken effect. Look "
+            "before you repeat it.",
+            "error_type": "interrupted",
+        }
+    ),
+    ok=False,
+    error_type="interrupted",
+)
 
 
 def target(use: ToolUse, secrets: Sequence[str] = ()) -> str:
-    """Return what a call was about, for a journal row or a report: a path, a command, a pattern; never a content."""
+    """Return what a call was about, for a journal row or a report: a path, a command, a pattern.
+
+    Never a content.
+    """
     tool = BY_NAME.get(use.name)
     return "" if tool is None else tool.target(use.input, secrets)
 
@@ -327,6 +478,16 @@ def target(use: ToolUse, secrets: Sequence[str] = ()) -> str:
 def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
     content: str | list[dict[str, Any]] = outcome.content
     if outcome.image:
-        content = [{"type": "text", "text": outcome.content},
-                   {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": outcome.image}}]
-    return {"type": "tool_result", "tool_use_id": use.id, "content": content, "is_error": not outcome.ok}
+        content = [
+            {"type": "text", "text": outcome.content},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": outcome.image},
+            },
+        ]
+    return {
+        "type": "tool_result",
+        "tool_use_id": use.id,
+        "content": content,
+        "is_error": not outcome.ok,
+    }

@@ -1,7 +1,7 @@
 """The daybook: what the vault may use in a day, kept by all workers together.
 
-What was used is the journal's word, so a restart changes nothing; what is held for calls under way is kept in memory. A day
-is the local one.
+What was used is the journal's word, so a restart changes nothing; what is held for calls under way
+is kept in memory. A day is the local one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 
-from placet.core.turn.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
+from placet.core.turn.budget import (
+    Amount,
+    Exceeded,
+    Ledger,
+    Limits,
+    ModelCall,
+    Reserved,
+    Room,
+    reserve,
+)
 from placet.host.clock import Clock, rfc3339
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
@@ -39,7 +48,10 @@ def used_today(reader: Reader, now: datetime) -> Amount:
 
 @dataclass(slots=True)
 class Daybook:
-    """Holds each call in the day's budget and in the caller's own, or in neither. May be used from any thread."""
+    """Holds each call in the day's budget and in the caller's own, or in neither.
+
+    May be used from any thread.
+    """
 
     _held: dict[str, Amount] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,9 +64,19 @@ class Daybook:
             return Ledger(NAME, limits, used_today(reader, now), held=dict(self._held))
 
     @contextmanager
-    def room(self, journal: Journal, clock: Clock, own: Ledger, limits: Limits, key: str, call: ModelCall,
-             cancelled: Callable[[], bool]) -> Iterator[Room | Exceeded]:
-        """Hold a call while it is made; give the room that it has, or the limit that leaves it none. `key` names the caller.
+    def room(
+        self,
+        journal: Journal,
+        clock: Clock,
+        own: Ledger,
+        limits: Limits,
+        key: str,
+        call: ModelCall,
+        cancelled: Callable[[], bool],
+    ) -> Iterator[Room | Exceeded]:
+        """Hold a call while it is made.
+
+        Give the room that it has, or the limit that leaves it none. `key` names the caller.
 
         Waits for calls under way where they hold what this one needs, unless `cancelled`.
         """
@@ -66,7 +88,9 @@ class Daybook:
                     self._held[key] = worst = verdict.ledgers[0].held[key]
                     found: Room | Exceeded = Room(verdict.max_tokens, worst)
                     break
-                others_hold = bool(day.held) and isinstance(reserve((own, replace(day, held={})), key, call), Reserved)
+                others_hold = bool(day.held) and isinstance(
+                    reserve((own, replace(day, held={})), key, call), Reserved
+                )
             if not others_hold or not clock.wait(_LOOK_AGAIN_S, cancelled):
                 found = verdict
                 break

@@ -1,4 +1,7 @@
-"""Restraint: keeps one conversation to its guards and budgets. The rules are `core.guards` and `core.budget`."""
+"""Restraint: keeps one conversation to its guards and budgets.
+
+The rules are `core.guards` and `core.budget`.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,18 @@ _BEGAN = "began"
 
 
 def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -> GuardSettings:
-    """Return a configuration's guards for one conversation; `way_out` as in GuardSettings, empty for a mission's."""
-    made = GuardSettings(IterationGuard(max_iterations, table.repeats, table.window), table.identical_rounds, table.stall_turns,
-                         table.same_call_failing, table.alternating_calls, table.talk_turns)
+    """Return a configuration's guards for one conversation.
+
+    `way_out` as in GuardSettings, empty for a mission's.
+    """
+    made = GuardSettings(
+        IterationGuard(max_iterations, table.repeats, table.window),
+        table.identical_rounds,
+        table.stall_turns,
+        table.same_call_failing,
+        table.alternating_calls,
+        table.talk_turns,
+    )
     return replace(made, way_out=way_out) if way_out else made
 
 
@@ -57,8 +69,8 @@ def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -
 class Restraint:
     """The limits of one conversation and what it has used of them.
 
-    `name` is the budget's in what people read. All that is judged comes from the record, so a conversation that goes on
-    after a crash is judged as if there had been none.
+    `name` is the budget's in what people read. All that is judged comes from the record, so a
+    conversation that goes on after a crash is judged as if there had been none.
     """
 
     name: str
@@ -68,7 +80,8 @@ class Restraint:
     guards: GuardSettings
     facts: PlanFacts
     cancelled: Callable[[], bool]
-    earlier: Amount = field(default_factory=Amount)  # what counts besides: plannings of the same request that are over
+    # what counts besides: plannings of the same request that are over
+    earlier: Amount = field(default_factory=Amount)
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
@@ -77,14 +90,19 @@ class Restraint:
     def ledger(self) -> Ledger:
         """Return what may be used and has been used."""
         spent = self.spent
-        wall_s = self.ports.clock.wall().timestamp() - self._began() if self.limits.wall_time_s is not None else 0.0
+        wall_s = (
+            self.ports.clock.wall().timestamp() - self._began()
+            if self.limits.wall_time_s is not None
+            else 0.0
+        )
         used = Amount(spent.tokens, spent.cost_usd, spent.working_s, self.tool_calls)
         return Ledger(self.name, self.limits, used + self.earlier, max(wall_s, 0.0))
 
     def before(self, iteration: int) -> list[str]:
         """Return what the model is told before its next turn; raise Stop where there is none.
 
-        A turn that an earlier life took is not judged again: time has passed and settings may have changed since.
+        A turn that an earlier life took is not judged again: time has passed and settings may have
+        changed since.
         """
         remarks = []
         ledger = self.ledger()
@@ -105,11 +123,23 @@ class Restraint:
         return [*remarks, tell(timeless, self.guards.basic.max_iterations - iteration + 1)]
 
     def noticed(self, key: str, pattern: str, description: str, **more: Any) -> None:
-        """Journal what the model is told, or its work is ended by, before it is. `key` is the record's, so it is said once."""
+        """Journal what the model is told, or its work is ended by, before it is.
+
+        `key` is the record's, so it is said once.
+        """
         if self.record.outcome(key) is None:
-            self.record.settle(key, b"", self.record.row(
-                Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=pattern, description=description, **more,
-                iteration=len(self.history.steps) + 1))
+            self.record.settle(
+                key,
+                b"",
+                self.record.row(
+                    Action.FAILURE_DETECTED,
+                    Actor.SYSTEM,
+                    pattern=pattern,
+                    description=description,
+                    **more,
+                    iteration=len(self.history.steps) + 1,
+                ),
+            )
 
     @contextmanager
     def room(self, ask: Ask) -> Iterator[Room]:
@@ -119,31 +149,49 @@ class Restraint:
         """
         ports = self.ports
         model, limits = ports.config.model, ports.config.limits
-        call = worst_case(at_most(ask, self.spent.last_usage), ask.max_tokens, model.name, ports.prices,
-                          free=model.provider == "scripted")
+        call = worst_case(
+            at_most(ask, self.spent.last_usage),
+            ask.max_tokens,
+            model.name,
+            ports.prices,
+            free=model.provider == "scripted",
+        )
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
         key = f"{self.record.case.trace_id}:{self.record.attempt}"
-        with ports.daybook.room(ports.journal, ports.clock, self.ledger(), day, key, call, self.cancelled) as found:
+        with ports.daybook.room(
+            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancelled
+        ) as found:
             if isinstance(found, Exceeded) and found.ledger != TODAY:
                 raise found.stop()
             if isinstance(found, Exceeded) and self.cancelled():
                 raise Interrupted("stopped while waiting for room in the day's budget")
             if isinstance(found, Exceeded) and found.limit is Limit.USD and call.prompt_usd is None:
-                raise Postponed(f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, or remove day_usd",
-                                BLOCKED_RETRY_S, Why.BLOCKED)
+                raise Postponed(
+                    f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, or remove day_usd",
+                    BLOCKED_RETRY_S,
+                    Why.BLOCKED,
+                )
             if isinstance(found, Exceeded):
                 raise Postponed(found.detail, next_day_in_s(ports.clock.wall()), Why.DAY)
             yield found
 
     def instead(self, use: ToolUse) -> Outcome | None:
-        """Return what a call is answered with instead of being carried out, None where it may be; may raise Stop."""
+        """Return what a call is answered with instead of being carried out, None where it may be.
+
+        May raise Stop.
+        """
         match check_call(self.history, self.guards, self._call(use), (self.ledger(),)):
             case Halt(stop, pattern):
                 self.noticed(self._at_call(), pattern, stop.detail)
                 raise stop
             case Instead(error):
                 self.noticed(self._at_call(), Pattern.REPETITION.value, error.message)
-                return Outcome(json.dumps(error.as_result()), ok=False, error_type=error.error_type, refused=True)
+                return Outcome(
+                    json.dumps(error.as_result()),
+                    ok=False,
+                    error_type=error.error_type,
+                    refused=True,
+                )
         return None
 
     def _at_call(self) -> str:
@@ -154,9 +202,15 @@ class Restraint:
         tool = BY_NAME.get(use.name)
         self.tool_calls += tool is None or tool.effect is not Effect.CONTROL
         self.spent.working_s += outcome.took_s
-        self.history = self.history.with_call(CallSeen(
-            self._call(use), outcome.ok, outcome.refused, outcome.error_type == REPEATED,
-            sha256(outcome.content.encode()).hexdigest() if outcome.content else ""))
+        self.history = self.history.with_call(
+            CallSeen(
+                self._call(use),
+                outcome.ok,
+                outcome.refused,
+                outcome.error_type == REPEATED,
+                sha256(outcome.content.encode()).hexdigest() if outcome.content else "",
+            )
+        )
 
     def turn_over(self, stop_reason: StopReason) -> None:
         """Count a turn."""
@@ -173,4 +227,10 @@ class Restraint:
         tool = BY_NAME.get(use.name)
         path = use.input.get("path")
         deed = Deed(tool.effect.value) if tool is not None else Deed.READ
-        return CallRecord(use.name, use.input, deed, path if isinstance(path, str) else "", target(use, self.secrets))
+        return CallRecord(
+            use.name,
+            use.input,
+            deed,
+            path if isinstance(path, str) else "",
+            target(use, self.secrets),
+        )

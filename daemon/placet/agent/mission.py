@@ -35,7 +35,16 @@ from placet.agent.prompts import guidance, system_prompt
 from placet.agent.record import Postponed, Record
 from placet.agent.workplace import Ports, checkpoint_ref, keep_vault, repository, workplace
 from placet.core.activity import Action, Actor, Entity
-from placet.core.errors import End, Interrupted, PlacetError, Stop, ToolError, UserError, mistake, passing
+from placet.core.errors import (
+    End,
+    Interrupted,
+    PlacetError,
+    Stop,
+    ToolError,
+    UserError,
+    mistake,
+    passing,
+)
 from placet.core.life.case import WORKING, Case
 from placet.core.life.drift import Drift, DriftVerdict, Facts, IfChanged, judge
 from placet.core.life.waiting import Why
@@ -84,7 +93,10 @@ from placet.tools.registry import BY_NAME, executing
 
 @dataclass(frozen=True, slots=True)
 class Mission:
-    """An approved plan to be carried out. `token` fences every write of this holder of the lease."""
+    """An approved plan to be carried out.
+
+    `token` fences every write of this holder of the lease.
+    """
 
     case: Case
     plan: Plan
@@ -123,21 +135,34 @@ class _Work:
     last_success: str = ""
     pictures: list[str] = field(default_factory=list)  # PNGs in base64, for the report
     drift: Drifted | None = None  # what changed under the plan, once something did
-    trouble: tuple[str, dict[str, Any]] | None = None  # the last call's error and its tool, while it is the last word
+    # the last call's error and its tool, while it is the last word
+    trouble: tuple[str, dict[str, Any]] | None = None
     troubled_in: int = 0  # how many turns were over then
-    touched: bool = True  # whether the worktree may have something that no commit has: git is asked only then
-    written: set[str] | None = None  # the only files that may be it; None where a command may have written any
+    # whether the worktree may have something that no commit has: git is asked only then
+    touched: bool = True
+    # the only files that may be it; None where a command may have written any
+    written: set[str] | None = None
 
-    # --- limits ---------------------------------------------------------------------------------------------
+    # --- limits
+    # ---------------------------------------------------------------------------------------------
 
     def before(self, iteration: int) -> Sequence[str]:
         if self.record.outcome(f"{REPLY}{iteration}") is None:
             self._leave_if_told()
         remarks = self.restraint.before(iteration)
-        if (pattern := detected(self.restraint.history.steps, self.restraint.guards.basic.max_iterations)) is not None:
+        if (
+            pattern := detected(
+                self.restraint.history.steps, self.restraint.guards.basic.max_iterations
+            )
+        ) is not None:
             remarks.append(pattern.note())
-            self.restraint.noticed(f"pattern:{iteration}", pattern.kind.value, pattern.description,
-                                   suggested_action=pattern.action, affected_tool=pattern.tool)
+            self.restraint.noticed(
+                f"pattern:{iteration}",
+                pattern.kind.value,
+                pattern.description,
+                suggested_action=pattern.action,
+                affected_tool=pattern.tool,
+            )
         return remarks
 
     def _leave_if_told(self) -> None:
@@ -154,8 +179,12 @@ class _Work:
         return self.restraint.instead(use)
 
     def no_call(self, text: str, stop_reason: StopReason) -> str:
-        # Not every model calls `finish`, small ones least. Who has completed all the steps and then says so has finished.
-        if self._open_step() is None and stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
+        # Not every model calls `finish`, small ones least. Who has completed all the steps and then
+        # says so has finished.
+        if self._open_step() is None and stop_reason in (
+            StopReason.END_TURN,
+            StopReason.STOP_SEQUENCE,
+        ):
             raise _Finished(redact(text, self._secrets())[0])
         return "That reached nobody. Call a tool: go on with the plan, or `finish`, or `give_up`."
 
@@ -178,25 +207,39 @@ class _Work:
             self.commands.append(CommandRun(about, outcome.exit_code))
         if use.name == "complete_step" and outcome.ok:
             done = json.loads(outcome.content)
-            self.steps[done["step"]] = StepDone(done["step"], redact(str(use.input.get("summary", "")), self._secrets())[0],
-                                                 done["commit"] or "")
+            self.steps[done["step"]] = StepDone(
+                done["step"],
+                redact(str(use.input.get("summary", "")), self._secrets())[0],
+                done["commit"] or "",
+            )
             for literal in done.get("carried_out", ()):
-                self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
-            # Who calls a step done after having read of a failure has judged it; in the same answer it was not read yet.
+                self.steps[literal["step"]] = StepDone(
+                    literal["step"], literal["title"], literal["commit"] or ""
+                )
+            # Who calls a step done after having read of a failure has judged it; in the same answer
+            # it was not read yet.
             if self.troubled_in < turns:
                 self.trouble = None
             return
         error = {} if outcome.ok else json.loads(outcome.content)
         if error.get("error_type") in ("step_done", STEP_OPEN, REPEATED):
-            return  # said twice or too early: nothing was done, and what failed before has failed as before
+            # said twice or too early: nothing was done, and what failed before has failed as before
+            return
         if outcome.refused and self._open_step() is None:
-            return  # policy said no to something that no step needed any more: what was committed stands
+            # policy said no to something that no step needed any more: what was committed stands
+            return
         self.troubled_in = turns
         if not outcome.ok:
             self.trouble = (use.name, error)
         elif outcome.exit_code not in (None, 0):
-            self.trouble = (use.name, {"error": f"`{about}` ended with exit code {outcome.exit_code}",
-                                       "error_type": "command_failed", "exit_code": outcome.exit_code})
+            self.trouble = (
+                use.name,
+                {
+                    "error": f"`{about}` ended with exit code {outcome.exit_code}",
+                    "error_type": "command_failed",
+                    "exit_code": outcome.exit_code,
+                },
+            )
         else:
             self.trouble = None
             self.last_success = f"{use.name} {about}".strip()
@@ -207,7 +250,12 @@ class _Work:
             return
         self.touched = True
         path = use.input.get("path")
-        if BY_NAME[use.name].effect is not Effect.WRITE or not isinstance(path, str) or posixpath.isabs(path) or ".." in path:
+        if (
+            BY_NAME[use.name].effect is not Effect.WRITE
+            or not isinstance(path, str)
+            or posixpath.isabs(path)
+            or ".." in path
+        ):
             self.written = None
         elif self.written is not None:
             self.written.add(posixpath.normpath(path))
@@ -226,7 +274,8 @@ class _Work:
                 if BY_NAME[use.name].effect is Effect.EXECUTE:
                     self.commands.append(CommandRun(target(use, self._secrets()), None))
 
-    # --- states to come back to -----------------------------------------------------------------------------
+    # --- states to come back to
+    # -----------------------------------------------------------------------------
 
     def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
         if _may_have_changed(uses):
@@ -241,12 +290,26 @@ class _Work:
             return
         case = self.mission.case
         ref = _refs(case, _name(case, self.record))[0]
-        message = commit_message("Work under way", f"The worktree at {key}.", case.trace_id, case.approved_digest,
-                                 case.approved_by)
+        message = commit_message(
+            "Work under way",
+            f"The worktree at {key}.",
+            case.trace_id,
+            case.approved_digest,
+            case.approved_by,
+        )
         try:
-            kept = checkpoint(self.tree, ref, message, self.ports.clock.wall(),
-                              lambda changed: refuse_secrets(self.repo, self.tree, _whole(changed), self._secrets()),
-                              paths=sorted(self.written or ()) if self.written is not None or not self.touched else None)
+            kept = checkpoint(
+                self.tree,
+                ref,
+                message,
+                self.ports.clock.wall(),
+                lambda changed: refuse_secrets(
+                    self.repo, self.tree, _whole(changed), self._secrets()
+                ),
+                paths=sorted(self.written or ())
+                if self.written is not None or not self.touched
+                else None,
+            )
         except ToolError:
             kept = ""
         try:
@@ -266,7 +329,11 @@ class _Work:
         self.touched, self.written = True, None
         box = Toolbox(BY_NAME, self.place)
         for i, use in enumerate(uses):
-            if _changes_files(use.name) and self._went_well(iteration, i) and not box.dispatch(use.name, use.input).ok:
+            if (
+                _changes_files(use.name)
+                and self._went_well(iteration, i)
+                and not box.dispatch(use.name, use.input).ok
+            ):
                 return False
         return True
 
@@ -281,21 +348,32 @@ class _Work:
         iteration, uses = last_round(self.record)
         if self.record.outcome(f"{_CHECKPOINT}{iteration}") is not None:
             iteration, uses = iteration + 1, ()
-        done = [use for i, use in enumerate(uses) if self.record.outcome(f"call:{iteration}:{i}") is not None]
+        done = [
+            use
+            for i, use in enumerate(uses)
+            if self.record.outcome(f"call:{iteration}:{i}") is not None
+        ]
         literals = not iteration and any(key.startswith("literal:") for key in self.record.outcomes)
         if literals or not self.bring_back(iteration, done):
-            raise RepositoryChanged(f"{self.tree.path} is gone, and what was done in it cannot be done again")
+            raise RepositoryChanged(
+                f"{self.tree.path} is gone, and what was done in it cannot be done again"
+            )
 
-    # --- what the control tools do --------------------------------------------------------------------------
+    # --- what the control tools do
+    # --------------------------------------------------------------------------
 
     def complete_step(self, step: int, summary: str) -> dict[str, Any]:
         steps = self.mission.plan.steps
         if step > len(steps):
-            raise ToolError("no_such_step", f"The plan has {len(steps)} steps; there is no step {step}.")
+            raise ToolError(
+                "no_such_step", f"The plan has {len(steps)} steps; there is no step {step}."
+            )
         if step in self.steps:
             raise ToolError("step_done", f"Step {step} is complete already.")
         if steps[step - 1].actions:
-            raise ToolError("literal_step", f"Step {step} is carried out by placet itself, as it is written.")
+            raise ToolError(
+                "literal_step", f"Step {step} is carried out by placet itself, as it is written."
+            )
         if (first := self._open_step()) is not None and first < step:
             raise self._still_open(f"Step {step} was not completed", first)
         sha = self._commit_step(step, summary)
@@ -311,14 +389,23 @@ class _Work:
         raise _Finished(summary)
 
     def _open_step(self) -> int | None:
-        """Return the first step that neither ran nor was completed, None where all are done. It is always one of the agent's."""
-        return next((n for n in range(1, len(self.mission.plan.steps) + 1) if n not in self.steps), None)
+        """Return the first step that neither ran nor was completed, None where all are done.
+
+        It is always one of the agent's.
+        """
+        return next(
+            (n for n in range(1, len(self.mission.plan.steps) + 1) if n not in self.steps), None
+        )
 
     def _still_open(self, what: str, first: int) -> ToolError:
         title = self.mission.plan.steps[first - 1].title
-        return ToolError(STEP_OPEN, f"{what}: step {first} ({title}) is still open. Steps are done in their order. Do it and call "
-                         "`complete_step` for it, or call `give_up`.", step=first,
-                         open=[n for n in range(first, len(self.mission.plan.steps) + 1) if n not in self.steps])
+        return ToolError(
+            STEP_OPEN,
+            f"{what}: step {first} ({title}) is still open. Steps are done in their order. Do it and call "
+            "`complete_step` for it, or call `give_up`.",
+            step=first,
+            open=[n for n in range(first, len(self.mission.plan.steps) + 1) if n not in self.steps],
+        )
 
     def give_up(self, reason: str) -> NoReturn:
         raise Stop(End.GAVE_UP, reason)
@@ -326,22 +413,28 @@ class _Work:
     def submit_plan(self, plan: Any) -> NoReturn:
         raise AssertionError(f"not offered to a mission: {plan}")
 
-    # --- steps ----------------------------------------------------------------------------------------------
+    # --- steps
+    # ----------------------------------------------------------------------------------------------
 
     place: Workplace | None = None
     left_out: tuple[str, ...] | None = None
-    """What the last commit left in the worktree, since the plan does not allow it; None before one."""
+    """What the last commit left in the worktree, since the plan does not allow it.
+
+    None before one.
+    """
 
     def leading_literals(self) -> list[dict[str, Any]]:
         """Carry out the literal steps that come before the agent's first."""
         done = self._literals_from(1)
         for literal in done:
-            self.steps[literal["step"]] = StepDone(literal["step"], literal["title"], literal["commit"] or "")
+            self.steps[literal["step"]] = StepDone(
+                literal["step"], literal["title"], literal["commit"] or ""
+            )
         return done
 
     def _literals_from(self, number: int) -> list[dict[str, Any]]:
         done = []
-        for step in self.mission.plan.steps[number - 1:]:
+        for step in self.mission.plan.steps[number - 1 :]:
             if not step.actions:
                 break
             done.append(self._literal(step, number))
@@ -361,12 +454,20 @@ class _Work:
                 self._leave_if_told()
                 if may_be_half_done(action.tool):
                     self.keep(_CHECKPOINT + key)
-                outcome = call_on_record(key, use, tools, self.place, self.record, again=partial(self._put_back, key))
+                outcome = call_on_record(
+                    key, use, tools, self.place, self.record, again=partial(self._put_back, key)
+                )
             self.saw(use, outcome)
             if self.trouble is not None:
-                raise Stop(End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}")
+                raise Stop(
+                    End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}"
+                )
         try:
-            return {"step": number, "title": step.title, "commit": self._commit_step(number, step.title)}
+            return {
+                "step": number,
+                "title": step.title,
+                "commit": self._commit_step(number, step.title),
+            }
         except ToolError as error:
             raise _uncommitted(error) from error
 
@@ -379,7 +480,10 @@ class _Work:
         return True
 
     def _commit_step(self, number: int, summary: str) -> str | None:
-        """Commit what a step changed in scope; return the commit, None where nothing had changed."""
+        """Commit what a step changed in scope.
+
+        Return the commit, None where nothing had changed.
+        """
         key = f"step:{number}"
         known = self.record.outcome(key)
         if known is not None:
@@ -387,22 +491,42 @@ class _Work:
         steps = self.mission.plan.steps
         body = f"Step {number} of {len(steps)}: {steps[number - 1].title}"
         sha, paths = self.commit_once(key, summary or steps[number - 1].title, body)
-        rows = [self.record.row(Action.STEP_COMPLETED, Actor.AGENT, step=number, of=len(steps), commit=sha or "",
-                                files=len(paths))]
+        rows = [
+            self.record.row(
+                Action.STEP_COMPLETED,
+                Actor.AGENT,
+                step=number,
+                of=len(steps),
+                commit=sha or "",
+                files=len(paths),
+            )
+        ]
         if sha is not None:
-            rows.append(self.record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha,
-                                        branch=self.tree.branch, files=len(paths), step=number))
+            rows.append(
+                self.record.row(
+                    Action.GIT_COMMITTED,
+                    Actor.AGENT,
+                    Entity.REPOSITORY,
+                    commit=sha,
+                    branch=self.tree.branch,
+                    files=len(paths),
+                    step=number,
+                )
+            )
         self.record.settle(key, (sha or "").encode(), *rows)
         return sha
 
     def commit_once(self, key: str, subject: str, body: str) -> tuple[str | None, list[str]]:
         """Do what `commit` does between an intent and the outcome that the caller records.
 
-        An earlier life may have made the commit and been killed before its outcome: then it is found, not missed.
+        An earlier life may have made the commit and been killed before its outcome: then it is
+        found, not missed.
         """
         self.left_out = None
         tip = ref_now(self.repo, self.tree.ref) or self.tree.base
-        known = {sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")}
+        known = {
+            sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")
+        }
         if self.record.cut_off(key) and tip not in (self.tree.base, *known):
             return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
         self.record.intend(key)
@@ -416,9 +540,12 @@ class _Work:
         return done
 
     def commit(self, subject: str, body: str) -> tuple[str | None, list[str]]:
-        """Commit every changed file that the scope allows; return the commit (None if there is nothing) and the files.
+        """Commit every changed file that the scope allows.
 
-        Raises ToolError, with file and line, for a secret that the commit would add, and for a file that it would not hold.
+        Return the commit (None if there is nothing) and the files.
+
+        Raises ToolError, with file and line, for a secret that the commit would add, and for a file
+        that it would not hold.
         """
         case = self.mission.case
         self.left_out = ()
@@ -433,14 +560,22 @@ class _Work:
             refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
             refuse_secrets(self.repo, self.tree, paths, self._secrets())
             self._must_be_unchanged()
-            message = commit_message(subject, body, case.trace_id, case.approved_digest, case.approved_by,
-                                     f"{case.agent} ({self.ports.config.model.name})")
+            message = commit_message(
+                subject,
+                body,
+                case.trace_id,
+                case.approved_digest,
+                case.approved_by,
+                f"{case.agent} ({self.ports.config.model.name})",
+            )
             return worktree.commit(paths, message, self.author, self.ports.clock.wall()), paths
 
     def out_of_scope(self, changed: Sequence[str]) -> tuple[str, ...]:
         """Return those of these changed files that the plan does not allow to be committed, or whose commit would delete one."""
         assert self.place is not None
-        refused = {path for path in changed if not self.place.may_commit(path) or self._leads_out(path)}
+        refused = {
+            path for path in changed if not self.place.may_commit(path) or self._leads_out(path)
+        }
         return tuple(sorted(refused | _in_the_place_of(refused, changed, self.tree.path)))
 
     def ignored(self) -> Sequence[str]:
@@ -449,8 +584,11 @@ class _Work:
         if not executes(self.mission.plan):  # tools refuse to write one
             return ()
         with suppress(GitError, OSError):  # it is only told
-            return [path for path in ignored_files(self.tree)
-                    if self.place.may_commit(f"{path}x" if path.endswith("/") else path)][:MAX_IGNORED]
+            return [
+                path
+                for path in ignored_files(self.tree)
+                if self.place.may_commit(f"{path}x" if path.endswith("/") else path)
+            ][:MAX_IGNORED]
         return ()
 
     def _leads_out(self, path: str) -> bool:
@@ -462,7 +600,8 @@ class _Work:
         said = os.path.normpath(os.path.join(top, os.path.dirname(path), link.readlink()))  # noqa: PTH118, PTH120 - as it is written
         ends = [os.path.relpath(end, top) for end in (said, os.path.realpath(link))]
         return link.readlink().is_absolute() or any(
-            end == "." or end.split("/")[0] == ".." or self.place.root.protects(end) for end in ends)
+            end == "." or end.split("/")[0] == ".." or self.place.root.protects(end) for end in ends
+        )
 
     def _must_be_unchanged(self) -> None:
         """Raise Stop where the repository's settings, or what the plan was based on, are others than when they were looked at."""
@@ -492,7 +631,11 @@ def _name(case: Case, record: Record) -> str:
 
 def _refs(case: Case, name: str) -> tuple[str, str, str]:
     """Return the references of the mission of this name: its checkpoint, what it had done if it failed, what it left out."""
-    return checkpoint_ref(name), f"refs/placet/failed/{case.request_id}-{name}", f"refs/placet/left/{case.request_id}-{name}"
+    return (
+        checkpoint_ref(name),
+        f"refs/placet/failed/{case.request_id}-{name}",
+        f"refs/placet/left/{case.request_id}-{name}",
+    )
 
 
 def _changes_files(name: str) -> bool:
@@ -506,7 +649,10 @@ def _may_have_changed(uses: Sequence[ToolUse]) -> bool:
 
 
 def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
-    """Return the number of the last recorded model turn and its calls; 0 and none before the first."""
+    """Return the number of the last recorded model turn and its calls.
+
+    0 and none before the first.
+    """
     iteration = 0
     while record.outcome(f"{REPLY}{iteration + 1}") is not None:
         iteration += 1
@@ -523,7 +669,9 @@ def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUs
     for i, use in enumerate(uses):
         outcome = json.loads(record.outcome(f"call:{iteration}:{i}") or b"{}")
         tool = BY_NAME.get(use.name)
-        if (tool is not None and tool.effect is Effect.EXECUTE) or "carried_out" in outcome.get("content", ""):
+        if (tool is not None and tool.effect is Effect.EXECUTE) or "carried_out" in outcome.get(
+            "content", ""
+        ):
             return ""
     for earlier in range(iteration - 1, -1, -1):
         kept = record.outcome(f"{_CHECKPOINT}{earlier}")
@@ -546,21 +694,31 @@ def resumption(record: Record) -> dict[str, Any]:
         return {"iteration": 0, "from": "start"}
     base = json.loads(place)[0]
     for key in record.intents:
-        if key.startswith("literal:") and record.cut_off(key) and (kept := record.outcome(_CHECKPOINT + key)):
+        if (
+            key.startswith("literal:")
+            and record.cut_off(key)
+            and (kept := record.outcome(_CHECKPOINT + key))
+        ):
             return {"iteration": iteration, "from": f"checkpoint {kept[:12].decode()}"}
     for i, use in enumerate(uses):
         if record.cut_off(f"call:{iteration}:{i}") and may_be_half_done(use.name):
             state = known_state(record, base, iteration, uses[:i])
-            return {"iteration": iteration, "from": f"checkpoint {state[:12]}" if state else "record"}
+            return {
+                "iteration": iteration,
+                "from": f"checkpoint {state[:12]}" if state else "record",
+            }
     return {"iteration": iteration, "from": "record"}
 
 
-def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]) -> Ended:
+def carry_out(
+    ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]
+) -> Ended:
     """Carry a mission out to its end, success or failure.
 
-    `cancelled` says that work is to be left at the next safe point, `stop` (a reason, or empty) that it is to end there.
-    Raises Interrupted and Postponed, after which the same call goes on from the record. Everything else that can
-    happen, a repository that is gone included, is an Ended.
+    `cancelled` says that work is to be left at the next safe point, `stop` (a reason, or empty)
+    that it is to end there. Raises Interrupted and Postponed, after which the same call goes on
+    from the record. Everything else that can happen, a repository that is gone included, is an
+    Ended.
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
@@ -572,18 +730,28 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
             ended = ENDED_JSON.validate_json(known)
             return _clean_up(ports, mission, record, repo, ended) if ended.branch else ended
         record.mind_crashes()
-        if record.halt is None and (why := stop()):  # what was done before is told from the record, and nothing more is done
+        # what was done before is told from the record, and nothing more is done
+        if record.halt is None and (why := stop()):
             record.halt = _stopped(why)
         with leavable(cancelled):
             base, branch = _place(ports, mission, repo, record)
-        if record.outcome("branch") is None and (drift := changed_under(mission, repo, base, record)) is not None:
-            ended = replace(_unable(ports, mission, UserError(drift.why), began, End.DRIFT, record),
-                            base=base, drift=drift)
+        if (
+            record.outcome("branch") is None
+            and (drift := changed_under(mission, repo, base, record)) is not None
+        ):
+            ended = replace(
+                _unable(ports, mission, UserError(drift.why), began, End.DRIFT, record),
+                base=base,
+                drift=drift,
+            )
             record.settle("ended", ENDED_JSON.dump_json(ended))
             return ended
-        # A stop ends what git does for the plan, not what it takes to end the mission; who leaves for the daemon's sake leaves all.
+        # A stop ends what git does for the plan, not what it takes to end the mission; who leaves
+        # for the daemon's sake leaves all.
         with leavable(lambda: cancelled() and not stop()):
-            ended = _in_worktree(ports, mission, record, repo, (base, branch), began, cancelled, stop)
+            ended = _in_worktree(
+                ports, mission, record, repo, (base, branch), began, cancelled, stop
+            )
         _tidy(ports, repo, record)
     except Interrupted:
         if (why := stop()) and record.outcome("branch") is None:
@@ -594,8 +762,11 @@ def carry_out(ports: Ports, mission: Mission, cancelled: Callable[[], bool], sto
         record.leave_life()
         raise
     except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
-        if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(_path(ports, case, record)):
-            return _unable(ports, mission, UserError(str(error)), began, End.REPOSITORY, record)  # the mission's doing: no waiting
+        if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(
+            _path(ports, case, record)
+        ):
+            # the mission's doing: no waiting
+            return _unable(ports, mission, UserError(str(error)), began, End.REPOSITORY, record)
         if cause := passing(error):
             record.leave_life()
             raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
@@ -612,21 +783,38 @@ def _not_begun(ports: Ports, mission: Mission, record: Record, why: str, began: 
     """Return how a mission ended that a person stopped before its worktree was there, and take away what there is of that."""
     if (known := record.outcome("place")) is not None:
         base, branch, *_ = json.loads(known)
-        abandon(repository(ports, mission.case.portal, record), _path(ports, mission.case, record), branch, base)
-    ended = _unable(ports, mission, UserError(_stopped(why).detail), began, End.STOPPED_BY_PERSON, record)
+        abandon(
+            repository(ports, mission.case.portal, record),
+            _path(ports, mission.case, record),
+            branch,
+            base,
+        )
+    ended = _unable(
+        ports, mission, UserError(_stopped(why).detail), began, End.STOPPED_BY_PERSON, record
+    )
     record.settle("ended", ENDED_JSON.dump_json(ended))
     return ended
 
 
 def _in_worktree(
-    ports: Ports, mission: Mission, record: Record, repo: Repo, at: tuple[str, str], began: float,
-    cancelled: Callable[[], bool], stop: Callable[[], str],
+    ports: Ports,
+    mission: Mission,
+    record: Record,
+    repo: Repo,
+    at: tuple[str, str],
+    began: float,
+    cancelled: Callable[[], bool],
+    stop: Callable[[], str],
 ) -> Ended:
-    """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up. `at`: base commit and branch."""
+    """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up.
+
+    `at`: base commit and branch.
+    """
     case, path = mission.case, _path(ports, mission.case, record)
     base, branch = at
     known = record.outcome("branch") is not None
-    mark = path.with_name(f"{path.name}.lost")  # until a lost worktree is what it was, in this life or a later one
+    # until a lost worktree is what it was, in this life or a later one
+    mark = path.with_name(f"{path.name}.lost")
     lost = known and (not path.exists() or mark.exists())
     if lost:
         mark.touch()
@@ -637,10 +825,25 @@ def _in_worktree(
     if known:
         _drop_temporaries(tree)
     else:
-        record.settle("branch", os.fsencode(tree.git_dir),
-                      record.row(Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base))
-    work = _Work(ports, mission, record, repo, tree, identity(repo), pins(tree), began, stop,
-                 _restraint(ports, mission, record, cancelled))
+        record.settle(
+            "branch",
+            os.fsencode(tree.git_dir),
+            record.row(
+                Action.GIT_BRANCH_CREATED, Actor.SYSTEM, Entity.REPOSITORY, branch=branch, base=base
+            ),
+        )
+    work = _Work(
+        ports,
+        mission,
+        record,
+        repo,
+        tree,
+        identity(repo),
+        pins(tree),
+        began,
+        stop,
+        _restraint(ports, mission, record, cancelled),
+    )
     if not known:
         work.touched, work.written = False, set()
     with workplace(ports, repo, tree, scope, work, cancelled, writable=True) as place:
@@ -650,9 +853,13 @@ def _in_worktree(
             work.rebuild()
             mark.unlink()
         ended = _ended(work, *_work_through(work, place))
-    ended = replace(ended, pictures=_publish(ports, case, work.pictures),
-                    after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None)
-    # The end is decided and recorded before git is tidied up, so that a crash in between cannot decide it anew.
+    ended = replace(
+        ended,
+        pictures=_publish(ports, case, work.pictures),
+        after=look_after(repo, ended.branch, case.base_branch) if ended.commit else None,
+    )
+    # The end is decided and recorded before git is tidied up, so that a crash in between cannot
+    # decide it anew.
     record.settle("ended", ENDED_JSON.dump_json(ended))
     return _clean_up(ports, mission, record, repo, ended)
 
@@ -661,13 +868,26 @@ def _path(ports: Ports, case: Case, record: Record) -> Path:
     return ports.worktrees / _name(case, record)
 
 
-def _restraint(ports: Ports, mission: Mission, record: Record, cancelled: Callable[[], bool]) -> Restraint:
+def _restraint(
+    ports: Ports, mission: Mission, record: Record, cancelled: Callable[[], bool]
+) -> Restraint:
     limits, scope = ports.config.limits, mission.plan.scope
     cap = iteration_cap(mission.complexity, scope.max_iterations, limits.iterations_ceiling)
-    return Restraint("the mission", ports, record,
-                     Limits(limits.mission_tokens, scope.budget_usd, limits.mission_time_s, limits.mission_wall_time_s or None,
-                            limits.tool_calls),
-                     guard_settings(ports.config.guards, cap), PlanFacts(writes=bool(scope.write)), cancelled)
+    return Restraint(
+        "the mission",
+        ports,
+        record,
+        Limits(
+            limits.mission_tokens,
+            scope.budget_usd,
+            limits.mission_time_s,
+            limits.mission_wall_time_s or None,
+            limits.tool_calls,
+        ),
+        guard_settings(ports.config.guards, cap),
+        PlanFacts(writes=bool(scope.write)),
+        cancelled,
+    )
 
 
 def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str]:
@@ -679,19 +899,31 @@ def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[
     keep_vault(ports, repo, record)
     base = resolve(repo, mission.base_commit) if mission.base_commit else None
     case = mission.case
-    if base and is_kept(repo) and mission.if_changed is IfChanged.ASK and changed_under(mission, repo, base, record) is None:
-        base = tip_now(repo, case.base_branch)  # the notes of today: what the plan rests on and may write is the same in them
+    if (
+        base
+        and is_kept(repo)
+        and mission.if_changed is IfChanged.ASK
+        and changed_under(mission, repo, base, record) is None
+    ):
+        # the notes of today: what the plan rests on and may write is the same in them
+        base = tip_now(repo, case.base_branch)
     now = ports.clock.wall()
     name = _name(case, record)
-    if (ports.worktrees / name).exists() or any(ref_now(repo, ref) for ref in (*_refs(case, name), f"refs/placet/left/{name}")):
-        name += f"-{now:%Y%m%d%H%M%S}"  # left by a mission that the journal does not know any more: its work stays as it is
+    if (ports.worktrees / name).exists() or any(
+        ref_now(repo, ref) for ref in (*_refs(case, name), f"refs/placet/left/{name}")
+    ):
+        # left by a mission that the journal does not know any more: its work stays as it is
+        name += f"-{now:%Y%m%d%H%M%S}"
     chosen = base or head(repo), free_branch(repo, case.request_id, case.trace8, now), name
     record.settle("place", json.dumps(chosen).encode())
     return chosen[:2]
 
 
 def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
-    """Do the plan's steps; return the reason for a failure (None for none) and the agent's summary."""
+    """Do the plan's steps.
+
+    Return the reason for a failure (None for none) and the agent's summary.
+    """
     plan = work.mission.plan
     try:
         with leavable(place.cancelled):
@@ -718,12 +950,18 @@ def _stopped(why: str) -> Stop:
 
 
 def _uncommitted(error: ToolError) -> Stop:
-    """Return how a mission ends that cannot commit its last work; the error's own word says why: `secret_in_commit`."""
+    """Return how a mission ends that cannot commit its last work.
+
+    The error's own word says why: `secret_in_commit`.
+    """
     return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type)
 
 
 def _astray(repo: Repo, error: RepositoryChanged) -> Stop:
-    """Return how a mission ends whose branch or worktree somebody else changed. Raises `error` where the repository is gone."""
+    """Return how a mission ends whose branch or worktree somebody else changed.
+
+    Raises `error` where the repository is gone.
+    """
     if not repo.common_dir.is_dir():
         raise error
     return Stop(End.REPOSITORY, str(error))
@@ -733,28 +971,49 @@ def _converse(work: _Work, place: Workplace, done: Sequence[Mapping[str, Any]]) 
     ports, case, plan = work.ports, work.mission.case, work.mission.plan
     tools = executing(_named(plan), plan.scope, place.level)
 
-
     def opening() -> Opening:
         remarks: list[str] = []
         with Root(ports.vault, writable=False) as vault:
-            system = system_prompt(Purpose.EXECUTE, tools, vault, case.agent, remarks, model=ports.config.model.name,
-                                   sandbox=place.level.title, repository=case.portal or "the vault itself")
+            system = system_prompt(
+                Purpose.EXECUTE,
+                tools,
+                vault,
+                case.agent,
+                remarks,
+                model=ports.config.model.name,
+                sandbox=place.level.title,
+                repository=case.portal or "the vault itself",
+            )
         texts = [f"The approved plan:\n\n<plan>\n{render_plan(plan).strip()}\n</plan>"]
         if text := guidance(place.root, remarks):
             texts.append(text)
         if done:
-            texts.append("Carried out already, as written: step " + ", ".join(str(d["step"]) for d in done) + ".")
+            texts.append(
+                "Carried out already, as written: step "
+                + ", ".join(str(d["step"]) for d in done)
+                + "."
+            )
         return Opening(system, tuple(texts), tuple(remarks))
 
     begun = opened(work.record, place, opening)
-    talk = Conversation(Purpose.EXECUTE, begun.system, tools, begun.turn, ports.config.model.max_tokens,
-                        ports.config.model.context_tokens)
+    talk = Conversation(
+        Purpose.EXECUTE,
+        begun.system,
+        tools,
+        begun.turn,
+        ports.config.model.max_tokens,
+        ports.config.model.context_tokens,
+    )
     converse(talk, place, work.record, work, work.restraint.spent, ports.line)
 
 
 def executes(plan: Plan) -> bool:
     """Say whether a plan may start anything: what does runs in the sandbox that its reviewer was told of."""
-    return bool(plan.scope.run) or plan.scope.shell or any(BY_NAME[tool].effect is Effect.EXECUTE for tool in _named(plan))
+    return (
+        bool(plan.scope.run)
+        or plan.scope.shell
+        or any(BY_NAME[tool].effect is Effect.EXECUTE for tool in _named(plan))
+    )
 
 
 def _named(plan: Plan) -> frozenset[str]:
@@ -762,9 +1021,13 @@ def _named(plan: Plan) -> frozenset[str]:
     named = {tool for step in plan.steps for tool in (*step.tools, *(a.tool for a in step.actions))}
     if named:
         return frozenset(named)
-    return frozenset(t.name for t in BY_NAME.values()
-                     if t.effect is Effect.READ or (t.effect is Effect.WRITE and plan.scope.write)
-                     or (t.name == "run_command" and plan.scope.run))
+    return frozenset(
+        t.name
+        for t in BY_NAME.values()
+        if t.effect is Effect.READ
+        or (t.effect is Effect.WRITE and plan.scope.write)
+        or (t.name == "run_command" and plan.scope.run)
+    )
 
 
 def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
@@ -775,13 +1038,19 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
         work.tell_of_cut_off_calls()
     if stop is None and work.trouble is not None:
         tool, error = work.trouble
-        stop = Stop(End.UNRESOLVED_ERROR, f"the mission finished right after a failed {tool}: {error['error']}")
+        stop = Stop(
+            End.UNRESOLVED_ERROR,
+            f"the mission finished right after a failed {tool}: {error['error']}",
+        )
     if stop is None:
         sha = known = None
         try:
             if work.record.outcome("last commit") is None:
-                sha, paths = work.commit_once("last commit", "Finish: " + work.mission.plan.title,
-                                              "What was left after the last completed step.")
+                sha, paths = work.commit_once(
+                    "last commit",
+                    "Finish: " + work.mission.plan.title,
+                    "What was left after the last completed step.",
+                )
                 known = work.left_out
         except ToolError as error:
             stop = _uncommitted(error)
@@ -792,25 +1061,50 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
             sha, known, stop = None, (), _astray(repo, error)
         left_out = known if known is not None else work.out_of_scope(_touched(tree))
         if sha is not None:
-            work.record.settle("last commit", sha.encode(), work.record.row(
-                Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, commit=sha, branch=tree.branch, files=len(paths)))
+            work.record.settle(
+                "last commit",
+                sha.encode(),
+                work.record.row(
+                    Action.GIT_COMMITTED,
+                    Actor.AGENT,
+                    Entity.REPOSITORY,
+                    commit=sha,
+                    branch=tree.branch,
+                    files=len(paths),
+                ),
+            )
     last = ref_now(repo, tree.ref) or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
     return Ended(
-        ok=stop is None, end=End.FINISHED if stop is None else stop.end,
-        detail="" if stop is None else redact(stop.detail, secrets)[0], error_type="" if stop is None else stop.error_type,
+        ok=stop is None,
+        end=End.FINISHED if stop is None else stop.end,
+        detail="" if stop is None else redact(stop.detail, secrets)[0],
+        error_type="" if stop is None else stop.error_type,
         error=None if work.trouble is None else redacted(work.trouble[1], secrets),
-        summary=summary, branch=tree.branch, base=tree.base, commit=last if last != tree.base and stop is None else "",
-        kept="", steps=tuple(work.steps[n] for n in sorted(work.steps)), files=files,
+        summary=summary,
+        branch=tree.branch,
+        base=tree.base,
+        commit=last if last != tree.base and stop is None else "",
+        kept="",
+        steps=tuple(work.steps[n] for n in sorted(work.steps)),
+        files=files,
         left_out=tuple(redact(path, secrets)[0] for path in left_out),
         ignored=tuple(redact(path, secrets)[0] for path in work.ignored()) if stop is None else (),
-        commands=tuple(work.commands), calls=dict(work.calls),
-        failed_tool=work.trouble[0] if work.trouble is not None else "", last_success=work.last_success,
-        iterations=work.restraint.spent.replies, spent=work.restraint.spent, duration_s=work.ports.clock.monotonic() - work.began_s,
-        repository=str(repo.path), drift=work.drift,
-        last_words="" if stop is None or stop.end in _SAID_IN_FULL else last_words(work.record, work._secrets()))
+        commands=tuple(work.commands),
+        calls=dict(work.calls),
+        failed_tool=work.trouble[0] if work.trouble is not None else "",
+        last_success=work.last_success,
+        iterations=work.restraint.spent.replies,
+        spent=work.restraint.spent,
+        duration_s=work.ports.clock.monotonic() - work.began_s,
+        repository=str(repo.path),
+        drift=work.drift,
+        last_words=""
+        if stop is None or stop.end in _SAID_IN_FULL
+        else last_words(work.record, work._secrets()),
+    )
 
 
 _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
@@ -818,24 +1112,57 @@ _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 
 
 def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Drifted | None:
-    """Return what changed under the plan since `base`, its base commit; None where nothing did, or the plan says to go on.
+    """Return what changed under the plan since `base`, its base commit.
+
+    None where nothing did, or the plan says to go on.
 
     What changed elsewhere, or was to be gone on over, is journalled once for each new commit.
     """
     case = mission.case
     tip = tip_now(repo, case.base_branch)
     based_on = dict(case.based_on)
-    lost = bool(mission.base_commit) and base != mission.base_commit and resolve(repo, mission.base_commit) is None
+    lost = (
+        bool(mission.base_commit)
+        and base != mission.base_commit
+        and resolve(repo, mission.base_commit) is None
+    )
     if (tip == base and not lost) or record.outcome(f"drift:{tip}") is not None:
         return None
     files = None if lost else changes(repo, base, tip)
     now = digests_at(repo, tip, sorted(based_on))
-    drift = judge(Facts(mission.base_commit or base, tip, None if files is None else [f.path for f in files], now), based_on,
-                  lambda path: mission.plan.scope.allows_write(path) and (bool(case.portal) or not path.startswith(_REPORTS)))
+    drift = judge(
+        Facts(
+            mission.base_commit or base,
+            tip,
+            None if files is None else [f.path for f in files],
+            now,
+        ),
+        based_on,
+        lambda path: (
+            mission.plan.scope.allows_write(path)
+            and (bool(case.portal) or not path.startswith(_REPORTS))
+        ),
+    )
     if drift.verdict is DriftVerdict.UNDER and mission.if_changed is IfChanged.ASK:
-        return Drifted(_what_changed(drift, repo, base, tip, lost=lost), drift.paths, tip, tuple(sorted(now.items())))
-    record.settle(f"drift:{tip}", b"", record.row(Action.PLAN_DRIFTED, Actor.SYSTEM, Entity.PLAN, verdict=drift.verdict.value,
-                                                  base=mission.base_commit, tip=tip, files=[show(p) for p in drift.paths[:20]]))
+        return Drifted(
+            _what_changed(drift, repo, base, tip, lost=lost),
+            drift.paths,
+            tip,
+            tuple(sorted(now.items())),
+        )
+    record.settle(
+        f"drift:{tip}",
+        b"",
+        record.row(
+            Action.PLAN_DRIFTED,
+            Actor.SYSTEM,
+            Entity.PLAN,
+            verdict=drift.verdict.value,
+            base=mission.base_commit,
+            tip=tip,
+            files=[show(p) for p in drift.paths[:20]],
+        ),
+    )
     return None
 
 
@@ -847,10 +1174,15 @@ def _what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) 
     named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in drift.paths[:10])
     more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
     if lost:
-        return "The plan's base commit is gone from the repository" + (f", and these files are others now: {named}{more}." if named
-                                                                       else ", so nobody can say what changed since.")
-    return (f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
-            f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`")
+        return "The plan's base commit is gone from the repository" + (
+            f", and these files are others now: {named}{more}."
+            if named
+            else ", so nobody can say what changed since."
+        )
+    return (
+        f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
+        f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
+    )
 
 
 def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
@@ -864,7 +1196,9 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
     try:
         tree = open_worktree(repo, path, ended.branch, ended.base)
     except RepositoryChanged:  # gone already: a crash came while this was done the first time
-        tree = Worktree(repo, path, Path(os.fsdecode(record.outcome("branch") or b"")), ended.branch, ended.base)
+        tree = Worktree(
+            repo, path, Path(os.fsdecode(record.outcome("branch") or b"")), ended.branch, ended.base
+        )
     when = ports.clock.wall()
     if not ended.ok:
         take_hold(tree)
@@ -874,28 +1208,59 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         except WorkNotKept:
             rest = _drop_temporaries(tree)
             blank_secrets(repo, tree, rest, ports.secrets)
-            kept_there = checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when) if rest else None
+            kept_there = (
+                checkpoint(tree, left_out, "Changed by commands, outside the approved scope", when)
+                if rest
+                else None
+            )
             remove_worktree(tree, kept_there)
         delete_ref(repo, ckpt)
         return replace(ended, kept=left_out if ended.left_out else "")
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree), ports.secrets)
-    message = commit_message("Work of a failed mission", f"What was uncommitted when it ended: {ended.end.value}.",
-                             case.trace_id, case.approved_digest, case.approved_by)
+    message = commit_message(
+        "Work of a failed mission",
+        f"What was uncommitted when it ended: {ended.end.value}.",
+        case.trace_id,
+        case.approved_digest,
+        case.approved_by,
+    )
     last = resolve(repo, ckpt)
-    if last is not None and not tree.path.exists() and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base):
-        keep_aside(repo, last, failed)  # somebody deleted the worktree, and this is all that is left of what no commit has
+    if (
+        last is not None
+        and not tree.path.exists()
+        and not is_ancestor(repo, last, resolve(repo, tree.ref) or tree.base)
+    ):
+        # somebody deleted the worktree, and this is all that is left of what no commit has
+        keep_aside(repo, last, failed)
     roll_back(tree, failed, message, when)
     delete_ref(repo, ckpt)
     kept_commit = resolve(repo, failed) or ""
     kept = failed if kept_commit else ""
     if record.outcome("rolled back") is None:
-        record.settle("rolled back", kept.encode(), record.row(Action.GIT_ROLLED_BACK, Actor.SYSTEM, Entity.REPOSITORY,
-                                                               branch=ended.branch, kept=kept))
+        record.settle(
+            "rolled back",
+            kept.encode(),
+            record.row(
+                Action.GIT_ROLLED_BACK,
+                Actor.SYSTEM,
+                Entity.REPOSITORY,
+                branch=ended.branch,
+                kept=kept,
+            ),
+        )
     drift = ended.drift
     if drift is not None and kept:
-        drift = replace(drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`.")
-    return replace(ended, kept=kept, kept_commit=kept_commit, files=_changed(repo, ended.base, failed) if kept else (), drift=drift)
+        drift = replace(
+            drift, why=f"{drift.why}\nWhat the mission had done by then is kept at `{kept}`."
+        )
+    return replace(
+        ended,
+        kept=kept,
+        kept_commit=kept_commit,
+        files=_changed(repo, ended.base, failed) if kept else (),
+        drift=drift,
+    )
 
 
 def _tidy(ports: Ports, repo: Repo, record: Record) -> None:
@@ -903,14 +1268,26 @@ def _tidy(ports: Ports, repo: Repo, record: Record) -> None:
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
     now = ports.clock.wall()
-    gone = tidy(repo, ports.worktrees, live, now - timedelta(days=ports.config.daemon.tidy_after_days), now)
+    gone = tidy(
+        repo, ports.worktrees, live, now - timedelta(days=ports.config.daemon.tidy_after_days), now
+    )
     if gone:
-        record.note(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, path=str(repo.path), gone=gone))
+        record.note(
+            record.row(
+                Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, path=str(repo.path), gone=gone
+            )
+        )
 
 
 def _publish(ports: Ports, case: Case, pictures: Sequence[str]) -> tuple[str, ...]:
-    """Put a mission's pictures beside where its report will be; return their names. Safe to repeat after a crash."""
-    names = tuple(f"{case.trace8}_{case.request_id}-{case.generation}-{n}.png" for n in range(1, len(pictures) + 1))
+    """Put a mission's pictures beside where its report will be; return their names.
+
+    Safe to repeat after a crash.
+    """
+    names = tuple(
+        f"{case.trace8}_{case.request_id}-{case.generation}-{n}.png"
+        for n in range(1, len(pictures) + 1)
+    )
     if names:
         with Vault(ports.vault) as vault:
             for name, picture in zip(names, pictures, strict=True):
@@ -940,8 +1317,12 @@ def _touched(tree: Worktree) -> list[str]:
 def _in_the_place_of(refused: AbstractSet[str], changed: Sequence[str], top: Path) -> set[str]:
     """Return those of the changed files whose commit would delete a refused one: a file where a folder was, or the other way."""
     folders = {above for path in refused for above in _above(path)}
-    return {path for path in changed
-            if (path in folders or not set(_above(path)).isdisjoint(refused)) and os.path.lexists(top / path)}
+    return {
+        path
+        for path in changed
+        if (path in folders or not set(_above(path)).isdisjoint(refused))
+        and os.path.lexists(top / path)
+    }
 
 
 def _above(path: str) -> list[str]:
@@ -954,21 +1335,53 @@ def _whole(changed: Sequence[str]) -> list[str]:
 
 
 def _changed(repo: Repo, base: str, last: str) -> tuple[ChangedFile, ...]:
-    return tuple(ChangedFile(f.path, f.status, f.added, f.deleted, f.link) for f in changes(repo, base, last))
+    return tuple(
+        ChangedFile(f.path, f.status, f.added, f.deleted, f.link) for f in changes(repo, base, last)
+    )
 
 
 def broken(ports: Ports, mission: Mission, error: Exception) -> Ended:
-    """Return how a mission ended that placet itself made a mistake in. Its branch and worktree stay as they are."""
+    """Return how a mission ended that placet itself made a mistake in.
+
+    Its branch and worktree stay as they are.
+    """
     record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
-    return _unable(ports, mission, UserError(mistake(error)), ports.clock.monotonic(), End.INTERNAL_ERROR,
-                   record)
+    return _unable(
+        ports,
+        mission,
+        UserError(mistake(error)),
+        ports.clock.monotonic(),
+        End.INTERNAL_ERROR,
+        record,
+    )
 
 
-def _unable(ports: Ports, mission: Mission, error: PlacetError, began: float, end: End, record: Record) -> Ended:
+def _unable(
+    ports: Ports, mission: Mission, error: PlacetError, began: float, end: End, record: Record
+) -> Ended:
     spent = spent_in(record)
     return Ended(
-        ok=False, end=end, detail=str(error), error_type=end.value, error=None, summary="", branch="",
-        base="", commit="", kept="", steps=(), files=(), left_out=(), commands=(), calls={}, failed_tool="", last_success="",
-        iterations=spent.replies, spent=spent, duration_s=ports.clock.monotonic() - began, repository=mission.case.portal,
+        ok=False,
+        end=end,
+        detail=str(error),
+        error_type=end.value,
+        error=None,
+        summary="",
+        branch="",
+        base="",
+        commit="",
+        kept="",
+        steps=(),
+        files=(),
+        left_out=(),
+        commands=(),
+        calls={},
+        failed_tool="",
+        last_success="",
+        iterations=spent.replies,
+        spent=spent,
+        duration_s=ports.clock.monotonic() - began,
+        repository=mission.case.portal,
         last_words=last_words(record) if end in (End.INTERNAL_ERROR, End.CRASH_LOOP) else "",
-        left_at=str(path) if (path := _path(ports, mission.case, record)).exists() else "")
+        left_at=str(path) if (path := _path(ports, mission.case, record)).exists() else "",
+    )

@@ -38,7 +38,10 @@ BLOCKED_RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a model is reached and what it costs. `open_model` raises ModelError; `draw` gives the jitter, from 0 to 1."""
+    """How a model is reached and what it costs.
+
+    `open_model` raises ModelError; `draw` gives the jitter, from 0 to 1.
+    """
 
     open_model: Callable[[], Model]
     prices: Sequence[Price]
@@ -46,8 +49,16 @@ class Line:
     draw: Callable[[], float] = random.random
 
 
-def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, cancelled: Callable[[], bool],
-              room: Callable[[Ask], AbstractContextManager[Room]]) -> Reply:
+def ask_model(
+    line: Line,
+    ask: Ask,
+    key: str,
+    record: Record,
+    spent: Spent,
+    *,
+    cancelled: Callable[[], bool],
+    room: Callable[[Ask], AbstractContextManager[Room]],
+) -> Reply:
     """Return the model's reply to `ask`: the recorded one if it was answered before, else a new one.
 
     `room` holds what an attempt may come to, or raises Stop or Postponed where there is no room for it. Retries what
@@ -73,23 +84,46 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                 opened = model = line.open_model()
                 reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancelled)
             except (ModelError, UserError) as caught:
-                # A setting that no model can be opened with: a person mends it, and no request fails of it.
-                error = caught if isinstance(caught, ModelError) else ModelError(
-                    ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
-                lost = replace(_lost(error, held, opened, line.prices), working_time_s=clock.monotonic() - called)
+                # A setting that no model can be opened with: a person mends it, and no request
+                # fails of it.
+                error = (
+                    caught
+                    if isinstance(caught, ModelError)
+                    else ModelError(ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
+                )
+                lost = replace(
+                    _lost(error, held, opened, line.prices),
+                    working_time_s=clock.monotonic() - called,
+                )
                 spent.lose(lost)
-                record.settle(mark, _encode_amount(lost, error.kind), _failed_row(record, ask.purpose, attempts, error, lost))
+                record.settle(
+                    mark,
+                    _encode_amount(lost, error.kind),
+                    _failed_row(record, ask.purpose, attempts, error, lost),
+                )
             else:
                 took_s = clock.monotonic() - called
                 cost = _cost(reply, model, line.prices)
                 spent.add(reply.usage, cost, took_s)
-                record.settle(key, encode_reply(reply, cost, took_s), record.row(
-                    Action.MODEL_CALLED, Actor.AGENT, provider=model.provider, model=reply.model or model.name,
-                    purpose=ask.purpose.value, stop_reason=reply.stop_reason.value,
-                    input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens,
-                    cache_read_tokens=reply.usage.cache_read_tokens, cache_write_tokens=reply.usage.cache_write_tokens,
-                    cost_usd=None if cost is None else float(cost), duration_ms=round(took_s * 1000, 1),
-                    iteration=spent.replies))
+                record.settle(
+                    key,
+                    encode_reply(reply, cost, took_s),
+                    record.row(
+                        Action.MODEL_CALLED,
+                        Actor.AGENT,
+                        provider=model.provider,
+                        model=reply.model or model.name,
+                        purpose=ask.purpose.value,
+                        stop_reason=reply.stop_reason.value,
+                        input_tokens=reply.usage.input_tokens,
+                        output_tokens=reply.usage.output_tokens,
+                        cache_read_tokens=reply.usage.cache_read_tokens,
+                        cache_write_tokens=reply.usage.cache_write_tokens,
+                        cost_usd=None if cost is None else float(cost),
+                        duration_ms=round(took_s * 1000, 1),
+                        iteration=spent.replies,
+                    ),
+                )
                 return reply
         if error.kind is ModelErrorKind.CANCELLED or cancelled():
             raise Interrupted(str(error)) from error
@@ -99,7 +133,9 @@ def ask_model(line: Line, ask: Ask, key: str, record: Record, spent: Spent, *, c
                 if not clock.wait(after_s, cancelled):
                     raise Interrupted("stopped while waiting for the model") from error
             case Sleep(after_s, asked):
-                raise Postponed(str(error), after_s, Why.ASKED_TO_WAIT if asked else Why.UNREACHABLE) from error
+                raise Postponed(
+                    str(error), after_s, Why.ASKED_TO_WAIT if asked else Why.UNREACHABLE
+                ) from error
             case Blocked(reason):
                 raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
             case NoRetry(reason):
@@ -111,7 +147,10 @@ MAX_LAST_WORDS = 300
 
 
 def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
-    """Return what the model said last, on one line, without secrets and shortened; empty where it said nothing."""
+    """Return what the model said last, on one line, without secrets and shortened.
+
+    Empty where it said nothing.
+    """
     turn = sum(key.startswith(REPLY) for key in record.outcomes)
     while turn and (known := record.outcome(f"{REPLY}{turn}")) is not None:
         if said := " ".join(redact(decode_reply(known)[0].turn.text, secrets)[0].split()):
@@ -130,7 +169,9 @@ def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[P
     if error.used is None or model is None:
         return held.worst
     used = replace(error.used, output_tokens=max(error.used.output_tokens, held.max_tokens))
-    tokens = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens
+    tokens = (
+        used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens
+    )
     return Amount(tokens, cost_usd(used, model.name, prices, free=model.provider == "scripted"))
 
 
@@ -143,21 +184,33 @@ def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None
 
 def count_unseen(record: Record) -> None:
     """Count the calls that a kill cut off, each with all that was held for it, before anybody else asks what a day has used."""
-    purpose = Purpose.EXECUTE if record.outcome("place") is not None else Purpose.REVISE if record.case.revision else Purpose.PLAN
+    purpose = (
+        Purpose.EXECUTE
+        if record.outcome("place") is not None
+        else Purpose.REVISE
+        if record.case.revision
+        else Purpose.PLAN
+    )
     for mark, begun in list(record.intents.items()):
         if mark.startswith(ATTEMPT) and mark not in record.outcomes:
-            key, _, attempt = mark[len(ATTEMPT):].rpartition(":")
+            key, _, attempt = mark[len(ATTEMPT) :].rpartition(":")
             if key not in record.outcomes:
                 _settle_unseen(record, mark, int(attempt), begun, purpose)
 
 
 def _settle_unseen(record: Record, mark: str, attempt: int, begun: bytes, purpose: Purpose) -> None:
-    unseen = ModelError(ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True)
-    record.settle(mark, begun, _failed_row(record, purpose, attempt, unseen, _decode_amount(begun)[0]))
+    unseen = ModelError(
+        ModelErrorKind.CANCELLED, "the daemon was stopped during this call", served=True
+    )
+    record.settle(
+        mark, begun, _failed_row(record, purpose, attempt, unseen, _decode_amount(begun)[0])
+    )
 
 
 def _earlier_attempts(ask: Ask, key: str, record: Record, spent: Spent) -> tuple[int, int]:
-    """Count the attempts of earlier lives in that brought no reply; return how many began, and how many failed in passing.
+    """Count the attempts of earlier lives in that brought no reply.
+
+    Return how many began, and how many failed in passing.
 
     One whose end nobody saw (the daemon was killed) counts with all that was held for it.
     """
@@ -185,20 +238,38 @@ def spent_in(record: Record) -> Spent:
             reply, cost = decode_reply(body)
             spent.add(reply.usage, cost, _took_s(body))
     for mark, begun in record.intents.items():
-        answered = mark[len(ATTEMPT):].rpartition(":")[0] in record.outcomes
+        answered = mark[len(ATTEMPT) :].rpartition(":")[0] in record.outcomes
         if mark.startswith(ATTEMPT) and (mark in record.outcomes or not answered):
             spent.lose(_decode_amount(record.outcomes.get(mark, begun))[0])
     return spent
 
 
-def _failed_row(record: Record, purpose: Purpose, attempt: int, error: ModelError, lost: Amount) -> Activity:
-    return record.row(Action.MODEL_FAILED, Actor.SYSTEM, purpose=purpose.value, attempt=attempt, kind=error.kind.value,
-                      status=error.status, reason=str(error), tokens=lost.tokens,
-                      at_most=lost.tokens > 0, cost_usd=None if lost.usd is None else float(lost.usd))
+def _failed_row(
+    record: Record, purpose: Purpose, attempt: int, error: ModelError, lost: Amount
+) -> Activity:
+    return record.row(
+        Action.MODEL_FAILED,
+        Actor.SYSTEM,
+        purpose=purpose.value,
+        attempt=attempt,
+        kind=error.kind.value,
+        status=error.status,
+        reason=str(error),
+        tokens=lost.tokens,
+        at_most=lost.tokens > 0,
+        cost_usd=None if lost.usd is None else float(lost.usd),
+    )
 
 
 def _encode_amount(amount: Amount, kind: str) -> bytes:
-    return json.dumps([amount.tokens, None if amount.usd is None else str(amount.usd), amount.working_time_s, kind]).encode()
+    return json.dumps(
+        [
+            amount.tokens,
+            None if amount.usd is None else str(amount.usd),
+            amount.working_time_s,
+            kind,
+        ]
+    ).encode()
 
 
 def _decode_amount(body: bytes) -> tuple[Amount, str]:
@@ -207,13 +278,26 @@ def _decode_amount(body: bytes) -> tuple[Amount, str]:
 
 
 def encode_reply(reply: Reply, cost: Decimal | None, took_s: float) -> bytes:
-    """Return a reply as the record keeps it: the assistant's blocks unchanged. It took `took_s` seconds."""
+    """Return a reply as the record keeps it: the assistant's blocks unchanged.
+
+    It took `took_s` seconds.
+    """
     usage = reply.usage
-    return json.dumps({
-        "blocks": list(reply.turn.blocks), "stop_reason": reply.stop_reason.value, "model": reply.model,
-        "usage": [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens],
-        "cost_usd": None if cost is None else str(cost), "took_s": took_s,
-    }).encode()
+    return json.dumps(
+        {
+            "blocks": list(reply.turn.blocks),
+            "stop_reason": reply.stop_reason.value,
+            "model": reply.model,
+            "usage": [
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+            ],
+            "cost_usd": None if cost is None else str(cost),
+            "took_s": took_s,
+        }
+    ).encode()
 
 
 def _took_s(body: bytes) -> float:
@@ -224,5 +308,12 @@ def decode_reply(body: bytes) -> tuple[Reply, Decimal | None]:
     """Return a recorded reply and what it cost."""
     data: Mapping[str, Any] = json.loads(body)
     cost = data["cost_usd"]
-    return (Reply(Turn("assistant", tuple(data["blocks"])), StopReason(data["stop_reason"]), Usage(*data["usage"]),
-                  data["model"]), None if cost is None else Decimal(cost))
+    return (
+        Reply(
+            Turn("assistant", tuple(data["blocks"])),
+            StopReason(data["stop_reason"]),
+            Usage(*data["usage"]),
+            data["model"],
+        ),
+        None if cost is None else Decimal(cost),
+    )

@@ -1,9 +1,10 @@
 """The record of a conversation: every reply and every call is written down before it counts.
 
-Each thing that is done has a key (`reply:3`, `call:3:0`); an intent is recorded before it is done and an outcome after. A
-conversation that is begun again finds the outcomes of its earlier life and does not ask or do those things twice. Reading
-needs no intent: it may be done twice. So the outcomes of reads wait for whatever is recorded next, at the latest the end of
-the turn, and go into the journal together.
+Each thing that is done has a key (`reply:3`, `call:3:0`); an intent is recorded before it is done
+and an outcome after. A conversation that is begun again finds the outcomes of its earlier life and
+does not ask or do those things twice. Reading needs no intent: it may be done twice. So the
+outcomes of reads wait for whatever is recorded next, at the latest the end of the turn, and go into
+the journal together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from placet.journal.writes import ATTEMPT, AddActivity, AddRecord, Guard, LeaseL
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The model cannot be asked for now, or the disk is full; the work goes on after `after_s` seconds."""
+    """The model cannot be asked for now, or the disk is full.
+
+    The work goes on after `after_s` seconds.
+    """
 
     def __init__(self, reason: str, after_s: float, why: Why = Why.UNREACHABLE) -> None:
         super().__init__(reason)
@@ -36,8 +40,13 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
 LIFE = "life:"
 """Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
 
-_BY_GIT = {"base": "open the repository", "branch": "make the worktree", "step": "commit", "last commit": "commit",
-           "ended": "look at the branch"}
+_BY_GIT = {
+    "base": "open the repository",
+    "branch": "make the worktree",
+    "step": "commit",
+    "last commit": "commit",
+    "ended": "look at the branch",
+}
 """Outcomes of the record up to which git's processes count as one operation, and what a person would call that."""
 
 MAX_CRASHES = 3
@@ -48,9 +57,10 @@ MAX_CRASHES = 3
 class Record:
     """The record of one conversation: outcomes of its earlier life, and where new ones are written.
 
-    `attempt` tells the case's conversations apart. With a `token` each write is guarded by the case's lease: a holder
-    that lost it writes nothing more. Raises Stop(lease_lost) then. `halt` is raised instead of doing anything that is not
-    recorded yet. `secrets` are known values that no row shows.
+    `attempt` tells the case's conversations apart. With a `token` each write is guarded by the
+    case's lease: a holder that lost it writes nothing more. Raises Stop(lease_lost) then. `halt` is
+    raised instead of doing anything that is not recorded yet. `secrets` are known values that no
+    row shows.
     """
 
     journal: Journal
@@ -63,11 +73,14 @@ class Record:
     seq: int = 0
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
-    ran: list[float] = field(default_factory=list)  # how long each git process took since the last row about them, in ms
+    # how long each git process took since the last row about them, in ms
+    ran: list[float] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None) -> Record:
+    def load(
+        cls, journal: Journal, case: Case, attempt: int, clock: Clock, token: int | None = None
+    ) -> Record:
         """Return the record of a conversation as far as it got."""
         record = cls(journal, case, attempt, clock, token)
         with journal.read() as reader:
@@ -90,7 +103,11 @@ class Record:
     @property
     def progress(self) -> int:
         """How far the conversation is: grows with everything that is recorded, but for lives and attempts."""
-        return sum(not key.startswith((LIFE, ATTEMPT)) for known in (self.intents, self.outcomes) for key in known)
+        return sum(
+            not key.startswith((LIFE, ATTEMPT))
+            for known in (self.intents, self.outcomes)
+            for key in known
+        )
 
     def fresh(self) -> None:
         """Raise `halt`, if there is one: what comes next was not done in an earlier life."""
@@ -107,8 +124,8 @@ class Record:
     def settle(self, key: str, body: bytes, *rows: Activity, hold: bool = False) -> None:
         """Write down what came of `key`, with the journal's rows about it, in one transaction.
 
-        With `hold` that is together with what is written down next: only for what may be done twice, and has to be
-        followed by a `flush`.
+        With `hold` that is together with what is written down next: only for what may be done
+        twice, and has to be followed by a `flush`.
         """
         if (operation := _BY_GIT.get(key.partition(":")[0])) is not None:
             self._tell_of_git(operation)
@@ -131,8 +148,11 @@ class Record:
     def _tell_of_git(self, operation: str) -> None:
         """Have a row written about the git processes since the last one, with whatever is written next."""
         if self.ran:
-            facts = {"operation": operation, "processes": len(self.ran),
-                     "duration_ms": round(sum(self.ran), 1)}
+            facts = {
+                "operation": operation,
+                "processes": len(self.ran),
+                "duration_ms": round(sum(self.ran), 1),
+            }
             self.aside(self.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts))
             self.ran = []
 
@@ -144,11 +164,17 @@ class Record:
                 self.flush()
 
     def begin_life(self) -> int:
-        """Write down that a daemon takes the conversation up now; return how often in a row it crashed just here.
+        """Write down that a daemon takes the conversation up now.
+
+        Return how often in a row it crashed just here.
 
         A life that was left on purpose (`leave_life`) is no crash.
         """
-        begun = [(n, int(self.intents[key])) for n in range(1, len(self.intents) + 1) if (key := f"{LIFE}{n}") in self.intents]
+        begun = [
+            (n, int(self.intents[key]))
+            for n in range(1, len(self.intents) + 1)
+            if (key := f"{LIFE}{n}") in self.intents
+        ]
         here, crashes = self.progress, 0
         for n, at in reversed(begun):
             if f"{LIFE}{n}" in self.outcomes:
@@ -162,10 +188,21 @@ class Record:
         return crashes
 
     def mind_crashes(self) -> None:
-        """Begin a life; where the earlier ones crashed just here MAX_CRASHES times, nothing is done any more but to end it."""
+        """Begin a life.
+
+        Where the earlier ones crashed just here MAX_CRASHES times, nothing is done any more but to
+        end it.
+        """
         if self.begin_life() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
-            self.note(self.row(Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=End.CRASH_LOOP.value, description=why))
+            self.note(
+                self.row(
+                    Action.FAILURE_DETECTED,
+                    Actor.SYSTEM,
+                    pattern=End.CRASH_LOOP.value,
+                    description=why,
+                )
+            )
             self.halt = Stop(End.CRASH_LOOP, why)
 
     def leave_life(self) -> None:
@@ -177,12 +214,24 @@ class Record:
         if self.cut_off(key):
             self.settle(key, b"")
 
-    def row(self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any) -> Activity:
+    def row(
+        self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any
+    ) -> Activity:
         """Return a journal row about this record's case."""
-        return Activity(self.clock.now(), self.case.trace_id, actor, action, entity, self.case.request_id,
-                        self.case.agent, redacted(metadata, self.secrets) if self.secrets else metadata)
+        return Activity(
+            self.clock.now(),
+            self.case.trace_id,
+            actor,
+            action,
+            entity,
+            self.case.request_id,
+            self.case.agent,
+            redacted(metadata, self.secrets) if self.secrets else metadata,
+        )
 
-    def _write(self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False) -> None:
+    def _write(
+        self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False
+    ) -> None:
         self.seq += 1
         self.held.append(AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body))
         self.held += [AddActivity(row) for row in rows]

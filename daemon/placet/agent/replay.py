@@ -94,7 +94,11 @@ class _Play:
         if outcome is None or tool is None:
             return
         known = json.loads(outcome)
-        if tool.effect in (Effect.WRITE, Effect.EXECUTE) and not known["refused"] and known["error_type"] != INTERRUPTED.error_type:
+        if (
+            tool.effect in (Effect.WRITE, Effect.EXECUTE)
+            and not known["refused"]
+            and known["error_type"] != INTERRUPTED.error_type
+        ):
             self.calls += 1
             Toolbox(BY_NAME, self.place).dispatch(use.name, use.input)
         elif use.name == "complete_step" and known["ok"]:
@@ -103,14 +107,17 @@ class _Play:
             self.literals_from(number + 1)
 
     def literals_from(self, number: int) -> None:
-        for n, step in enumerate(self.plan.steps[number - 1:], number):
+        for n, step in enumerate(self.plan.steps[number - 1 :], number):
             if not step.actions or f"literal:{n}:0" not in self.outcomes:
                 return
             self.literal(n, step)
 
     def literal(self, number: int, step: Step) -> None:
         for j, action in enumerate(step.actions):
-            self.call(f"literal:{number}:{j}", ToolUse(f"literal:{number}:{j}", action.tool, action.params))
+            self.call(
+                f"literal:{number}:{j}",
+                ToolUse(f"literal:{number}:{j}", action.tool, action.params),
+            )
         self.step(number)
 
     def step(self, number: int) -> None:
@@ -122,31 +129,43 @@ class _Play:
     def compare(self, number: int, commit: str) -> None:
         """Raise _Departed unless what the scope lets be written is as it is in the commit."""
         self.tip = commit
-        paths = [c.path for c in changes(self.repo, commit, snapshot(self.tree)) if self.place.may_commit(c.path)]
+        paths = [
+            c.path
+            for c in changes(self.repo, commit, snapshot(self.tree))
+            if self.place.may_commit(c.path)
+        ]
         if paths:
             raise _Departed(Difference(number, commit, tuple(paths)))
 
 
-def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, outcomes: Mapping[str, bytes]) -> Replayed:
+def replay(
+    bounds: Bounds, worktrees: Path, case: Case, plan: Plan, outcomes: Mapping[str, bytes]
+) -> Replayed:
     """Carry a mission out again from the outcomes of its record, in a worktree below `worktrees`.
 
     Raises UserError where the record has no mission, or its commits are gone from the repository.
     """
     if "place" not in outcomes:
-        raise UserError(f"{case.request_id} has no mission that could be replayed.",
-                        f"See what there is: placet show {case.request_id}")
+        raise UserError(
+            f"{case.request_id} has no mission that could be replayed.",
+            f"See what there is: placet show {case.request_id}",
+        )
     repo = open_repo(portal_path(bounds.vault, bounds.config, case.portal))
     base = json.loads(outcomes["place"])[0]
     for commit in (base, *_commits(outcomes)):
         if resolve(repo, commit) is None:
-            raise UserError(f"The commit {commit[:12]} of {case.request_id} is gone from {repo.path}.", "Its branch was deleted.")
+            raise UserError(
+                f"The commit {commit[:12]} of {case.request_id} is gone from {repo.path}.",
+                "Its branch was deleted.",
+            )
     path = worktrees / f"replay-{case.trace8}-{case.generation}"
     _remove(add_worktree(repo, path, "", base))  # one that a killed replay left may have its files
     tree = add_worktree(repo, path, "", base, by_name=plan.scope.by_name())
     try:
         scope = replace(plan.scope, network=False)
-        with workplace(bounds, repo, tree, scope, _Unsteered(), lambda: False,
-                       writable=True) as place:
+        with workplace(
+            bounds, repo, tree, scope, _Unsteered(), lambda: False, writable=True
+        ) as place:
             play = _Play(plan, outcomes, repo, tree, place, base)
             difference = None
             try:
@@ -163,11 +182,23 @@ def _remove(tree: Worktree) -> None:
 
 
 def _commits(outcomes: Mapping[str, bytes]) -> Sequence[str]:
-    return [sha.decode() for key, sha in outcomes.items() if (key.startswith("step:") or key == "last commit") and sha]
+    return [
+        sha.decode()
+        for key, sha in outcomes.items()
+        if (key.startswith("step:") or key == "last commit") and sha
+    ]
 
 
 def as_json(found: Replayed) -> dict[str, Any]:
     """Return a replay as plain data."""
     where = found.difference
-    return {"equal": where is None, "calls": found.calls, "steps": found.steps, "commit": found.commit, "tree": found.tree,
-            "difference": None if where is None else {"step": where.step, "commit": where.commit, "paths": list(where.paths)}}
+    return {
+        "equal": where is None,
+        "calls": found.calls,
+        "steps": found.steps,
+        "commit": found.commit,
+        "tree": found.tree,
+        "difference": None
+        if where is None
+        else {"step": where.step, "commit": where.commit, "paths": list(where.paths)},
+    }

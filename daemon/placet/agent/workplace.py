@@ -49,10 +49,11 @@ HISTORY_RETRY_S = 60.0
 class Ports:
     """Everything outside that a worker reaches, handed to it by `app`.
 
-    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the folder below
-    which worktrees are made. `daybook` keeps the day's budget. `secrets` are the daemon's own, which no model is ever
-    shown. `say` is for the daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
-    `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
+    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the
+    folder below which worktrees are made. `daybook` keeps the day's budget. `secrets` are the
+    daemon's own, which no model is ever shown. `say` is for the daemon's own log; `left_out` are
+    the notes of which it has said that git cannot add them. `leaving` is set when the daemon stops:
+    a worker ends the round in flight and begins no other.
     """
 
     vault: Path
@@ -91,17 +92,24 @@ class Bounds(Protocol):
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
-    """Return the repository that a portal names; one that is none yet is made one, with an initial commit.
+    """Return the repository that a portal names.
 
-    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed for a vault that may have no
-    history.
+    One that is none yet is made one, with an initial commit.
+
+    Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed
+    for a vault that may have no history.
     """
     if portal and portal not in ports.config.portals:
-        raise UserError(f"There is no portal `{portal}` in System/placet.toml.",
-                        f"Add [portals.{portal}] with its path, or change `portal:`.")
+        raise UserError(
+            f"There is no portal `{portal}` in System/placet.toml.",
+            f"Add [portals.{portal}] with its path, or change `portal:`.",
+        )
     path = portal_path(ports.vault, ports.config, portal)
     if not path.is_dir():
-        raise UserError(f"The repository {path} is not a folder.", "Put it back, or mend its path in System/placet.toml.")
+        raise UserError(
+            f"The repository {path} is not a folder.",
+            "Put it back, or mend its path in System/placet.toml.",
+        )
     if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
         raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
     ran = journalled(record)
@@ -110,21 +118,38 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
             return open_repo(path, on_call=ran)
         allowed = _allowance(ports) if path.samefile(ports.vault) else None
         try:
-            repo, commit = init_repo(path, excludes=VAULT_EXCLUDES if allowed else (), when=ports.clock.wall(), on_call=ran,
-                                     allowance=allowed, message="Initial commit\n\nWhat was there when placet made this folder a "
-                                                            "repository.\n")
+            repo, commit = init_repo(
+                path,
+                excludes=VAULT_EXCLUDES if allowed else (),
+                when=ports.clock.wall(),
+                on_call=ran,
+                allowance=allowed,
+                message="Initial commit\n\nWhat was there when placet made this folder a "
+                "repository.\n",
+            )
         except TooMuch as found:
-            raise Postponed(_too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY) from found
-    record.note(record.row(Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit))
+            raise Postponed(
+                _too_much(found.size, ports.config.vault), HISTORY_RETRY_S, Why.HISTORY
+            ) from found
+    record.note(
+        record.row(
+            Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit
+        )
+    )
     return repo
 
 
 def _allowance(ports: Ports) -> Allowance:
-    """Return what the vault's history may hold when it begins. Raises Postponed where a person has to allow it first."""
+    """Return what the vault's history may hold when it begins.
+
+    Raises Postponed where a person has to allow it first.
+    """
     table = ports.config.vault
     if table.history is False:
         raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
-    return Allowance(int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say)
+    return Allowance(
+        int(table.history_max_mb * 1e6), FEW_FILES if table.history == "ask" else None, ports.say
+    )
 
 
 NO_HISTORY = """This request names no portal, so it is about the vault itself, and the vault may have no history (git) yet. placet \
@@ -139,13 +164,17 @@ def _too_much(size: Size, table: VaultTable) -> str:
     """Return what people are told of a vault whose history would hold too much, or that nobody was asked about."""
     if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
         return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB; {size.left_out:,} are left out."
-    kinds = ", ".join(f"{show(kind)} {some / 1e6:.1f} MB" for kind, some in list(size.kinds.items())[:3])
-    return (f"The history (git) of the vault would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB: more than the "
-            f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
-            "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
-            "file named `.gitignore` in the vault.\n"
-            "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-            "This request goes on by itself when that is done.")
+    kinds = ", ".join(
+        f"{show(kind)} {some / 1e6:.1f} MB" for kind, some in list(size.kinds.items())[:3]
+    )
+    return (
+        f"The history (git) of the vault would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB: more than the "
+        f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
+        "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
+        "file named `.gitignore` in the vault.\n"
+        "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
+        "This request goes on by itself when that is done."
+    )
 
 
 def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
@@ -153,15 +182,25 @@ def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
     if ports.config.vault.history is False or repo.path != ports.vault.resolve():
         return
     try:
-        commit, files, left_out = keep_notes(repo, kept_index(ports.worktrees.parent), ports.clock.wall())
+        commit, files, left_out = keep_notes(
+            repo, kept_index(ports.worktrees.parent), ports.clock.wall()
+        )
     except RepositoryChanged:  # somebody committed there in this moment
         return
     if not ports.left_out.issuperset(left_out):
         ports.left_out.update(left_out)
         ports.say(not_added(left_out))
     if commit:
-        record.note(record.row(Action.GIT_SNAPSHOTTED, Actor.SYSTEM, Entity.REPOSITORY, commit=commit, files=files,
-                               **({"left_out": left_out} if left_out else {})))
+        record.note(
+            record.row(
+                Action.GIT_SNAPSHOTTED,
+                Actor.SYSTEM,
+                Entity.REPOSITORY,
+                commit=commit,
+                files=files,
+                **({"left_out": left_out} if left_out else {}),
+            )
+        )
 
 
 def kept_index(state: Path) -> Path:
@@ -171,9 +210,12 @@ def kept_index(state: Path) -> Path:
 
 def journalled(record: Record) -> OnCall:
     """Return what has git's processes journalled: together, an operation at a time, one that failed in a row of its own."""
+
     def on_call(call: GitCall) -> None:
         if call.stderr:
-            record.aside(record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call)))
+            record.aside(
+                record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **failure_of(call))
+            )
         else:
             record.ran.append(call.duration_ms)
 
@@ -182,18 +224,32 @@ def journalled(record: Record) -> OnCall:
 
 def failure_of(call: GitCall) -> dict[str, Any]:
     """Return what the journal says of a git process that failed: all of it, and its words."""
-    return {"operation": call.argv[0], "exit": call.returncode, "processes": 1,
-            "duration_ms": round(call.duration_ms, 1), "command": ["git", *map(show, call.argv)],
-            "stderr": redact(show(call.stderr))[0]}
+    return {
+        "operation": call.argv[0],
+        "exit": call.returncode,
+        "processes": 1,
+        "duration_ms": round(call.duration_ms, 1),
+        "command": ["git", *map(show, call.argv)],
+        "stderr": redact(show(call.stderr))[0],
+    }
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:
     """Return what no mission may write in a repository: where the vault lies in it, or in a worktree of it, its own folders too."""
     vault = vault.resolve()
-    # Every one above it: a vault may be a repository of its own in another one, and what is merged there lands in it.
-    above = (folder for folder in (vault, *vault.parents) if is_repository(folder) and common_dir_at(folder) == repo.common_dir)
+    # Every one above it: a vault may be a repository of its own in another one, and what is merged
+    # there lands in it.
+    above = (
+        folder
+        for folder in (vault, *vault.parents)
+        if is_repository(folder) and common_dir_at(folder) == repo.common_dir
+    )
     top = next(above, None)
-    return ALWAYS if top is None else replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
+    return (
+        ALWAYS
+        if top is None
+        else replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
+    )
 
 
 def checkpoint_ref(name: str) -> str:
@@ -202,23 +258,60 @@ def checkpoint_ref(name: str) -> str:
 
 
 @contextmanager
-def workplace(ports: Bounds, repo: Repo, tree: Worktree, scope: Scope, control: Control, cancelled: Callable[[], bool],
-              *, writable: bool) -> Iterator[Workplace]:
+def workplace(
+    ports: Bounds,
+    repo: Repo,
+    tree: Worktree,
+    scope: Scope,
+    control: Control,
+    cancelled: Callable[[], bool],
+    *,
+    writable: bool,
+) -> Iterator[Workplace]:
     """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
 
     Commands may read but not change what belongs to git in and around the worktree.
     """
     limits = ports.config.limits
-    box = Box(tree.path, read_only=(tree.git_dir, repo.common_dir), network=scope.network, hidden=(ports.vault,),
-              limits=BoxLimits(timeout_s=limits.command_timeout_s, output_bytes=limits.output_bytes,
-                            disk_bytes=limits.command_disk_bytes, free_bytes=limits.free_disk_bytes))
+    box = Box(
+        tree.path,
+        read_only=(tree.git_dir, repo.common_dir),
+        network=scope.network,
+        hidden=(ports.vault,),
+        limits=BoxLimits(
+            timeout_s=limits.command_timeout_s,
+            output_bytes=limits.output_bytes,
+            disk_bytes=limits.command_disk_bytes,
+            free_bytes=limits.free_disk_bytes,
+        ),
+    )
     with ExitStack() as stack:
-        root: Files = stack.enter_context(Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault)))
+        root: Files = stack.enter_context(
+            Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault))
+        )
         notes = ports.vault / "Knowledge"
-        knowledge = stack.enter_context(Root(notes, writable=False)) if notes.is_dir() and not notes.is_symlink() else None
+        knowledge = (
+            stack.enter_context(Root(notes, writable=False))
+            if notes.is_dir() and not notes.is_symlink()
+            else None
+        )
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
-        secrets = (*ports.secrets, *git_config_secrets(config), *known_secrets(root),
-                   *(known_secrets(knowledge) if knowledge is not None else ()))
-        yield Workplace(root, knowledge, scope, box, ports.sandbox, control, cancelled,
-                        ports.config.commands.sandbox == "none", secrets, refuse=partial(refuse_lost, tree),
-                        undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)))
+        secrets = (
+            *ports.secrets,
+            *git_config_secrets(config),
+            *known_secrets(root),
+            *(known_secrets(knowledge) if knowledge is not None else ()),
+        )
+        yield Workplace(
+            root,
+            knowledge,
+            scope,
+            box,
+            ports.sandbox,
+            control,
+            cancelled,
+            ports.config.commands.sandbox == "none",
+            secrets,
+            refuse=partial(refuse_lost, tree),
+            undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
+        )

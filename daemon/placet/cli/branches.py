@@ -38,7 +38,17 @@ from placet.repo.checkout import (
     revert_in_checkout,
     where_checked_out,
 )
-from placet.repo.history import REVERTS, content, diff_text, is_ancestor, log, merge_base, parents_of, patch_bytes, trailers_of
+from placet.repo.history import (
+    REVERTS,
+    content,
+    diff_text,
+    is_ancestor,
+    log,
+    merge_base,
+    parents_of,
+    patch_bytes,
+    trailers_of,
+)
 from placet.repo.message import commit_message
 from placet.repo.repository import all_refs, head, is_kept, is_repository, open_repo, resolve
 from placet.repo.runner import GitError, Repo, RepositoryChanged
@@ -46,7 +56,8 @@ from placet.repo.snapshots import keep_notes
 
 MAX_NOTE_BYTES = 1_000_000
 
-# --- a mission's branch ---------------------------------------------------------------------------------------
+# --- a mission's branch
+# ---------------------------------------------------------------------------------------
 
 
 def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
@@ -57,47 +68,73 @@ def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
     case, repo = _mission(vault, env, ident)
     tip = resolve(repo, case.newest.ref) or resolve(repo, case.tip)
     if tip is None or resolve(repo, case.base) is None:
-        raise UserError(f"The branch {case.branch} and its commits are gone.", f"Look at it: placet show {case.request_id}")
+        raise UserError(
+            f"The branch {case.branch} and its commits are gone.",
+            f"Look at it: placet show {case.request_id}",
+        )
     base, into = case.base, all_refs(repo).ends_in(case.base_branch)
-    if tip != case.tip and into and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip):
+    if (
+        tip != case.tip
+        and into
+        and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip)
+    ):
         base = since
     return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
 
 
 def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tuple[str, str]:
-    """Merge a mission's branch into the branch that the person has checked out; return the merge commit and that branch.
+    """Merge a mission's branch into the branch that the person has checked out.
 
-    `here` allows a branch other than the default one and the one that the work was begun on. Raises UserError, with nothing
-    changed, where the checkout has uncommitted changes, something is in progress in it, or the merge would conflict.
+    Return the merge commit and that branch.
+
+    `here` allows a branch other than the default one and the one that the work was begun on. Raises
+    UserError, with nothing changed, where the checkout has uncommitted changes, something is in
+    progress in it, or the merge would conflict.
     """
     case, repo = _mission(vault, env, ident)
     _keep_notes(vault, env, repo)
     with one_at_a_time(repo):
         tip = resolve(repo, case.newest.ref)
         if tip is None:
-            raise UserError(f"The branch {case.branch} is gone.", f"Look at it: placet show {case.request_id}", exit_code=3)
+            raise UserError(
+                f"The branch {case.branch} is gone.",
+                f"Look at it: placet show {case.request_id}",
+                exit_code=3,
+            )
         onto = must_be_ready(repo, tip)
         refs = all_refs(repo)
         into = refs.ends_in(case.base_branch)
         if onto not in (into, refs.default) and not here:
-            raise UserError(f"{repo.path} is on {onto}, not on {into}.", f"Check {into} out; or merge into {onto}: placet merge "
-                            f"{case.request_id} --here")
+            raise UserError(
+                f"{repo.path} is on {onto}, not on {into}.",
+                f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
+            )
         if is_ancestor(repo, tip, "HEAD"):
-            raise UserError(f"{onto} has {case.branch} already.",
-                            "Where it was taken back since, git brings it in again by a revert of that commit.")
+            raise UserError(
+                f"{onto} has {case.branch} already.",
+                "Where it was taken back since, git brings it in again by a revert of that commit.",
+            )
         # As the mission's last commit has them: the case's own approval is used up.
-        digest, approved_by = trailers_of(repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By")
-        message = commit_message(f"Merge {case.branch}: {case.title}", "", case.trace_id, digest, approved_by)
+        digest, approved_by = trailers_of(
+            repo, case.tip if resolve(repo, case.tip) else tip, "Placet-Plan", "Approved-By"
+        )
+        message = commit_message(
+            f"Merge {case.branch}: {case.title}", "", case.trace_id, digest, approved_by
+        )
         try:
             return merge_into_checkout(repo, onto, tip, message, Clock().wall()), onto
         except Conflicts as found:
             if is_kept(repo):
                 raise _both_changed(repo, case, tip, found.paths) from found
-            raise UserError(f"Merging {case.branch} into {onto} conflicts in: {', '.join(map(show, found.paths))}. "
-                            "The checkout is as it was.",
-                            f"Merge by hand: {repo.by_hand} merge --no-ff {case.branch}") from found
+            raise UserError(
+                f"Merging {case.branch} into {onto} conflicts in: {', '.join(map(show, found.paths))}. "
+                "The checkout is as it was.",
+                f"Merge by hand: {repo.by_hand} merge --no-ff {case.branch}",
+            ) from found
         except GitError as error:
-            raise UserError(f"git does not merge: {error.stderr}", "The checkout is as it was.") from error
+            raise UserError(
+                f"git does not merge: {error.stderr}", "The checkout is as it was."
+            ) from error
 
 
 def _keep_notes(vault: Path, env: Mapping[str, str], repo: Repo) -> None:
@@ -116,60 +153,92 @@ def _both_changed(repo: Repo, case: Case, tip: str, paths: Sequence[str]) -> Use
     said = []
     for path in paths:
         name, _, side = path.rpartition("~")
-        if name and side in (now, tip):  # how git names a file in whose place the other side has a folder
+        # how git names a file in whose place the other side has a folder
+        if name and side in (now, tip):
             made = ("a file", "a folder") if side == now else ("a folder", "a file")
             said.append(f"{show(name)} is {made[0]} of yours, and {made[1]} of the mission's.")
             continue
-        was, yours, its = (content(repo, commit, path, max_bytes=MAX_NOTE_BYTES).decode("utf-8", "replace").splitlines()
-                           for commit in (since, now, tip))
-        said += [f"{show(path)} was changed by you and by the mission, in the same lines.",
-                 "  You wrote:", *_new_lines(was, yours), "  The mission wrote:", *_new_lines(was, its)]
+        was, yours, its = (
+            content(repo, commit, path, max_bytes=MAX_NOTE_BYTES)
+            .decode("utf-8", "replace")
+            .splitlines()
+            for commit in (since, now, tip)
+        )
+        said += [
+            f"{show(path)} was changed by you and by the mission, in the same lines.",
+            "  You wrote:",
+            *_new_lines(was, yours),
+            "  The mission wrote:",
+            *_new_lines(was, its),
+        ]
     return UserError(
-        "\n".join([*said, "Nothing was changed: your notes are as they were, and the mission's are kept."]),
+        "\n".join(
+            [*said, "Nothing was changed: your notes are as they were, and the mission's are kept."]
+        ),
         "Write what you want of both into your note, then let the mission's go: "
         f"placet drop {case.request_id} --reason 'taken over by hand'\n"
         f"  Or have it planned anew for the notes of today: `status: pending` in {case.request_path or 'the request'}.\n"
-        f"  All that it changed: placet diff {case.request_id}")
+        f"  All that it changed: placet diff {case.request_id}",
+    )
 
 
 def _new_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
     known = frozenset(was)
     new = [line for line in now if line not in known]
-    more = [f"    … and {len(new) - MAX_SHOWN_LINES} more lines"] if len(new) > MAX_SHOWN_LINES else []
-    return [*(f"    {show(line)[:200]}" for line in new[:MAX_SHOWN_LINES]), *more] or ["    (took it away)"]
+    more = (
+        [f"    … and {len(new) - MAX_SHOWN_LINES} more lines"] if len(new) > MAX_SHOWN_LINES else []
+    )
+    return [*(f"    {show(line)[:200]}" for line in new[:MAX_SHOWN_LINES]), *more] or [
+        "    (took it away)"
+    ]
 
 
 def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
-    """Delete a mission's branch, with the reason written into its report; return the ref that keeps the commits.
+    """Delete a mission's branch, with the reason written into its report.
 
-    Raises UserError where it is merged, checked out somewhere, or the report cannot take the reason.
+    Return the ref that keeps the commits.
+
+    Raises UserError where it is merged, checked out somewhere, or the report cannot take the
+    reason.
     """
     case, repo = _mission(vault, env, ident)
     with one_at_a_time(repo):
         if fate_of(repo, case.newest) is not None:
             taken_back = case.became == "reverted"
             fate = "was merged, and that was taken back," if taken_back else "is merged or gone"
-            raise UserError(f"{case.branch} {fate} already, so there is no work to let go.",
-                            ("" if taken_back else f"Take a merge back: placet undo {case.request_id}. ")
-                            + f"A branch that is left over: {repo.by_hand} branch -D {case.branch}")
+            raise UserError(
+                f"{case.branch} {fate} already, so there is no work to let go.",
+                ("" if taken_back else f"Take a merge back: placet undo {case.request_id}. ")
+                + f"A branch that is left over: {repo.by_hand} branch -D {case.branch}",
+            )
         tip = resolve(repo, case.newest.ref)
         if tip is None:
-            raise UserError(f"There is no branch {case.branch}; another branch has its commits.", "Delete that one by hand.",
-                            exit_code=3)
+            raise UserError(
+                f"There is no branch {case.branch}; another branch has its commits.",
+                "Delete that one by hand.",
+                exit_code=3,
+            )
         if (where := where_checked_out(repo, case.branch)) is not None:
-            raise UserError(f"{case.branch} is checked out in {where}, or being rebased there.",
-                            f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH" if where.is_dir() else
-                            f"That folder is not there any more; tell git so: {repo.by_hand} worktree prune")
+            raise UserError(
+                f"{case.branch} is checked out in {where}, or being rebased there.",
+                f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
+                if where.is_dir()
+                else f"That folder is not there any more; tell git so: {repo.by_hand} worktree prune",
+            )
         kept = wanted = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
         for n in itertools.count(2):
             if resolve(repo, kept) in (None, tip):
                 break
-            kept = f"{wanted}-{n}"  # what was dropped before, and brought back and worked on, is kept too
+            # what was dropped before, and brought back and worked on, is kept too
+            kept = f"{wanted}-{n}"
         with Vault(vault) as folder:
             try:
                 keep_aside(repo, tip, kept)
-                # The reason first: a daemon that looks in between must find it once the branch is gone.
-                before, after = _stamp_report(folder, repo, case, {"dropped_reason": reason, "dropped_by": user()})
+                # The reason first: a daemon that looks in between must find it once the branch is
+                # gone.
+                before, after = _stamp_report(
+                    folder, repo, case, {"dropped_reason": reason, "dropped_by": user()}
+                )
                 try:
                     drop_branch(repo, case.branch, tip)
                 except GitError:
@@ -178,32 +247,52 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
                     raise
             except (GitError, RepositoryChanged) as error:
                 said = error.stderr if isinstance(error, GitError) else str(error)
-                raise UserError(f"git does not drop {case.branch}: {said}", "Nothing was dropped. Try again, or by hand: "
-                                f"{repo.by_hand} branch -D {case.branch}") from error
+                raise UserError(
+                    f"git does not drop {case.branch}: {said}",
+                    "Nothing was dropped. Try again, or by hand: "
+                    f"{repo.by_hand} branch -D {case.branch}",
+                ) from error
     return kept
 
 
-def _stamp_report(folder: Vault, repo: Repo, case: Case, keys: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Write these properties into a case's report; return it as it was and as it is. Raises UserError where it cannot take them."""
-    by_hand = f"Mend that, or drop the branch without a reason: {repo.by_hand} branch -D {case.branch}"
+def _stamp_report(
+    folder: Vault, repo: Repo, case: Case, keys: Mapping[str, str]
+) -> tuple[bytes, bytes]:
+    """Write these properties into a case's report; return it as it was and as it is.
+
+    Raises UserError where it cannot take them.
+    """
+    by_hand = (
+        f"Mend that, or drop the branch without a reason: {repo.by_hand} branch -D {case.branch}"
+    )
     try:
         return folder.edit(case.report_path, lambda raw: stamp(raw, keys))
     except Changed as error:
-        raise UserError(f"{case.report_path} keeps changing.", "Close the editor that has it open, then try again.") from error
+        raise UserError(
+            f"{case.report_path} keeps changing.",
+            "Close the editor that has it open, then try again.",
+        ) from error
     except Gone as error:
-        raise UserError(f"The report {case.report_path} is gone, which the reason is written into.",
-                        f"Put it back, or: {repo.by_hand} branch -D {case.branch}") from error
+        raise UserError(
+            f"The report {case.report_path} is gone, which the reason is written into.",
+            f"Put it back, or: {repo.by_hand} branch -D {case.branch}",
+        ) from error
     except (UnsafeEdit, NotAFile, TooLarge) as error:
-        raise UserError(f"The reason cannot be written into the report {case.report_path}: {error}", by_hand) from error
+        raise UserError(
+            f"The reason cannot be written into the report {case.report_path}: {error}", by_hand
+        ) from error
 
 
-def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
+def undo(
+    vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]
+) -> tuple[str, str]:
     """Drop a mission's branch, or take back by a new commit what was merged of it.
 
-    Return the new commit and the branch that it is on; of a branch that was dropped the ref that keeps its commits, and nothing.
+    Return the new commit and the branch that it is on; of a branch that was dropped the ref that
+    keeps its commits, and nothing.
 
-    What the branch that is checked out has of it comes first. `ask` is asked before anything is changed. Raises UserError, with
-    nothing changed, where it says no or it cannot be done.
+    What the branch that is checked out has of it comes first. `ask` is asked before anything is
+    changed. Raises UserError, with nothing changed, where it says no or it cannot be done.
     """
     case, repo = _mission(vault, env, ident)
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
@@ -217,9 +306,13 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     _keep_notes(vault, env, repo)
     onto = must_be_ready(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
-        raise UserError(f"{onto} does not have {sha[:12]}, which brought the work in.",
-                        f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}")
-    if not ask(f"Take back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, by a new commit?"):
+        raise UserError(
+            f"{onto} does not have {sha[:12]}, which brought the work in.",
+            f"Check out the branch that has it: {repo.by_hand} branch --contains {sha[:12]}",
+        )
+    if not ask(
+        f"Take back what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, by a new commit?"
+    ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
     message = f"Revert {case.branch}\n\nThis reverts commit {sha}.\n\n{REVERTS}: {case.trace_id}\n"
@@ -227,49 +320,80 @@ def undo(vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], b
     try:
         with one_at_a_time(repo):
             if must_be_ready(repo, sha) != onto:
-                raise UserError(f"{repo.path} is not on {onto} any more.", "Look at it, then try again.")
+                raise UserError(
+                    f"{repo.path} is not on {onto} any more.", "Look at it, then try again."
+                )
             return revert_in_checkout(repo, onto, commits, message, Clock().wall()), onto
     except Conflicts as found:
         mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
-        raise UserError(f"Taking it back conflicts in: {', '.join(map(show, found.paths))}. The checkout is as it was.",
-                        f"By hand: {repo.by_hand} revert {mainline}{' '.join(sha[:12] for sha in commits)}") from found
+        raise UserError(
+            f"Taking it back conflicts in: {', '.join(map(show, found.paths))}. The checkout is as it was.",
+            f"By hand: {repo.by_hand} revert {mainline}{' '.join(sha[:12] for sha in commits)}",
+        ) from found
     except GitError as error:
-        raise UserError(f"git does not take it back: {error.stderr}", "The checkout is as it was.") from error
+        raise UserError(
+            f"git does not take it back: {error.stderr}", "The checkout is as it was."
+        ) from error
 
 
 def _whose(repo: Repo, sha: str) -> str:
     """Return whose commit this is, for one that names no mission: it may be more than the mission's work."""
-    found = log(repo, f"{sha}^", sha) if not trailers_of(repo, sha, "Placet-Trace")[0] and parents_of(repo, sha) else []
+    found = (
+        log(repo, f"{sha}^", sha)
+        if not trailers_of(repo, sha, "Placet-Trace")[0] and parents_of(repo, sha)
+        else []
+    )
     return f" ({show(found[0].subject)!r} of {show(found[0].author)})" if found else ""
 
 
 def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:
-    """Return a completed case with a branch, and its repository. Raises UserError (exit code 3) for any other."""
+    """Return a completed case with a branch, and its repository.
+
+    Raises UserError (exit code 3) for any other.
+    """
     case = case_of(vault, env, ident)
     if case.state is not State.COMPLETED or not case.tip:
-        raise UserError(f"{case.request_id} is {case.state}" + (" without changes" if case.state is State.COMPLETED else "")
-                        + ", so there is no branch of it.", f"Look at it: placet show {case.request_id}", exit_code=3)
+        raise UserError(
+            f"{case.request_id} is {case.state}"
+            + (" without changes" if case.state is State.COMPLETED else "")
+            + ", so there is no branch of it.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
     config = in_force(vault, env).config
     if case.portal and case.portal not in config.portals:
-        raise UserError(f"The portal {case.portal} is no longer configured.", f"placet portal add {case.portal} PATH", exit_code=2)
+        raise UserError(
+            f"The portal {case.portal} is no longer configured.",
+            f"placet portal add {case.portal} PATH",
+            exit_code=2,
+        )
     place = portal_path(vault, config, case.portal)
     if not is_repository(place):
-        raise UserError(f"The repository of {case.request_id} is not at {place} any more.",
-                        f"Put it back, or mend the path of {case.portal or 'the vault'} in {CONFIG_PATH}.", exit_code=2)
+        raise UserError(
+            f"The repository of {case.request_id} is not at {place} any more.",
+            f"Put it back, or mend the path of {case.portal or 'the vault'} in {CONFIG_PATH}.",
+            exit_code=2,
+        )
     return case, open_repo(place)
 
 
-# --- leftovers of a crash -------------------------------------------------------------------------------------
+# --- leftovers of a crash
+# -------------------------------------------------------------------------------------
 
 
 def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
-    """Remove worktrees that a crash left behind, after keeping their work at a ref; return a sentence on each.
+    """Remove worktrees that a crash left behind, after keeping their work at a ref.
 
-    A leftover is a worktree whose case is not at work. Raises UserError while a daemon runs: its worktrees are in use.
+    Return a sentence on each.
+
+    A leftover is a worktree whose case is not at work. Raises UserError while a daemon runs: its
+    worktrees are in use.
     """
     state = vault_state(vault, env)
     if holder := lock_holder(state.lock):
-        raise UserError(f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first.")
+        raise UserError(
+            f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first."
+        )
     if not state.journal.exists():
         return []
     with open_reader(state.journal) as reader:
@@ -283,6 +407,16 @@ def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
             except UserError as error:
                 said.append(f"{place} is not looked at: {error.what}")
     now = Clock().wall()
-    return [*said, *(f"{one.path} " + (f"is left as it is: {one.problem}" if not one.removed else "is removed; "
-                                       + (f"its work is kept at {one.kept}." if one.kept else "it had no work in it."))
-                     for one in leftovers(repos, state.worktrees, live, now, now))]
+    return [
+        *said,
+        *(
+            f"{one.path} "
+            + (
+                f"is left as it is: {one.problem}"
+                if not one.removed
+                else "is removed; "
+                + (f"its work is kept at {one.kept}." if one.kept else "it had no work in it.")
+            )
+            for one in leftovers(repos, state.worktrees, live, now, now)
+        ),
+    ]

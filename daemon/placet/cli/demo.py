@@ -1,6 +1,9 @@
-"""`placet demo`: the main job once, on real parts, in a temporary vault. Only the model is scripted, unless asked otherwise.
+"""`placet demo`: the main job once, on real parts, in a temporary vault.
 
-On a terminal it is shown at the speed of somebody who reads along, and as wide as that is; elsewhere whole and at once.
+Only the model is scripted, unless asked otherwise.
+
+On a terminal it is shown at the speed of somebody who reads along, and as wide as that is;
+elsewhere whole and at once.
 """
 
 from __future__ import annotations
@@ -51,10 +54,16 @@ MAX_PAUSE_S = 4.0
 
 
 def run(keep: Path | None, *, live: bool, fast: bool) -> None:
-    """Show request, plan, approval, mission and report, without pauses if `fast`. Raises UserError where that cannot be done."""
+    """Show request, plan, approval, mission and report, without pauses if `fast`.
+
+    Raises UserError where that cannot be done.
+    """
     if live and not os.environ.get("ANTHROPIC_API_KEY"):
-        raise UserError("--live needs a key.", "export ANTHROPIC_API_KEY=…, or leave --live away for the scripted model.",
-                        exit_code=2)
+        raise UserError(
+            "--live needs a key.",
+            "export ANTHROPIC_API_KEY=…, or leave --live away for the scripted model.",
+            exit_code=2,
+        )
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError(f"{keep} is not empty.", "Name a new folder for --keep.", exit_code=2)
     if shutil.which("git") is None:
@@ -67,8 +76,10 @@ def run(keep: Path | None, *, live: bool, fast: bool) -> None:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
     if keep is not None:
-        click.echo(f"Kept: {keep}. Look around with PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))} "
-             f"placet status --vault {shlex.quote(str(keep / 'vault'))}")
+        click.echo(
+            f"Kept: {keep}. Look around with PLACET_STATE_HOME={shlex.quote(str(keep / 'state'))} "
+            f"placet status --vault {shlex.quote(str(keep / 'vault'))}"
+        )
     else:
         click.echo("Next: placet init ~/vault   (--keep DIR keeps this demo's vault)")
 
@@ -79,7 +90,9 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     _prepare(vault, repository, level, live=live)
     env = {**os.environ, "PLACET_STATE_HOME": str(folder / "state")}
     stage.head("placet demo")
-    stage.line(f"model    {model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}")
+    stage.line(
+        f"model    {model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}"
+    )
     stage.line(f"vault    {vault}")
     stage.line(f"sandbox  {level.title} (level {int(level)} of 3)")
     if not stage.fast:
@@ -88,7 +101,8 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     with _daemon(vault, env):
         stage.head("1  A request is dropped into the vault")
         request = resources.files("placet.cli").joinpath("demo_files", "request.md").read_text()
-        draft = folder / "Fix the median.md"  # moved in whole: one that is written there is given time, as somebody may type on
+        # moved in whole: one that is written there is given time, as somebody may type on
+        draft = folder / "Fix the median.md"
         draft.write_text(request)
         draft.rename(vault / Folder.REQUESTS / draft.name)
         stage.body(request)
@@ -102,7 +116,9 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
         _wait_for(plan)
         stage.body(read_note(plan.read_bytes()).body)
         stage.head("3  A person approves it by moving the file")
-        stage.line(f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} {shlex.quote(f'{Folder.ACTIVE}/{ident}.md')}")
+        stage.line(
+            f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} {shlex.quote(f'{Folder.ACTIVE}/{ident}.md')}"
+        )
         plan.rename(vault / Folder.ACTIVE / f"{ident}.md")
         stage.head("4  The mission")
         done = _until(stage, rows, "execution.completed", "execution.failed")["metadata"]
@@ -125,8 +141,10 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     click.echo()
 
 
-WHO = ("SELECT actor, action_type, count(*) AS rows, coalesce(metadata->>'reviewed_by', '') AS who FROM activity "
-       "WHERE trace_id <> '' AND action_type <> 'git.ran' GROUP BY 1, 2, 4 ORDER BY min(id)")
+WHO = (
+    "SELECT actor, action_type, count(*) AS rows, coalesce(metadata->>'reviewed_by', '') AS who FROM activity "
+    "WHERE trace_id <> '' AND action_type <> 'git.ran' GROUP BY 1, 2, 4 ORDER BY min(id)"
+)
 
 
 def _prepare(vault: Path, repository: Path, level: Level, *, live: bool) -> None:
@@ -135,13 +153,34 @@ def _prepare(vault: Path, repository: Path, level: Level, *, live: bool) -> None
     repository.mkdir(parents=True)
     for name in ("stats.py", "test_stats.py"):
         (repository / name).write_text(files.joinpath(f"{name}.txt").read_text())
-    init_repo(repository, excludes=("__pycache__/",), author=BOT, message="A little statistics\n", when=wall())
-    model = [] if live else ["[model]", 'provider = "scripted"', 'name = "demo"', 'script = "System/demo-replies.toml"', ""]
+    init_repo(
+        repository,
+        excludes=("__pycache__/",),
+        author=BOT,
+        message="A little statistics\n",
+        when=wall(),
+    )
+    model = (
+        []
+        if live
+        else [
+            "[model]",
+            'provider = "scripted"',
+            'name = "demo"',
+            'script = "System/demo-replies.toml"',
+            "",
+        ]
+    )
     if not live:
-        (vault / "System" / "demo-replies.toml").write_text(files.joinpath("replies.toml").read_text())
-    # Without any sandbox commands are refused; here they are the demo's own, and the screen says so.
+        (vault / "System" / "demo-replies.toml").write_text(
+            files.joinpath("replies.toml").read_text()
+        )
+    # Without any sandbox commands are refused; here they are the demo's own, and the screen says
+    # so.
     box = ["[commands]", 'sandbox = "none"', ""] if level is Level.NONE else []
-    (vault / "System" / "placet.toml").write_text("\n".join([*model, *box, "[portals.stats]", f'path = "{repository}"', ""]))
+    (vault / "System" / "placet.toml").write_text(
+        "\n".join([*model, *box, "[portals.stats]", f'path = "{repository}"', ""])
+    )
 
 
 @contextmanager
@@ -149,8 +188,13 @@ def _daemon(vault: Path, env: Mapping[str, str]) -> Iterator[None]:
     """Run the daemon as it really runs: a process of its own."""
     log = vault.parent / "daemon.log"
     with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-m", "placet", "run", "--vault", str(vault)], stdin=subprocess.DEVNULL,
-                                   stdout=out, stderr=out, env=dict(env))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "placet", "run", "--vault", str(vault)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=dict(env),
+        )
     try:
         until = time.monotonic() + PATIENCE_S
         while process.poll() is None and not _is_up(vault, env) and time.monotonic() < until:
@@ -178,20 +222,29 @@ def _is_up(vault: Path, env: Mapping[str, str]) -> bool:
 
 
 def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[dict[str, Any]]:
-    """Give the journal's rows as they are written. Raises UserError where none comes for as long as `patience_s`."""
+    """Give the journal's rows as they are written.
+
+    Raises UserError where none comes for as long as `patience_s`.
+    """
     last, until = 0, time.monotonic() + patience_s
     while time.monotonic() < until:
         for row in journal_rows(vault, env, None, limit=1000, follow=False, routine=False):
             if row["id"] > last:
                 last = row["id"]
                 yield row
-                until = time.monotonic() + patience_s  # whoever took the row may have taken time to show it
+                # whoever took the row may have taken time to show it
+                until = time.monotonic() + patience_s
         time.sleep(STEP_S)
-    raise UserError(f"Nothing more happened for {patience_s:.0f} s.", f"Look at {vault.parent / 'daemon.log'}.")
+    raise UserError(
+        f"Nothing more happened for {patience_s:.0f} s.", f"Look at {vault.parent / 'daemon.log'}."
+    )
 
 
 def _until(stage: _Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[str, Any]:
-    """Show what happens, a line a call or a decision, until a row of one of these actions; return that row."""
+    """Show what happens, a line a call or a decision, until a row of one of these actions.
+
+    Return that row.
+    """
     step = of = turns = 0
     cost = 0.0
     for row in rows:
@@ -205,17 +258,26 @@ def _until(stage: _Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[st
             step = data["step"]
         at = f"step {step}/{of}  iteration {turns}  ${cost:.4f}  " if of else ""
         if action in _SHOWN:
-            stage.line(f"{shown_time(row['timestamp'])}  {colour(at, 'white', bold=True)}{_SHOWN[action]}"
-                       f"{harmless(facts(action, data))}")
+            stage.line(
+                f"{shown_time(row['timestamp'])}  {colour(at, 'white', bold=True)}{_SHOWN[action]}"
+                f"{harmless(facts(action, data))}"
+            )
         if action in ends:
             return row
     raise AssertionError("following ends with an error")
 
 
 _SHOWN = {
-    "request.detected": "request seen: ", "plan.created": "the plan is there: ", "plan.failed": "no plan: ",
-    "plan.approved": "approved ", "execution.started": "the mission begins: ", "tool.called": "", "tool.refused": "refused: ",
-    "failure.detected": "noticed: ", "git.committed": "committed ", "execution.completed": "completed: ",
+    "request.detected": "request seen: ",
+    "plan.created": "the plan is there: ",
+    "plan.failed": "no plan: ",
+    "plan.approved": "approved ",
+    "execution.started": "the mission begins: ",
+    "tool.called": "",
+    "tool.refused": "refused: ",
+    "failure.detected": "noticed: ",
+    "git.committed": "committed ",
+    "execution.completed": "completed: ",
     "execution.failed": "failed: ",
 }
 
@@ -231,21 +293,46 @@ def _wait_for(path: Path) -> None:
 
 def _test(stage: _Stage, folder: Path, repository: Path, branch: str) -> None:
     place = folder / "look"
-    subprocess.run(["git", "-C", str(repository), "worktree", "add", "--quiet", "--detach", str(place), branch], check=True)
-    result = subprocess.run([sys.executable, "-m", "unittest", "-v"], cwd=place, check=False, capture_output=True, text=True)
+    subprocess.run(
+        [
+            "git",
+            "-C",
+            str(repository),
+            "worktree",
+            "add",
+            "--quiet",
+            "--detach",
+            str(place),
+            branch,
+        ],
+        check=True,
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", "unittest", "-v"],
+        cwd=place,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     stage.line("$ python3 -m unittest -v")
     stage.body(result.stderr)
-    subprocess.run(["git", "-C", str(repository), "worktree", "remove", "--force", str(place)], check=True)
+    subprocess.run(
+        ["git", "-C", str(repository), "worktree", "remove", "--force", str(place)], check=True
+    )
     if result.returncode != 0:
         raise UserError("The test still fails.")
 
 
-# --- showing it -------------------------------------------------------------------------------------------------
+# --- showing it
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Stage:
-    """Where the demo is shown. `fast` does not stop at all; a key that is pressed skips what is left of a part's pauses."""
+    """Where the demo is shown.
+
+    `fast` does not stop at all; a key that is pressed skips what is left of a part's pauses.
+    """
 
     fast: bool
     keys: bool
@@ -269,7 +356,11 @@ class _Stage:
         """Show a note or what a command printed, marked as that."""
         bar = colour("  │ ", "cyan")
         for line in text.strip("\n").splitlines():
-            for piece in fitted(line, self.width() - 4, hang=0).split("\n") if sys.stdout.isatty() else [line]:
+            for piece in (
+                fitted(line, self.width() - 4, hang=0).split("\n")
+                if sys.stdout.isatty()
+                else [line]
+            ):
                 self.line(bar + piece, whole=True)
 
     def line(self, text: str, *, whole: bool = False) -> None:

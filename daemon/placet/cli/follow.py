@@ -28,9 +28,12 @@ LAST_WORDS_S = 2.0
 
 
 class Voice:
-    """Says lines of at most this loudness. A context manager: what was said is written when it ends.
+    """Says lines of at most this loudness.
 
-    With `times` each line begins with the local time. Not where the service manager's log has times of its own.
+    A context manager: what was said is written when it ends.
+
+    With `times` each line begins with the local time. Not where the service manager's log has times
+    of its own.
     """
 
     def __init__(self, loud: Loud, *, times: bool) -> None:
@@ -46,7 +49,12 @@ class Voice:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._queue.put(None, timeout=LAST_WORDS_S)
         except queue.Full:
@@ -78,8 +86,11 @@ class Voice:
             self._print(*item)
             if self._left_out and self._queue.empty():
                 left_out, self._left_out = self._left_out, 0
-                self._print(datetime.now().astimezone(), Loud.TROUBLE,
-                            f"{left_out} lines were left out: nobody read them. The journal has all of it.")
+                self._print(
+                    datetime.now().astimezone(),
+                    Loud.TROUBLE,
+                    f"{left_out} lines were left out: nobody read them. The journal has all of it.",
+                )
 
     def _print(self, at: datetime, loud: Loud, text: str) -> None:
         lines = [line for line in text.splitlines() if line.strip()]
@@ -89,13 +100,21 @@ class Voice:
         stamp = f"{at:%H:%M:%S} " if self._times else ""
         for number, line in enumerate(lines):
             shown = "".join(c if c == "\\" else show(c) for c in line)
-            self._echo((stamp if not number or not line.startswith(" ") else " " * len(stamp)) + shown, loud)
+            self._echo(
+                (stamp if not number or not line.startswith(" ") else " " * len(stamp)) + shown,
+                loud,
+            )
 
     def _echo(self, line: str, loud: Loud) -> None:
         try:
             if sys.stderr.isatty():
-                line = textwrap.fill(line, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent=" " * 11,
-                                     break_long_words=False, break_on_hyphens=False)
+                line = textwrap.fill(
+                    line,
+                    max(40, shutil.get_terminal_size().columns - 1),
+                    subsequent_indent=" " * 11,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
                 if loud is Loud.TROUBLE and not os.environ.get("NO_COLOR"):
                     line = click.style(line, fg="yellow")
             click.echo(line, err=True)

@@ -21,7 +21,10 @@ MAX_READ = 500
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Something a person did that the journal does not know. `at` is when, RFC 3339; empty for what left no trace of its time."""
+    """Something a person did that the journal does not know.
+
+    `at` is when, RFC 3339; empty for what left no trace of its time.
+    """
 
     what: str
     follows: str
@@ -37,26 +40,59 @@ class Glance:
     listed: frozenset[str]
 
 
-def glance(folder: Vault, cases: Mapping[str, Case], busy: Collection[str], tools: Collection[str], acknowledged: str) -> Glance:
+def glance(
+    folder: Vault,
+    cases: Mapping[str, Case],
+    busy: Collection[str],
+    tools: Collection[str],
+    acknowledged: str,
+) -> Glance:
     """Return what the folders show of `cases`, by trace_id. Only notes that may be news are read.
 
-    `busy` are cases with commands that are not performed yet: their notes lie where nobody put them. `acknowledged` is the time of
-    the journal's last event: what changed well before it, and lies where the journal has it, is as the journal has it.
+    `busy` are cases with commands that are not performed yet: their notes lie where nobody put
+    them. `acknowledged` is the time of the journal's last event: what changed well before it, and
+    lies where the journal has it, is as the journal has it.
     """
     scan = folder.scan(QUEUES)
     if not scan.present or scan.problems:
         return Glance(cases, {}, frozenset(scan.found))  # what cannot be listed is not gone
-    listed = {path: found for path, found in scan.found.items() if found.kind is FoundKind.FILE and not found.oversized
-              and conflict_of(path.rpartition("/")[2]) is None}
-    owners = {path: case for case in cases.values() for path in (case.request_path, case.plan_path) if path in listed}
-    since = (datetime.fromisoformat(acknowledged) - SLACK).timestamp() * 1e9 if acknowledged else 0.0
-    news = {path for path, found in listed.items() if _changed_ns(found) >= since or (path not in owners and not _is_request(path))}
-    moved = {case.trace_id for case in cases.values()
-             if any(path and path not in listed and _is_watched(path) for path in (case.request_path, case.plan_path))}
+    listed = {
+        path: found
+        for path, found in scan.found.items()
+        if found.kind is FoundKind.FILE
+        and not found.oversized
+        and conflict_of(path.rpartition("/")[2]) is None
+    }
+    owners = {
+        path: case
+        for case in cases.values()
+        for path in (case.request_path, case.plan_path)
+        if path in listed
+    }
+    since = (
+        (datetime.fromisoformat(acknowledged) - SLACK).timestamp() * 1e9 if acknowledged else 0.0
+    )
+    news = {
+        path
+        for path, found in listed.items()
+        if _changed_ns(found) >= since or (path not in owners and not _is_request(path))
+    }
+    moved = {
+        case.trace_id
+        for case in cases.values()
+        if any(
+            path and path not in listed and _is_watched(path)
+            for path in (case.request_path, case.plan_path)
+        )
+    }
     notes: dict[str, NoteSeen] = {}
     for path in sorted(news, key=lambda path: -_changed_ns(listed[path]))[:MAX_READ]:
         _read(folder, path, notes)
-    touched = moved | {note.trace_id for note in notes.values()} | {owners[path].trace_id for path in notes if path in owners}
+    touched = (
+        moved
+        | {note.trace_id for note in notes.values()}
+        | {owners[path].trace_id for path in notes if path in owners}
+    )
     for path, case in owners.items():
         if case.trace_id in touched and path not in notes:
             _read(folder, path, notes)
@@ -66,11 +102,14 @@ def glance(folder: Vault, cases: Mapping[str, Case], busy: Collection[str], tool
     for trace in (touched & cases.keys()) - set(busy):
         own = its.get(trace, CaseNotes())
         gesture = observe(cases[trace], own, tools)
-        if gesture is not None and gesture.kind is not Did.CALLOUT_STALE:  # that is the daemon's to mend: the plan waits
+        # that is the daemon's to mend: the plan waits
+        if gesture is not None and gesture.kind is not Did.CALLOUT_STALE:
             undecided[trace] = _told(gesture, listed)
         found[trace] = replace(
-            cases[trace], request_path=own.request.path if own.request is not None else cases[trace].request_path,
-            plan_path=own.plans[0].path if len(own.plans) == 1 else cases[trace].plan_path)
+            cases[trace],
+            request_path=own.request.path if own.request is not None else cases[trace].request_path,
+            plan_path=own.plans[0].path if len(own.plans) == 1 else cases[trace].plan_path,
+        )
     return Glance(found, undecided, frozenset(scan.found))
 
 
@@ -121,6 +160,9 @@ _WORDS: Mapping[Did, tuple[str, str]] = {
     Did.PLAN_MISPLACED: ("its plan was moved to Inbox/Requests", "it is moved back to Inbox/Plans"),
     Did.PLAN_EDITED: ("its plan was edited", "the revision is begun anew from that"),
     Did.PLAN_GONE: ("its plan was taken away", "it is withdrawn"),
-    Did.ACTIVE_EDITED: ("its approved plan was edited", "the approval is void, or, once it runs, the edit has no effect"),
+    Did.ACTIVE_EDITED: (
+        "its approved plan was edited",
+        "the approval is void, or, once it runs, the edit has no effect",
+    ),
     Did.STOP_ASKED: ("it was stopped", "its mission ends, with a report"),
 }

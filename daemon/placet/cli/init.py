@@ -25,32 +25,45 @@ def template() -> Path:
 
 
 def history_of(folder: Path) -> Size | None:
-    """Return what a history of this vault, or folder that becomes one, would hold; None where nobody need be asked.
+    """Return what a history of this vault, or folder that becomes one, would hold.
+
+    None where nobody need be asked.
 
     That is a repository, and a vault whose configuration says already.
     """
-    if is_repository(folder) or ((folder / CONFIG_PATH).is_file() and load(folder).vault.history != "ask"):
+    if is_repository(folder) or (
+        (folder / CONFIG_PATH).is_file() and load(folder).vault.history != "ask"
+    ):
         return None
     return survey(folder, VAULT_EXCLUDES) if folder.is_dir() else Size(0, 0)
 
 
-def init(folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | None = None) -> tuple[list[str], list[str]]:
-    """Make a folder a vault; return the files made and those that were there already, which stay as they are.
+def init(
+    folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | None = None
+) -> tuple[list[str], list[str]]:
+    """Make a folder a vault.
 
-    A configuration that is made for a vault on which a daemon worked already is accepted by that, and a lost id is its old one.
-    `history` says whether placet may keep a history (git) of it; None where nobody was asked. Raises UserError where something
-    stands in the way.
+    Return the files made and those that were there already, which stay as they are.
+
+    A configuration that is made for a vault on which a daemon worked already is accepted by that,
+    and a lost id is its old one. `history` says whether placet may keep a history (git) of it; None
+    where nobody was asked. Raises UserError where something stands in the way.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}.", "Name another folder.", exit_code=2) from error
+        raise UserError(
+            f"{folder} cannot be made: {error.strerror}.", "Name another folder.", exit_code=2
+        ) from error
     made: list[str] = []
     kept: list[str] = []
     source = template()
     # Property types hold for the whole vault: one that people work in already keeps its own.
-    ours = {path.name for path in (source / ".obsidian").iterdir()}  # of a call that did not come to its end
-    settled = (folder / ".obsidian").is_dir() and any(path.name not in ours for path in (folder / ".obsidian").iterdir())
+    # of a call that did not come to its end
+    ours = {path.name for path in (source / ".obsidian").iterdir()}
+    settled = (folder / ".obsidian").is_dir() and any(
+        path.name not in ours for path in (folder / ".obsidian").iterdir()
+    )
     with Vault(folder) as vault:
         vault.ensure_folders()
         vault.sweep_temporaries()
@@ -63,19 +76,27 @@ def init(folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | N
             except AlreadyThere:
                 kept.append(name)
         if CONFIG_PATH in made:
-            # The vault is this machine's; a daemon elsewhere that shares it by sync refuses until it is told to take over.
+            # The vault is this machine's; a daemon elsewhere that shares it by sync refuses until
+            # it is told to take over.
             write_setting(folder, ("vault", "host"), socket.gethostname())
         if history is not None:
             write_setting(folder, ("vault", "history"), history)
         if not vault.has_marker():
             vault.create_marker(_known_id(folder, env) or os.urandom(16).hex())
-    if CONFIG_PATH in made and _known_id(folder, env) and (state := vault_state(folder, env)).accepted.exists():
+    if (
+        CONFIG_PATH in made
+        and _known_id(folder, env)
+        and (state := vault_state(folder, env)).accepted.exists()
+    ):
         accept(state, load(folder))
     return made, kept
 
 
 def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
-    """Return the id that the vault had when a daemon worked on it last; None where there is none, or no place for state."""
+    """Return the id that the vault had when a daemon worked on it last.
+
+    None where there is none, or no place for state.
+    """
     try:
         return known_id(folder, env)
     except UserError:

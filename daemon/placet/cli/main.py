@@ -40,19 +40,29 @@ def _boundary(command: Callable[P, R]) -> Callable[P, R]:
             _fail(error)
         except PlacetError as error:  # of git, of a note: nothing that was foreseen here
             why = machine_says(error)
-            _fail(UserError(f"{why}: this could not be done. {error}" if why else str(error),
-                            "Free some space, then try again." if why == os.strerror(errno.ENOSPC) else
-                            "Look at what it names, mend that, then try again."))
+            _fail(
+                UserError(
+                    f"{why}: this could not be done. {error}" if why else str(error),
+                    "Free some space, then try again."
+                    if why == os.strerror(errno.ENOSPC)
+                    else "Look at what it names, mend that, then try again.",
+                )
+            )
         except BrokenPipeError:
-            # Whoever read our output has gone; the interpreter must not complain about it at exit either.
+            # Whoever read our output has gone; the interpreter must not complain about it at exit
+            # either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except UnicodeEncodeError as error:
-            at = error.object[max(0, error.start - 20):error.end + 20]
+            at = error.object[max(0, error.start - 20) : error.end + 20]
             _fail(UserError(f"This is not UTF-8: {at!a}", "Give text in UTF-8.", exit_code=2))
         except OSError as error:
-            _fail(UserError(f"{error.filename or 'the system'}: {error.strerror or error}",
-                            f"{'Free some space there' if error.errno in FULL else 'Mend that'}, then try again."))
+            _fail(
+                UserError(
+                    f"{error.filename or 'the system'}: {error.strerror or error}",
+                    f"{'Free some space there' if error.errno in FULL else 'Mend that'}, then try again.",
+                )
+            )
         except KeyboardInterrupt:
             sys.exit(130)
 
@@ -96,8 +106,14 @@ def _say_if_down(vault: str | None) -> None:
         _say("the daemon is not running; nothing follows before: placet run")
 
 
-vault_option = click.option("--vault", "vault", metavar="DIR", callback=lambda context, _, given: given or context.obj,
-                            help="The vault; else $PLACET_VAULT, else the folder you are in.")  # also before the command
+vault_option = click.option(
+    "--vault",
+    "vault",
+    metavar="DIR",
+    callback=lambda context, _, given: given or context.obj,
+    # also before the command
+    help="The vault; else $PLACET_VAULT, else the folder you are in.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -112,13 +128,24 @@ def main(context: click.Context, vault: str | None) -> None:
 
 @main.command()
 @click.argument("folder", required=False, metavar="[DIR]")
-@click.option("--history/--no-history", "history", default=None,
-              help="Whether placet may keep a history (git) of the vault; else it asks.")
-@click.option("--yes", is_flag=True, help="Ask nothing: a new vault gets a history, one that has notes does not.")
+@click.option(
+    "--history/--no-history",
+    "history",
+    default=None,
+    help="Whether placet may keep a history (git) of the vault; else it asks.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Ask nothing: a new vault gets a history, one that has notes does not.",
+)
 @click.pass_obj
 @_boundary
 def init(vault: str | None, folder: str | None, history: bool | None, yes: bool) -> None:
-    """Make DIR a vault: folders, templates, agents, configuration. Nothing of yours is overwritten."""
+    """Make DIR a vault: folders, templates, agents, configuration.
+
+    Nothing of yours is overwritten.
+    """
     from placet.cli.init import init as run
 
     folder = folder or vault or "."
@@ -131,14 +158,21 @@ def init(vault: str | None, folder: str | None, history: bool | None, yes: bool)
     where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
     _say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
     _say("Next:")
-    for line in ("# the key; or provider and base_url in System/placet.toml", "export ANTHROPIC_API_KEY=…",
-                 f"placet run{where} # the daemon", "# in another terminal; or drop a note into Inbox/Requests",
-                 f"placet submit{where} 'Add a changelog'"):
+    for line in (
+        "# the key; or provider and base_url in System/placet.toml",
+        "export ANTHROPIC_API_KEY=…",
+        f"placet run{where} # the daemon",
+        "# in another terminal; or drop a note into Inbox/Requests",
+        f"placet submit{where} 'Add a changelog'",
+    ):
         click.echo(f"  {line}", err=True)
 
 
 def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
-    """Return whether placet may keep a history of a vault, as the person says; None where nobody need be asked."""
+    """Return whether placet may keep a history of a vault, as the person says.
+
+    None where nobody need be asked.
+    """
     from placet.cli.init import history_of
 
     size = history_of(place)
@@ -146,23 +180,41 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
         return None
     default = not size.files
     if size.files or size.left_out:
-        _say(f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
-             f"{size.left_out:,} attachments or large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
-             "and .trash.")
-    _say("To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
-         "be taken back. Work in other repositories (`portal: NAME`) needs none.")
+        _say(
+            f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
+            f"{size.left_out:,} attachments or large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
+            "and .trash."
+        )
+    _say(
+        "To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
+        "be taken back. Work in other repositories (`portal: NAME`) needs none."
+    )
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        return click.confirm("placet: May placet keep a history of this vault?", default=default, err=True)
-    _say("It may keep one. To forbid it: placet init --no-history" if default else
-         "It may not keep one, as the vault has notes already. To allow it: placet init --history")
+        return click.confirm(
+            "placet: May placet keep a history of this vault?", default=default, err=True
+        )
+    _say(
+        "It may keep one. To forbid it: placet init --no-history"
+        if default
+        else "It may not keep one, as the vault has notes already. To allow it: placet init --history"
+    )
     return default
 
 
 @main.command()
 @vault_option
-@click.option("--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit.")
-@click.option("--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed.")
-@click.option("-v", "--verbose", is_flag=True, help="Also say each call of a tool and of the model, with what it cost.")
+@click.option(
+    "--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit."
+)
+@click.option(
+    "--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed."
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also say each call of a tool and of the model, with what it cost.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @_boundary
 def run(vault: str | None, once: bool, take_over: bool, verbose: bool, quiet: bool) -> None:
@@ -172,21 +224,42 @@ def run(vault: str | None, once: bool, take_over: bool, verbose: bool, quiet: bo
     from placet.loop.app import daemon, heeding_signals
 
     loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
-    with heeding_signals() as ending, Voice(loud, times=not times_of_its_own(os.environ)) as voice, \
-            daemon(_vault(vault), os.environ, voice.say, take_over=take_over, follow=voice.rows, ending=ending) as running:
+    with (
+        heeding_signals() as ending,
+        Voice(loud, times=not times_of_its_own(os.environ)) as voice,
+        daemon(
+            _vault(vault),
+            os.environ,
+            voice.say,
+            take_over=take_over,
+            follow=voice.rows,
+            ending=ending,
+        ) as running,
+    ):
         if not once:
-            voice.say(f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C", Loud.EVENT)
+            voice.say(
+                f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
+                Loud.EVENT,
+            )
             running.run()
             return
         tick = running.run_once()
     if tick.waiting:
-        raise UserError("not everything could be done:\n  " + "\n  ".join(tick.waiting),
-                        "It is kept and tried again by the next `placet run`.")
+        raise UserError(
+            "not everything could be done:\n  " + "\n  ".join(tick.waiting),
+            "It is kept and tried again by the next `placet run`.",
+        )
 
 
 @main.command()
 @click.argument("text", required=False)
-@click.option("--file", "file", type=click.Path(), metavar="F", help="Take the request from this file; - is standard input.")
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(),
+    metavar="F",
+    help="Take the request from this file; - is standard input.",
+)
 @click.option("--title", metavar="T", help="The note's name; else its first line.")
 @click.option("--agent", metavar="NAME", help="Who is to do it.")
 @click.option("--portal", metavar="NAME", help="In which repository.")
@@ -195,16 +268,32 @@ def run(vault: str | None, once: bool, take_over: bool, verbose: bool, quiet: bo
 @vault_option
 @json_option
 @_boundary
-def submit(text: str | None, file: str | None, title: str | None, agent: str | None, portal: str | None, priority: int | None,
-           budget_usd: str | None, vault: str | None, as_json: bool) -> None:
+def submit(
+    text: str | None,
+    file: str | None,
+    title: str | None,
+    agent: str | None,
+    portal: str | None,
+    priority: int | None,
+    budget_usd: str | None,
+    vault: str | None,
+    as_json: bool,
+) -> None:
     """Drop a request into the vault."""
     from placet.cli.desk import submit as run
 
     if (text is None) == (file is None):
         raise click.UsageError("give the request either as TEXT or with --file")
     body = text if text is not None else _read(file or "")
-    meta = {"agent": agent, "portal": portal, "priority": priority, "budget_usd": _number(budget_usd)}
-    path = run(_vault(vault), body, title=title, meta={k: v for k, v in meta.items() if v is not None})
+    meta = {
+        "agent": agent,
+        "portal": portal,
+        "priority": priority,
+        "budget_usd": _number(budget_usd),
+    }
+    path = run(
+        _vault(vault), body, title=title, meta={k: v for k, v in meta.items() if v is not None}
+    )
     _out(path, {"path": path}, as_json=as_json)
     _say_if_down(vault)
 
@@ -245,7 +334,10 @@ def plans(vault: str | None, as_json: bool) -> None:
 @json_option
 @_boundary
 def show(ident: str, vault: str | None, as_json: bool) -> None:
-    """Show a request with its plan, its mission and its report. ID is a request_id or the beginning of a trace_id."""
+    """Show a request with its plan, its mission and its report.
+
+    ID is a request_id or the beginning of a trace_id.
+    """
     from placet.cli.desk import show as run
     from placet.cli.text import case_text
 
@@ -257,12 +349,20 @@ def show(ident: str, vault: str | None, as_json: bool) -> None:
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--request", "only_request", is_flag=True, help="Print only a request that starts from where the mission broke.")
+@click.option(
+    "--request",
+    "only_request",
+    is_flag=True,
+    help="Print only a request that starts from where the mission broke.",
+)
 @vault_option
 @json_option
 @_boundary
 def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> None:
-    """Say why a request is where it is, and what to do next; of a failed mission, what its report shows."""
+    """Say why a request is where it is, and what to do next.
+
+    Of a failed mission, what its report shows.
+    """
     from placet.cli.desk import why as run
     from placet.cli.text import why_text
 
@@ -271,7 +371,10 @@ def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> Non
     if not only_request:
         _out(why_text(found), found, as_json=as_json)
     elif found["mission"] is None:
-        raise UserError(f"{ident} is {found['state']}: the journal has no mission of it that broke.", f"See: placet why {ident}")
+        raise UserError(
+            f"{ident} is {found['state']}: the journal has no mission of it that broke.",
+            f"See: placet why {ident}",
+        )
     else:
         click.echo(found["mission"]["request"], nl=False)
     _end_with(problems)
@@ -280,13 +383,21 @@ def why(ident: str, only_request: bool, vault: str | None, as_json: bool) -> Non
 @main.command()
 @click.argument("ident", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--digest", metavar="D", default="", help="Only if the plan is what has this digest (`placet show` has it), or the "
-              "beginning of one.")
+@click.option(
+    "--digest",
+    metavar="D",
+    default="",
+    help="Only if the plan is what has this digest (`placet show` has it), or the "
+    "beginning of one.",
+)
 @vault_option
 @json_option
 @_boundary
 def approve(ident: str, yes: bool, digest: str, vault: str | None, as_json: bool) -> None:
-    """Approve a plan: move it to System/Active, as you would by hand. On a terminal it shows what that allows, and asks."""
+    """Approve a plan: move it to System/Active, as you would by hand.
+
+    On a terminal it shows what that allows, and asks.
+    """
     from placet.cli.desk import approve as run
     from placet.cli.desk import proposal
     from placet.cli.text import proposal_text
@@ -295,7 +406,9 @@ def approve(ident: str, yes: bool, digest: str, vault: str | None, as_json: bool
         found = proposal(_vault(vault), os.environ, ident)
         _echo(proposal_text(found), err=True)
         if not click.confirm("Approve it?", err=True):
-            raise UserError("Not approved; nothing was changed.", f"Read all of it: placet show {ident}")
+            raise UserError(
+                "Not approved; nothing was changed.", f"Read all of it: placet show {ident}"
+            )
         digest = digest or found["digest"]  # what was shown is what is approved
     path = run(_vault(vault), os.environ, ident, digest)
     _out(path, {"path": path}, as_json=as_json)
@@ -305,12 +418,17 @@ def approve(ident: str, yes: bool, digest: str, vault: str | None, as_json: bool
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--comment", "comments", multiple=True, metavar="C", help="What to do differently; repeatable.")
+@click.option(
+    "--comment", "comments", multiple=True, metavar="C", help="What to do differently; repeatable."
+)
 @vault_option
 @json_option
 @_boundary
 def retry(ident: str, comments: tuple[str, ...], vault: str | None, as_json: bool) -> None:
-    """Ask for a new plan of a request that failed or was rejected; who writes it is told what went wrong, and your comments."""
+    """Ask for a new plan of a request that failed or was rejected.
+
+    Who writes it is told what went wrong, and your comments.
+    """
     from placet.cli.desk import retry as run
 
     path = run(_vault(vault), os.environ, ident, comments)
@@ -321,7 +439,9 @@ def retry(ident: str, comments: tuple[str, ...], vault: str | None, as_json: boo
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--reason", required=True, metavar="R", help="Why; it goes into the note and the journal.")
+@click.option(
+    "--reason", required=True, metavar="R", help="Why; it goes into the note and the journal."
+)
 @vault_option
 @json_option
 @_boundary
@@ -336,7 +456,14 @@ def reject(ident: str, reason: str, vault: str | None, as_json: bool) -> None:
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--comment", "comments", multiple=True, required=True, metavar="C", help="What to change; repeatable.")
+@click.option(
+    "--comment",
+    "comments",
+    multiple=True,
+    required=True,
+    metavar="C",
+    help="What to change; repeatable.",
+)
 @vault_option
 @json_option
 @_boundary
@@ -389,7 +516,9 @@ def resume(vault: str | None) -> None:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD…")
-@click.option("--network", is_flag=True, help="With the network, as a scope with `network = true` has it.")
+@click.option(
+    "--network", is_flag=True, help="With the network, as a scope with `network = true` has it."
+)
 @_boundary
 def sandbox(command: tuple[str, ...], network: bool) -> None:
     """Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree."""
@@ -399,7 +528,9 @@ def sandbox(command: tuple[str, ...], network: bool) -> None:
 
 
 @main.command()
-@click.option("--fix", is_flag=True, help="Remove what a crash left behind, after keeping its work at a ref.")
+@click.option(
+    "--fix", is_flag=True, help="Remove what a crash left behind, after keeping its work at a ref."
+)
 @vault_option
 @json_option
 @_boundary
@@ -439,7 +570,8 @@ def diff(ident: str, vault: str | None) -> None:
     from placet.cli.text import harmless
 
     text, patch = run(_vault(vault), os.environ, ident)
-    # A program gets every byte, so that `git apply` takes it; a person nothing that could hide a line.
+    # A program gets every byte, so that `git apply` takes it; a person nothing that could hide a
+    # line.
     click.echo(harmless(text) if sys.stdout.isatty() else patch, nl=False, color=True)
 
 
@@ -455,7 +587,9 @@ def merge(ident: str, here: bool, vault: str | None, as_json: bool) -> None:
 
     sha, onto = run(_vault(vault), os.environ, ident, here=here)
     _out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
-    _say(f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}")
+    _say(
+        f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}"
+    )
 
 
 @main.command()
@@ -468,14 +602,22 @@ def undo(ident: str, yes: bool, vault: str | None, as_json: bool) -> None:
     """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
     from placet.cli.branches import undo as run
 
-    made, onto = run(_vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True))
+    made, onto = run(
+        _vault(vault), os.environ, ident, lambda question: yes or click.confirm(question, err=True)
+    )
     _out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
-    _say(f"taken back by that commit on {onto}" if onto else "dropped; its commits are kept at that ref")
+    _say(
+        f"taken back by that commit on {onto}"
+        if onto
+        else "dropped; its commits are kept at that ref"
+    )
 
 
 @main.command()
 @click.argument("ident", metavar="ID")
-@click.option("--reason", required=True, metavar="R", help="Why; it goes into the report and the journal.")
+@click.option(
+    "--reason", required=True, metavar="R", help="Why; it goes into the report and the journal."
+)
 @vault_option
 @json_option
 @_boundary
@@ -516,16 +658,24 @@ def config_get(key: str, vault: str | None) -> None:
     click.echo(json.dumps(setting(_vault(vault), os.environ, key), ensure_ascii=False))
 
 
-@config.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with `-`
+# a value may begin with `-`
+@config.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key", metavar="KEY")
 @click.argument("value", metavar="VALUE")
 @vault_option
 @_boundary
 def config_set(key: str, value: str, vault: str | None) -> None:
-    """Write the setting KEY into System/placet.toml; that accepts it on this machine. VALUE is TOML, or else a text."""
+    """Write the setting KEY into System/placet.toml; that accepts it on this machine.
+
+    VALUE is TOML, or else a text.
+    """
     from placet.cli.desk import change_setting
 
-    click.echo(json.dumps(change_setting(_vault(vault), os.environ, key, value), ensure_ascii=False, default=str))
+    click.echo(
+        json.dumps(
+            change_setting(_vault(vault), os.environ, key, value), ensure_ascii=False, default=str
+        )
+    )
 
 
 @config.command("accept")
@@ -533,7 +683,10 @@ def config_set(key: str, value: str, vault: str | None) -> None:
 @vault_option
 @_boundary
 def config_accept(yes: bool, vault: str | None) -> None:
-    """Let settings of System/placet.toml that are code or reach out hold on this machine; shows them, and asks."""
+    """Let settings of System/placet.toml that are code or reach out hold on this machine.
+
+    Shows them, and asks.
+    """
     from placet.cli.desk import accept_settings, unaccepted
     from placet.cli.text import unaccepted_text
 
@@ -565,7 +718,9 @@ def portal_add(name: str, path: str, vault: str | None) -> None:
     from placet.cli.portals import add_portal
 
     click.echo(add_portal(_vault(vault), os.environ, name, path, _here(), _say))
-    _say(f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md")
+    _say(
+        f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md"
+    )
 
 
 @portal.command("list")
@@ -645,22 +800,39 @@ def notify_test(vault: str | None) -> None:
 
     problems = run(_vault(vault), os.environ)
     if problems:
-        raise UserError("\n  ".join(problems), "Mend [notify] in System/placet.toml, then try again.")
+        raise UserError(
+            "\n  ".join(problems), "Mend [notify] in System/placet.toml, then try again."
+        )
     _say("sent")
 
 
 @main.group(invoke_without_command=True)
-@click.option("--trace", metavar="ID", help="Only this request's rows: a request_id or the beginning of a trace_id.")
+@click.option(
+    "--trace",
+    metavar="ID",
+    help="Only this request's rows: a request_id or the beginning of a trace_id.",
+)
 @click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
 @click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
-@click.option("--limit", type=click.IntRange(0, 2**62), metavar="N",
-              help="How many of the last rows; else 50, of one request all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, 2**62),
+    metavar="N",
+    help="How many of the last rows; else 50, of one request all.",
+)
 @vault_option
 @json_option
 @click.pass_context
 @_boundary
-def journal(context: click.Context, trace: str | None, sql: str | None, follow: bool, limit: int | None,
-            vault: str | None, as_json: bool) -> None:
+def journal(
+    context: click.Context,
+    trace: str | None,
+    sql: str | None,
+    follow: bool,
+    limit: int | None,
+    vault: str | None,
+    as_json: bool,
+) -> None:
     """Read the journal: what happened, to what, by whom."""
     context.obj = vault
     if context.invoked_subcommand is not None:
@@ -671,7 +843,11 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
     folder = _vault(vault)
     if sql is not None:
         columns, rows = journal_sql(folder, os.environ, sql)
-        _out(table_text(columns, rows), [dict(zip(columns, row, strict=True)) for row in rows], as_json=as_json)
+        _out(
+            table_text(columns, rows),
+            [dict(zip(columns, row, strict=True)) for row in rows],
+            as_json=as_json,
+        )
         return
     for row in journal_rows(folder, os.environ, trace, limit=limit, follow=follow, routine=as_json):
         if as_json:
@@ -684,10 +860,12 @@ def journal(context: click.Context, trace: str | None, sql: str | None, follow: 
 @vault_option
 @_boundary
 def journal_verify(vault: str | None) -> None:
-    """Check that no row, text or record was changed, taken out or put in; print the last row's id and hash.
+    """Check that no row, text or record was changed, taken out or put in.
 
-    Whoever can write the database can also make all of it anew, hashes and all. A hash that is kept elsewhere shows that: the row
-    with its id must have it.
+    Print the last row's id and hash.
+
+    Whoever can write the database can also make all of it anew, hashes and all. A hash that is kept
+    elsewhere shows that: the row with its id must have it.
     """
     from placet.host.state import vault_state
     from placet.journal.maintenance import examine
@@ -695,9 +873,14 @@ def journal_verify(vault: str | None) -> None:
     state = vault_state(_vault(vault), os.environ)
     row_id, row_hash, problem = examine(state.journal, state.mark)
     if problem:
-        raise UserError(f"the journal is not as it was written: {problem}", "Put it back from a backup, or keep it aside as it is.")
+        raise UserError(
+            f"the journal is not as it was written: {problem}",
+            "Put it back from a backup, or keep it aside as it is.",
+        )
     click.echo(f"{row_id} {row_hash}")
-    _say(f"whole up to row {row_id}. Who can write this file can make it anew: keep the hash elsewhere, and compare later")
+    _say(
+        f"whole up to row {row_id}. Who can write this file can make it anew: keep the hash elsewhere, and compare later"
+    )
 
 
 @journal.command("backup")
@@ -710,9 +893,14 @@ def journal_backup(target: str, vault: str | None) -> None:
     from placet.journal.maintenance import backup
 
     try:
-        lost = backup(vault_state(_vault(vault), os.environ).journal, Path(target).expanduser().absolute())
+        lost = backup(
+            vault_state(_vault(vault), os.environ).journal, Path(target).expanduser().absolute()
+        )
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}", "Name a file, in a folder that is there.") from error
+        raise UserError(
+            f"{target} cannot be written: {error.strerror}",
+            "Name a file, in a folder that is there.",
+        ) from error
     click.echo(target)
     for one in lost:
         _say(f"not in the copy: {one}")
@@ -776,15 +964,22 @@ def demo(keep: str | None, live: bool, fast: bool) -> None:
 
 
 def _number(given: str | None) -> float | str | None:
-    """Return a number as one: Obsidian shows a quoted one as a mistake. Other words are refused where the note is read."""
-    return float(given) if given is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", given) else given
+    """Return a number as one: Obsidian shows a quoted one as a mistake.
+
+    Other words are refused where the note is read.
+    """
+    return (
+        float(given) if given is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", given) else given
+    )
 
 
 def _read(file: str) -> str:
     try:
         return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2) from error
+        raise UserError(
+            f"{file} cannot be read: {error}", "Give a text file in UTF-8.", exit_code=2
+        ) from error
 
 
 def _plain(value: object) -> str:
@@ -808,5 +1003,8 @@ def _echo(text: str, *, err: bool = False) -> None:
 
 
 def _encodable(text: str) -> str:
-    """Return a text with names that are not UTF-8 made readable; in JSON that is the escape of what they are."""
+    """Return a text with names that are not UTF-8 made readable.
+
+    In JSON that is the escape of what they are.
+    """
     return text.encode(errors="backslashreplace").decode()

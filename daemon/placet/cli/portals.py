@@ -1,4 +1,7 @@
-"""Portals: repositories that requests name. Their lines in System/placet.toml, their cards, and what is wrong with them."""
+"""Portals: repositories that requests name.
+
+Their lines in System/placet.toml, their cards, and what is wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +29,47 @@ MAX_READ_BYTES = 256 * 1024
 """How much of a build file is read to find out how a repository is tested."""
 
 
-def add_portal(vault: Path, env: Mapping[str, str], name: str, given: str, here: Path, say: Callable[[str], None]) -> str:
+def add_portal(
+    vault: Path,
+    env: Mapping[str, str],
+    name: str,
+    given: str,
+    here: Path,
+    say: Callable[[str], None],
+) -> str:
     """Name a repository in System/placet.toml, which accepts it on this machine, and write its card; return the path written.
 
     `~` and absolute paths stay as they are given; a path relative to `here` is written relative to the vault where it is
     inside of it, else absolute. Raises UserError for a name that is taken, or a folder that cannot be a repository.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-        raise UserError(f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2)
+        raise UserError(
+            f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2
+        )
     config = load(vault)
-    if (known := next((one for one in config.portals if one.casefold() == name.casefold()), None)) is not None:
-        raise UserError(f"There is a portal {known} already: {show(config.portals[known].path)}", f"placet portal remove {known}",
-                        exit_code=2)
+    if (
+        known := next((one for one in config.portals if one.casefold() == name.casefold()), None)
+    ) is not None:
+        raise UserError(
+            f"There is a portal {known} already: {show(config.portals[known].path)}",
+            f"placet portal remove {known}",
+            exit_code=2,
+        )
     place = from_home(given)
     if not place.is_absolute():
         place = Path(os.path.normpath(here / place))
     if not given or not place.is_dir():
-        raise UserError(f"{show(str(place)) if given else 'An empty name'} is not a folder.", "Give the folder of a repository.",
-                        exit_code=2)
+        raise UserError(
+            f"{show(str(place)) if given else 'An empty name'} is not a folder.",
+            "Give the folder of a repository.",
+            exit_code=2,
+        )
     if problem := problem_of(vault, place):
         raise UserError(problem, "Name another folder.", exit_code=2)
     if not is_repository(place):
-        say(f"{place} is no git repository yet: the first request that names it makes it one, with a commit of what is there.")
+        say(
+            f"{place} is no git repository yet: the first request that names it makes it one, with a commit of what is there."
+        )
     for other in config.portals:
         there = portal_path(vault, config, other)
         if there.is_dir() and there.samefile(place):
@@ -67,12 +89,20 @@ def add_portal(vault: Path, env: Mapping[str, str], name: str, given: str, here:
         table["path"] = written
         everyone[name] = table
 
-    _edit_portals(vault, env, name, with_it, {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}})
+    _edit_portals(
+        vault,
+        env,
+        name,
+        with_it,
+        {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}},
+    )
     try:
         refresh_card(vault, name)
     except UserError as error:
-        raise UserError(f"{name} is a portal now, but has no card: {error.what}", f"Mend that, then: placet portal check {name}") \
-            from error
+        raise UserError(
+            f"{name} is a portal now, but has no card: {error.what}",
+            f"Mend that, then: placet portal check {name}",
+        ) from error
     return written
 
 
@@ -97,7 +127,10 @@ def _is_inside_one(place: Path) -> bool:
 
 
 def remove_portal(vault: Path, env: Mapping[str, str], name: str) -> None:
-    """Take a portal out of System/placet.toml; the repository and the card stay. Raises UserError where there is none."""
+    """Take a portal out of System/placet.toml; the repository and the card stay.
+
+    Raises UserError where there is none.
+    """
     config = load(vault)
     _must_be_portal(vault, name)
     left = {n: p.model_dump() for n, p in config.portals.items() if n != name}
@@ -110,7 +143,13 @@ def remove_portal(vault: Path, env: Mapping[str, str], name: str) -> None:
     _edit_portals(vault, env, name, without_it, left)
 
 
-def _edit_portals(vault: Path, env: Mapping[str, str], name: str, edit: Callable[[Any], None], wanted: dict[str, Any]) -> None:
+def _edit_portals(
+    vault: Path,
+    env: Mapping[str, str],
+    name: str,
+    edit: Callable[[Any], None],
+    wanted: dict[str, Any],
+) -> None:
     """Edit the configuration by tomlkit, so that every other byte stays, and make sure that it then says what it should.
 
     What was changed, the portal `name`, is accepted on this machine by it.
@@ -130,7 +169,9 @@ def _edit_portals(vault: Path, env: Mapping[str, str], name: str, edit: Callable
         edit(document)
         text = tomlkit.dumps(document)
         after = tomllib.loads(text)
-        if after.pop("portals", {}) != wanted or after != {k: v for k, v in before.items() if k != "portals"}:
+        if after.pop("portals", {}) != wanted or after != {
+            k: v for k, v in before.items() if k != "portals"
+        }:
             raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
         mark = "\ufeff" if raw.startswith(BOM_UTF8) else ""
         change(vault, env, mark + text, [("portals", name, "path")])
@@ -141,7 +182,11 @@ def _edit_portals(vault: Path, env: Mapping[str, str], name: str, edit: Callable
 def _must_be_portal(vault: Path, name: str) -> None:
     names = load(vault).portals
     if name not in names:
-        raise UserError(f"There is no portal {name!r}.", f"There are: {', '.join(names) or 'none'}.", exit_code=2)
+        raise UserError(
+            f"There is no portal {name!r}.",
+            f"There are: {', '.join(names) or 'none'}.",
+            exit_code=2,
+        )
 
 
 def portals(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -151,13 +196,22 @@ def portals(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """
     config = load(vault)
     refused = holding(config, vault_state(vault, env)).refused
-    return [{"name": name, "path": portal.path, "folder": str(portal_path(vault, config, name)),
-             "there": portal_path(vault, config, name).is_dir(), "accepted": ("portals", name, "path") not in refused}
-            for name, portal in config.portals.items()]
+    return [
+        {
+            "name": name,
+            "path": portal.path,
+            "folder": str(portal_path(vault, config, name)),
+            "there": portal_path(vault, config, name).is_dir(),
+            "accepted": ("portals", name, "path") not in refused,
+        }
+        for name, portal in config.portals.items()
+    ]
 
 
 def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list[dict[str, Any]]:
-    """Look at one portal, or all: what git says of it, and what a mission will feel; refresh the cards of those that are good.
+    """Look at one portal, or all: what git says of it, and what a mission will feel.
+
+    Refresh the cards of those that are good.
 
     `problem` is empty where a request can name the portal.
     """
@@ -168,7 +222,11 @@ def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list
         if name not in (None, line["name"]):
             continue
         place = Path(line["folder"])
-        wrong = problem_of(vault, place) if line["accepted"] else "Its path was not accepted on this machine: placet config accept"
+        wrong = (
+            problem_of(vault, place)
+            if line["accepted"]
+            else "Its path was not accepted on this machine: placet config accept"
+        )
         line |= {"problem": wrong, "notes": [], "branch": ""}
         found.append(line)
         if line["problem"]:
@@ -177,7 +235,9 @@ def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list
             repo = open_repo(place)
             line["notes"], line["branch"] = notes(repo), default_branch(repo)
         else:
-            line["notes"] = ["It is no git repository yet; the first request that names it makes it one."]
+            line["notes"] = [
+                "It is no git repository yet; the first request that names it makes it one."
+            ]
         try:
             line["card"] = refresh_card(vault, line["name"])
         except UserError as error:
@@ -186,9 +246,12 @@ def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list
 
 
 def refresh_card(vault: Path, name: str) -> str:
-    """Write what is known of a portal's repository into `Knowledge/Portals/{name}.md`; return that path.
+    """Write what is known of a portal's repository into `Knowledge/Portals/{name}.md`.
 
-    What a person wrote in the note around placet's part stays as it is. Raises UserError where it cannot be written.
+    Return that path.
+
+    What a person wrote in the note around placet's part stays as it is. Raises UserError where it
+    cannot be written.
     """
     config = load(vault)
     card = _card(name, config.portals[name].path, portal_path(vault, config, name))
@@ -203,7 +266,9 @@ def refresh_card(vault: Path, name: str) -> str:
                     return path
                 except (NotAFile, TooLarge) as error:
                     raise UserError(f"{error}.", "Move it away.") from error
-                text = render_card(card, raw.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+                text = render_card(card, raw.decode(errors="surrogateescape")).encode(
+                    errors="surrogateescape"
+                )
                 if text != raw:
                     folder.replace(path, sha256(raw).hexdigest(), text)
                 return path
@@ -218,5 +283,10 @@ def _card(name: str, written: str, place: Path) -> Card:
     if rev is None:
         return Card(name, written, default_branch(repo), (), (), "There is no commit yet.")
     paths = paths_at(repo, rev)
-    return Card(name, written, default_branch(repo), languages(paths),
-                how_to_test(paths, lambda path: content(repo, rev, path, max_bytes=MAX_READ_BYTES)))
+    return Card(
+        name,
+        written,
+        default_branch(repo),
+        languages(paths),
+        how_to_test(paths, lambda path: content(repo, rev, path, max_bytes=MAX_READ_BYTES)),
+    )

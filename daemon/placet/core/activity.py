@@ -28,7 +28,10 @@ class Entity(StrEnum):
 
 
 class Action(StrEnum):
-    """What happened, as `domain.verb`. Queries rely on these names; more may be added, none renamed."""
+    """What happened, as `domain.verb`.
+
+    Queries rely on these names; more may be added, none renamed.
+    """
 
     REQUEST_DETECTED = "request.detected"
     REQUEST_INVALID = "request.invalid"
@@ -91,8 +94,9 @@ class Action(StrEnum):
 class Activity:
     """One row of table `activity`.
 
-    `timestamp` is UTC, RFC 3339, ending in `Z`. `metadata` holds digests and sizes, never contents or secrets.
-    Raises ValueError for a row of a human that does not say which one (`reviewed_by`), and how (`via`).
+    `timestamp` is UTC, RFC 3339, ending in `Z`. `metadata` holds digests and sizes, never contents
+    or secrets. Raises ValueError for a row of a human that does not say which one (`reviewed_by`),
+    and how (`via`).
     """
 
     timestamp: str
@@ -105,14 +109,22 @@ class Activity:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.actor is Actor.HUMAN and not (self.metadata.get("reviewed_by") and self.metadata.get("via")):
-            raise ValueError(f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via")
+        if self.actor is Actor.HUMAN and not (
+            self.metadata.get("reviewed_by") and self.metadata.get("via")
+        ):
+            raise ValueError(
+                f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via"
+            )
 
 
 def local(moment: str, *, now: datetime | None = None) -> str:
     """Return a journal's or a note's moment for people: local time to the second, with the date unless it is the day of `now`."""
     at = datetime.fromisoformat(moment).astimezone()
-    return f"{at:%H:%M:%S}" if now is not None and at.date() == now.astimezone().date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return (
+        f"{at:%H:%M:%S}"
+        if now is not None and at.date() == now.astimezone().date()
+        else f"{at:%Y-%m-%d %H:%M:%S}"
+    )
 
 
 class CommittedRow(Protocol):

@@ -16,7 +16,8 @@ class UserError(PlacetError):
     """A person must act.
 
     `what` says what happened and to which file; `hint` is the next command or edit that helps.
-    `exit_code` is the command line's: 1 it failed, 2 usage or configuration, 3 no such request, plan or mission.
+    `exit_code` is the command line's: 1 it failed, 2 usage or configuration, 3 no such request,
+    plan or mission.
     """
 
     def __init__(self, what: str, hint: str = "", *, exit_code: int = 1) -> None:
@@ -35,20 +36,27 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def cannot_write(path: PurePath, error: OSError) -> UserError:
     """Return what a person is told where a file outside the vault cannot be written: which one, why, and what helps."""
-    helps = (f"Free some space on the disk of {path.parent}, then try again." if error.errno in FULL else
-             f"Mount the file system of {path.parent} writable, then try again." if error.errno == errno.EROFS else
-             f"Give the user that runs placet the right to write in {path.parent}, then try again.")
+    helps = (
+        f"Free some space on the disk of {path.parent}, then try again."
+        if error.errno in FULL
+        else f"Mount the file system of {path.parent} writable, then try again."
+        if error.errno == errno.EROFS
+        else f"Give the user that runs placet the right to write in {path.parent}, then try again."
+    )
     return UserError(f"{path} cannot be written: {error.strerror or error}.", helps)
 
 
 class ToolError(PlacetError):
     """The model must act: the tool call could not be done, and says why.
 
-    Becomes the tool's result `{"error": message, "error_type": error_type, **details}`; it is never raised into
-    the mission's loop. `refused` is true where policy (scope, confinement) said no, false where the attempt failed.
+    Becomes the tool's result `{"error": message, "error_type": error_type, **details}`; it is never
+    raised into the mission's loop. `refused` is true where policy (scope, confinement) said no,
+    false where the attempt failed.
     """
 
-    def __init__(self, error_type: str, message: str, *, refused: bool = False, **details: Any) -> None:
+    def __init__(
+        self, error_type: str, message: str, *, refused: bool = False, **details: Any
+    ) -> None:
         super().__init__(message)
         self.error_type = error_type
         self.message = message
@@ -77,8 +85,12 @@ def mistake(error: BaseException) -> str:
 
 
 _PASSING = {
-    errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded", errno.EIO: "Input/output error",
-    errno.EROFS: "Read-only file system", errno.EMFILE: "Too many open files", errno.ENFILE: "Too many open files in system",
+    errno.ENOSPC: "No space left on device",
+    errno.EDQUOT: "Disk quota exceeded",
+    errno.EIO: "Input/output error",
+    errno.EROFS: "Read-only file system",
+    errno.EMFILE: "Too many open files",
+    errno.ENFILE: "Too many open files in system",
     errno.ENOMEM: "Cannot allocate memory",
 }  # with strerror(3)'s words, by which programs such as git tell of them
 
@@ -139,7 +151,8 @@ class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error
     """A limit was reached or an end was called: leaves the mission's loop and carries its reason.
 
-    `error_type` is the end's own word, or that of the tool error that brought it about (`secret_in_commit`).
+    `error_type` is the end's own word, or that of the tool error that brought it about
+    (`secret_in_commit`).
     """
 
     def __init__(self, end: End, detail: str, *, error_type: str = "") -> None:

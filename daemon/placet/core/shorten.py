@@ -22,7 +22,10 @@ _JOINS = frozenset("\u200d\ufe0e\ufe0f")  # zero-width joiner, variation selecto
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text without its middle. `words` were left out, from line `first` to line `last` (from 1) of `lines`."""
+    """A text without its middle.
+
+    `words` were left out, from line `first` to line `last` (from 1) of `lines`.
+    """
 
     head: str
     tail: str
@@ -37,14 +40,18 @@ class Cut:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text with their ends. Only a newline ends one, as in `grep` and in every editor's count."""
+    """Return the lines of a text with their ends.
+
+    Only a newline ends one, as in `grep` and in every editor's count.
+    """
     return list(each_line(text))
 
 
 def each_line(text: str) -> Iterator[str]:
     """Give what `lines_of` returns, without holding all of it."""
     start = 0
-    while start < len(text):  # in pieces: two million lines in one go would keep all other threads waiting
+    # in pieces: two million lines in one go would keep all other threads waiting
+    while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)
         yield from _LINE.findall(text, start, end)
         start = end
@@ -56,7 +63,11 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
     The first and last halves of the words are kept. Whole characters always: a cut is never inside a code point, nor
     between a letter and its accents.
     """
-    opening = [m.end() for m in islice(_WORD.finditer(text), words + 1)] if len(text) > chars or len(text) >= 2 * words else []
+    opening = (
+        [m.end() for m in islice(_WORD.finditer(text), words + 1)]
+        if len(text) > chars or len(text) >= 2 * words
+        else []
+    )
     long = len(opening) > words
     if len(text) <= chars and not long:
         return None
@@ -68,10 +79,16 @@ def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut |
         end = _whole(text, max(end, len(text) - chars // 2))
     head, tail = text[:start], text[end:]
     missing = _count_words(text, start, end)
-    first = head.count("\n") + (2 if text[start:start + 1] == "\n" else 1)
-    last = text.count("\n", 0, end) + (0 if text[end - 1:end] == "\n" else 1)
-    return Cut(head, tail, max(missing, 1), first, max(first, last),
-               text.count("\n") + (not text.endswith("\n")))
+    first = head.count("\n") + (2 if text[start : start + 1] == "\n" else 1)
+    last = text.count("\n", 0, end) + (0 if text[end - 1 : end] == "\n" else 1)
+    return Cut(
+        head,
+        tail,
+        max(missing, 1),
+        first,
+        max(first, last),
+        text.count("\n") + (not text.endswith("\n")),
+    )
 
 
 def _last_words(text: str, count: int) -> int:
@@ -89,12 +106,15 @@ def _count_words(text: str, start: int, end: int) -> int:
     """Count the words in a part of a text, in pieces: to split megabytes in one go keeps all other threads waiting."""
     count = 0
     for at in range(start, end, _PIECE):
-        count += len(text[at:min(at + _PIECE, end)].split())
-        count -= at > start and not text[at - 1].isspace() and not text[at].isspace()  # one word in two pieces
+        count += len(text[at : min(at + _PIECE, end)].split())
+        # one word in two pieces
+        count -= at > start and not text[at - 1].isspace() and not text[at].isspace()
     return count
 
 
-def cut_middle(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, hint: str = "") -> tuple[str, int]:
+def cut_middle(
+    text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, hint: str = ""
+) -> tuple[str, int]:
     """Return the text, cut as by `cut` if it is too long, with a marker for what is missing, and the words left out.
 
     `hint` says in the marker how to read on.
@@ -119,9 +139,14 @@ def fold(text: str, width: int) -> str:
 
 
 def _whole(text: str, at: int) -> int:
-    """Return `at`, moved before the character that it would cut in two; by 32 at most, as no writing needs more."""
+    """Return `at`, moved before the character that it would cut in two.
+
+    By 32 at most, as no writing needs more.
+    """
     for _ in range(32):
-        if not 0 < at < len(text) or not (unicodedata.combining(text[at]) or text[at] in _JOINS or text[at - 1] == "\u200d"):
+        if not 0 < at < len(text) or not (
+            unicodedata.combining(text[at]) or text[at] in _JOINS or text[at - 1] == "\u200d"
+        ):
             break
         at -= 1
     return at

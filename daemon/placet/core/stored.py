@@ -48,7 +48,9 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, _PLAIN):
         return value
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):
@@ -71,7 +73,10 @@ def _reader(kind: Any) -> _Read:
         return _tuple(args)
     if origin is not None and issubclass(origin, Mapping):
         read = _reader(args[1])
-        return _checked(lambda value: {key: read(one) for key, one in value.items()}, lambda value: isinstance(value, dict))
+        return _checked(
+            lambda value: {key: read(one) for key, one in value.items()},
+            lambda value: isinstance(value, dict),
+        )
     if kind is None or kind is type(None):
         return _checked(lambda _: None, lambda value: value is None)
     if dataclasses.is_dataclass(kind):
@@ -111,9 +116,14 @@ def _one_of(reads: list[_Read]) -> _Read:
 def _tuple(args: tuple[Any, ...]) -> _Read:
     reads = [_reader(arg) for arg in args if arg is not ...]
     if args[-1] is ...:
-        return _checked(lambda value: tuple([reads[0](one) for one in value]), lambda value: isinstance(value, list))
-    return _checked(lambda value: tuple([read(one) for read, one in zip(reads, value, strict=True)]),
-                    lambda value: isinstance(value, list))
+        return _checked(
+            lambda value: tuple([reads[0](one) for one in value]),
+            lambda value: isinstance(value, list),
+        )
+    return _checked(
+        lambda value: tuple([read(one) for read, one in zip(reads, value, strict=True)]),
+        lambda value: isinstance(value, list),
+    )
 
 
 def _decimal(value: Any) -> Decimal:
@@ -133,7 +143,10 @@ def _dataclass(kind: Any) -> _Read:
     def read(value: Any) -> Any:
         try:
             return kind(**{name: reads[name](one) for name, one in value.items() if name in reads})
-        except (AttributeError, TypeError) as error:  # no object, or one in which something is missing
+        except (
+            AttributeError,
+            TypeError,
+        ) as error:  # no object, or one in which something is missing
             raise ValueError(f"this is no {kind.__name__}: {error}") from error
 
     return read

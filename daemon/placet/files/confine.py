@@ -39,7 +39,10 @@ from typing import Self
 from placet.core.errors import ToolError, UserError
 
 MAX_READ_BYTES = 2 * 1024 * 1024
-"""Largest file that `read` gives where the caller sets no other cap; more would not fit a conversation."""
+"""Largest file that `read` gives where the caller sets no other cap.
+
+More would not fit a conversation.
+"""
 
 MAX_WRITE_BYTES = 2 * 1024 * 1024
 """Largest file that `write` makes where the caller sets no other cap."""
@@ -57,9 +60,13 @@ MAX_PATH_BYTES = 4095
 """Longest path: PATH_MAX without its NUL, so that both methods refuse the same paths."""
 
 TEMPORARY = ".placet-*.tmp"
-"""Glob of the names that `write` uses until the content is complete; kill -9 can leave one behind."""
+"""Glob of the names that `write` uses until the content is complete.
 
-_MAX_TRIES = 100  # somebody who keeps renaming, or taking our temporary names, must not keep us for ever
+Kill -9 can leave one behind.
+"""
+
+# somebody who keeps renaming, or taking our temporary names, must not keep us for ever
+_MAX_TRIES = 100
 
 
 class Fault(StrEnum):
@@ -83,16 +90,31 @@ class Fault(StrEnum):
 
 
 _REFUSALS = frozenset(
-    {Fault.PATH_OUTSIDE, Fault.PATH_DENIED, Fault.NOT_A_REGULAR_FILE, Fault.HARD_LINK, Fault.READ_ONLY}
+    {
+        Fault.PATH_OUTSIDE,
+        Fault.PATH_DENIED,
+        Fault.NOT_A_REGULAR_FILE,
+        Fault.HARD_LINK,
+        Fault.READ_ONLY,
+    }
 )
 
 _FAULT_OF_ERRNO: dict[int, tuple[Fault, str]] = {
     errno.ENOENT: (Fault.NOT_FOUND, "does not exist"),
-    errno.ENOTDIR: (Fault.NOT_A_DIRECTORY, "is not a folder, or lies below something that is not one"),
+    errno.ENOTDIR: (
+        Fault.NOT_A_DIRECTORY,
+        "is not a folder, or lies below something that is not one",
+    ),
     errno.EISDIR: (Fault.IS_A_DIRECTORY, "is a folder"),
-    errno.ENOTEMPTY: (Fault.IS_A_DIRECTORY, "is a folder that is not empty; delete what is in it first"),
+    errno.ENOTEMPTY: (
+        Fault.IS_A_DIRECTORY,
+        "is a folder that is not empty; delete what is in it first",
+    ),
     errno.EEXIST: (Fault.ALREADY_EXISTS, "exists already"),
-    errno.ELOOP: (Fault.PATH_DENIED, "leads through a symbolic link; name the place that the link points to"),
+    errno.ELOOP: (
+        Fault.PATH_DENIED,
+        "leads through a symbolic link; name the place that the link points to",
+    ),
     errno.EXDEV: (Fault.PATH_OUTSIDE, "leads out of the root folder"),
     errno.ENXIO: (Fault.NOT_A_REGULAR_FILE, "is not a regular file"),
     errno.ENODEV: (Fault.NOT_A_REGULAR_FILE, "is not a regular file"),
@@ -126,7 +148,9 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something below the root. `path` is relative, `/`-separated, bytes that are not UTF-8 as surrogates.
+    """Something below the root.
+
+    `path` is relative, `/`-separated, bytes that are not UTF-8 as surrogates.
 
     `size` is in bytes, 0 for anything that is not a file.
     """
@@ -136,8 +160,8 @@ class Entry:
     size: int
 
 
-# Default_Ignorable_Code_Point of the Unicode Character Database (DerivedCoreProperties.txt); HFS+ ignores
-# some of them in names, which made `.g<U+200C>it` another name of `.git` (CVE-2014-9390).
+# Default_Ignorable_Code_Point of the Unicode Character Database (DerivedCoreProperties.txt); HFS+
+# ignores some of them in names, which made `.g<U+200C>it` another name of `.git` (CVE-2014-9390).
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -156,8 +180,9 @@ def _fold(path: str) -> str:
 def _disguises(names: tuple[str, ...]) -> str:
     """Return a pattern for any of `names` as one component of a folded path.
 
-    Besides the name itself: its 8.3 alias on FAT and NTFS (`git~1`), trailing dots and spaces, which Windows
-    drops, an NTFS stream (`.git:x`), and a backslash as the separator, as git's own `is_ntfs_dotgit` has it.
+    Besides the name itself: its 8.3 alias on FAT and NTFS (`git~1`), trailing dots and spaces,
+    which Windows drops, an NTFS stream (`.git:x`), and a backslash as the separator, as git's own
+    `is_ntfs_dotgit` has it.
     """
     spellings: list[str] = []
     for name in names:
@@ -165,7 +190,9 @@ def _disguises(names: tuple[str, ...]) -> str:
         base, dot, extension = folded.lstrip(".").rpartition(".")
         if not dot:
             base, extension = extension, ""
-        alias = rf"{re.escape(base[:6])}~[0-9]+" + (rf"\.{re.escape(extension[:3])}" if extension else "")
+        alias = rf"{re.escape(base[:6])}~[0-9]+" + (
+            rf"\.{re.escape(extension[:3])}" if extension else ""
+        )
         spellings += [re.escape(folded), alias]
     return rf"(?:{'|'.join(spellings)})[ .]*(?=[:/\\]|\Z)" if spellings else r"(?!)"
 
@@ -179,10 +206,10 @@ def _anywhere(names: tuple[str, ...]) -> re.Pattern[str]:
 class Denied:
     """Names that no scope can open.
 
-    `anywhere`: neither read nor written, as any component of a path. `at_root`: not written, as the first
-    component below the folder `root`, which is the top where it is empty and may itself not be replaced where it is
-    not. Names are compared without regard to case, Unicode form and code points that cannot be seen.
-    Raises ValueError for a name that is empty or has a separator in it.
+    `anywhere`: neither read nor written, as any component of a path. `at_root`: not written, as the
+    first component below the folder `root`, which is the top where it is empty and may itself not
+    be replaced where it is not. Names are compared without regard to case, Unicode form and code
+    points that cannot be seen. Raises ValueError for a name that is empty or has a separator in it.
     """
 
     anywhere: tuple[str, ...]
@@ -218,8 +245,8 @@ VAULT = Denied(anywhere=(".git",), at_root=(".obsidian", "Inbox", "System", "SYS
 """What no mission may touch where the repository is the vault."""
 
 
-# The types of openat2(2), from the kernel's include/uapi/linux/openat2.h; the number is the same on every
-# architecture that Python runs placet on (asm-generic/unistd.h; Alpha alone differs).
+# The types of openat2(2), from the kernel's include/uapi/linux/openat2.h; the number is the same on
+# every architecture that Python runs placet on (asm-generic/unistd.h; Alpha alone differs).
 _SYS_OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
@@ -249,14 +276,21 @@ def _how(flags: int) -> _OpenHow:
 def _syscall() -> Callable[[int, int, bytes, _OpenHow, int], int]:
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.argtypes = (
-        ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.POINTER(_OpenHow),
+        ctypes.c_size_t,
     )
     syscall.restype = ctypes.c_long
     return syscall
 
 
 def _openat2(base: int, path: bytes, flags: int) -> int:
-    """Open `path` below the handle `base`, through no link. Raises OSError, ELOOP where there is one."""
+    """Open `path` below the handle `base`, through no link.
+
+    Raises OSError, ELOOP where there is one.
+    """
     call, how, size = _syscall(), _how(flags), ctypes.sizeof(_OpenHow)
     code = 0
     for _ in range(_MAX_TRIES):
@@ -272,8 +306,8 @@ def _openat2(base: int, path: bytes, flags: int) -> int:
 def best_method() -> Method:
     """Return openat2 where this process can call it, else the walk.
 
-    It is tried: a kernel's version would not tell, as seccomp profiles of containers refuse the call with
-    ENOSYS or EPERM on kernels that have it.
+    It is tried: a kernel's version would not tell, as seccomp profiles of containers refuse the
+    call with ENOSYS or EPERM on kernels that have it.
     """
     if sys.platform != "linux":
         return Method.WALK
@@ -299,7 +333,10 @@ def _enter(base: int, name: bytes, flags: int) -> int:
 
 
 def _target(base: int, name: bytes) -> bytes | None:
-    """Return where the link `name` in the folder `base` points, None for what is no link. Raises OSError."""
+    """Return where the link `name` in the folder `base` points, None for what is no link.
+
+    Raises OSError.
+    """
     try:
         return os.readlink(name, dir_fd=base)
     except OSError as error:
@@ -309,7 +346,10 @@ def _target(base: int, name: bytes) -> bytes | None:
 
 
 def _walk_open(base: int, parts: Sequence[bytes], flags: int) -> int:
-    """Open `parts` below the handle `base`, through no link. Raises OSError, ELOOP where there is one."""
+    """Open `parts` below the handle `base`, through no link.
+
+    Raises OSError, ELOOP where there is one.
+    """
     here = base
     try:
         for name in parts[:-1]:
@@ -352,7 +392,10 @@ def _entry(path: str, info: os.stat_result) -> Entry:
 
 
 def _canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) -> str:
-    """Return what `Root.relative` does, for a root that is spelt so; nothing but the text of `path` counts."""
+    """Return what `Root.relative` does, for a root that is spelt so.
+
+    Nothing but the text of `path` counts.
+    """
     if not path:
         raise _fault(Fault.BAD_PATH, path, "is empty; '.' is the root folder")
     if "\0" in path:
@@ -363,14 +406,17 @@ def _canonical(spellings: Sequence[tuple[str, ...]], denied: Denied, path: str) 
         raise _fault(Fault.BAD_PATH, path, "has characters that a file name cannot hold") from None
     if len(raw) > MAX_PATH_BYTES:
         raise _fault(Fault.BAD_PATH, path, f"is longer than {MAX_PATH_BYTES} bytes")
-    # Escaped bytes that are UTF-8 after all become what they spell, or would slip past the denied names.
+    # Escaped bytes that are UTF-8 after all become what they spell, or would slip past the denied
+    # names.
     parts = tuple(p for p in os.fsdecode(raw).split("/") if p not in ("", "."))
     if ".." in parts:
         raise _climbing(path, parts)
     if path.startswith("/"):
-        below = [parts[len(s):] for s in spellings if parts[:len(s)] == s]
+        below = [parts[len(s) :] for s in spellings if parts[: len(s)] == s]
         if not below:
-            raise _fault(Fault.PATH_OUTSIDE, path, "is outside of the root folder; use a relative path")
+            raise _fault(
+                Fault.PATH_OUTSIDE, path, "is outside of the root folder; use a relative path"
+            )
         parts = below[0]
     if parts and parts[0] == "~":
         raise _fault(Fault.PATH_OUTSIDE, path, "is in a home folder; use a relative path")
@@ -393,11 +439,18 @@ def _climbing(path: str, parts: tuple[str, ...]) -> ToolError:
         else:
             return _fault(Fault.PATH_OUTSIDE, path, "leads out of the root folder")
     # Refused, not mistaken: whoever audits what an agent tried finds every `..` among the refusals.
-    return ToolError(Fault.BAD_PATH.value, f"{_shown(path)} has '..' in it; write {_shown('/'.join(clean) or '.')}", refused=True)
+    return ToolError(
+        Fault.BAD_PATH.value,
+        f"{_shown(path)} has '..' in it; write {_shown('/'.join(clean) or '.')}",
+        refused=True,
+    )
 
 
 def is_there(find: Callable[[str], Entry], path: str) -> bool:
-    """Return whether `find` finds `path`; what it raises is raised, unless it says that nothing is there."""
+    """Return whether `find` finds `path`.
+
+    What it raises is raised, unless it says that nothing is there.
+    """
     try:
         find(path)
     except ToolError as error:
@@ -408,15 +461,25 @@ def is_there(find: Callable[[str], Entry], path: str) -> bool:
 
 
 class Root:
-    """One folder and the file operations below it. A context manager: it holds a handle of the folder.
+    """One folder and the file operations below it.
+
+    A context manager: it holds a handle of the folder.
 
     Every path is a str as a model writes it (see `relative`). Every operation raises ToolError, its
-    `error_type` one of `Fault`, and nothing else; the message names the path as it was given and nothing
-    outside of the root. Safe to use from several threads.
+    `error_type` one of `Fault`, and nothing else; the message names the path as it was given and
+    nothing outside of the root. Safe to use from several threads.
     """
 
-    def __init__(self, path: Path, *, writable: bool, denied: Denied = ALWAYS, method: Method | None = None,
-                 max_read_bytes: int = MAX_READ_BYTES, max_write_bytes: int = MAX_WRITE_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        writable: bool,
+        denied: Denied = ALWAYS,
+        method: Method | None = None,
+        max_read_bytes: int = MAX_READ_BYTES,
+        max_write_bytes: int = MAX_WRITE_BYTES,
+    ) -> None:
         """Open the folder `path`; links on the way to it are the caller's word and are followed.
 
         `method` None takes `best_method()`. Raises UserError where the folder cannot be opened.
@@ -424,8 +487,10 @@ class Root:
         try:
             self._handle = os.open(path, _FOLDER)
         except OSError as error:
-            raise UserError(f"The folder {path} cannot be opened: {error.strerror}.",
-                            "Put it back or correct its path, then try again.") from error
+            raise UserError(
+                f"The folder {path} cannot be opened: {error.strerror}.",
+                "Put it back or correct its path, then try again.",
+            ) from error
         self.path = path.absolute()
         self.writable = writable
         self.denied = denied
@@ -433,29 +498,40 @@ class Root:
         self.max_read_bytes = max_read_bytes
         self.max_write_bytes = max_write_bytes
         spellings = tuple({self.path.parts[1:], self.path.resolve().parts[1:]})
-        # Most paths come twice, to be matched on a scope and to be opened; what a text means never changes.
+        # Most paths come twice, to be matched on a scope and to be opened; what a text means never
+        # changes.
         self._canonical = lru_cache(maxsize=64)(partial(_canonical, spellings, denied))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder. Closing twice is fine; any operation after it is a bug (RuntimeError)."""
+        """Let go of the folder.
+
+        Closing twice is fine; any operation after it is a bug (RuntimeError).
+        """
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def relative(self, path: str) -> str:
-        r"""Return `path` as the canonical relative one that scopes are matched on; `.` is the root itself.
+        r"""Return `path` as the canonical relative one that scopes are matched on.
 
-        Purely lexical: `./`, `//` and a trailing `/` are dropped; an absolute path below the root is made
-        relative. Nothing is decoded or expanded: `%2e`, `\` and `$HOME` are ordinary characters of names.
-        `..` is refused, even where it would stay inside: what `a/../b` names depends on whether `a` is a
-        link. Raises ToolError: bad_path, too_deep, path_outside, path_denied.
+        `.` is the root itself.
+
+        Purely lexical: `./`, `//` and a trailing `/` are dropped; an absolute path below the root
+        is made relative. Nothing is decoded or expanded: `%2e`, `\` and `$HOME` are ordinary
+        characters of names. `..` is refused, even where it would stay inside: what `a/../b` names
+        depends on whether `a` is a link. Raises ToolError: bad_path, too_deep, path_outside,
+        path_denied.
         """
         return self._canonical(path)
 
@@ -466,8 +542,9 @@ class Root:
     def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
         """Return the whole content of a regular file.
 
-        `limit_bytes` lowers the cap `max_read_bytes` for this call; a larger file is too_large, never cut.
-        A file with a second hard link is refused: nothing tells whether that one is outside.
+        `limit_bytes` lowers the cap `max_read_bytes` for this call; a larger file is too_large,
+        never cut. A file with a second hard link is refused: nothing tells whether that one is
+        outside.
         """
         cap = self.max_read_bytes if limit_bytes is None else min(limit_bytes, self.max_read_bytes)
         parts = self._parts(path)
@@ -481,7 +558,10 @@ class Root:
             raise _translated(error, path) from error
 
     def stat(self, path: str) -> Entry:
-        """Return what `path` is, links followed: never a symlink. `Entry.path` is the canonical path."""
+        """Return what `path` is, links followed: never a symlink.
+
+        `Entry.path` is the canonical path.
+        """
         parts = self._parts(path)
         try:
             base, name = self._follow(path, parts)
@@ -494,20 +574,26 @@ class Root:
         return _entry(os.fsdecode(b"/".join(parts) or b"."), info)
 
     def exists(self, path: str) -> bool:
-        """Return whether `path` is there, links followed (so not for a dangling one). Raises as `stat`."""
+        """Return whether `path` is there, links followed (so not for a dangling one).
+
+        Raises as `stat`.
+        """
         return is_there(self.stat, path)
 
     def list(self, path: str = ".") -> list[Entry]:
         """Return what is in a folder, sorted by name, without what may not be read (`.git`).
 
-        Links are entries of their own and are not followed. More than MAX_LISTED entries are too_large.
+        Links are entries of their own and are not followed. More than MAX_LISTED entries are
+        too_large.
         """
         parts = self._parts(path)
         try:
             handle = self._open(path, parts, _LISTING)
             try:
                 too_large = _fault(Fault.TOO_LARGE, path, f"holds more than {MAX_LISTED} entries")
-                return list(self._entries(handle, os.fsdecode(b"/".join(parts)), MAX_LISTED, too_large))
+                return list(
+                    self._entries(handle, os.fsdecode(b"/".join(parts)), MAX_LISTED, too_large)
+                )
             finally:
                 os.close(handle)
         except OSError as error:
@@ -527,8 +613,11 @@ class Root:
         except OSError as error:
             raise _translated(error, path) from error
         try:
-            too_large = _fault(Fault.TOO_LARGE, path,
-                               f"has more than {max_entries} entries below it; name a smaller folder")
+            too_large = _fault(
+                Fault.TOO_LARGE,
+                path,
+                f"has more than {max_entries} entries below it; name a smaller folder",
+            )
             yield from self._below(top, os.fsdecode(b"/".join(parts)), max_entries, too_large)
         except OSError as error:
             raise _translated(error, path) from error
@@ -538,17 +627,20 @@ class Root:
     def write(self, path: str, data: bytes) -> int:
         """Make or replace a regular file, its folders too; return the number of bytes written.
 
-        The content is complete and flushed under a temporary name (`TEMPORARY`) before it takes the file's
-        place in one step. A replaced file's permissions are kept, but not its owner and set-id bits. A link
-        is refused, as is anything but a regular file. A file with another hard link is replaced, which
-        leaves the other alone.
+        The content is complete and flushed under a temporary name (`TEMPORARY`) before it takes the
+        file's place in one step. A replaced file's permissions are kept, but not its owner and
+        set-id bits. A link is refused, as is anything but a regular file. A file with another hard
+        link is replaced, which leaves the other alone.
         """
         parts = self._changeable(path)
         if path.endswith("/"):
             raise _fault(Fault.IS_A_DIRECTORY, path, "ends in '/': that names a folder, not a file")
         if len(data) > self.max_write_bytes:
-            raise _fault(Fault.TOO_LARGE, path,
-                         f"was not written: {len(data)} bytes are more than {self.max_write_bytes}")
+            raise _fault(
+                Fault.TOO_LARGE,
+                path,
+                f"was not written: {len(data)} bytes are more than {self.max_write_bytes}",
+            )
         try:
             folder = self._make(parts[:-1])
             try:
@@ -571,9 +663,12 @@ class Root:
             raise _translated(error, path) from error
 
     def rename(self, src: str, dst: str) -> None:
-        """Move a regular file, making the folders that `dst` needs. Nothing is replaced: already_exists.
+        """Move a regular file, making the folders that `dst` needs.
 
-        Folders are refused: a scope that allows two names says nothing about all that lies below them.
+        Nothing is replaced: already_exists.
+
+        Folders are refused: a scope that allows two names says nothing about all that lies below
+        them.
         """
         source, target = self._changeable(src), self._changeable(dst)
         try:
@@ -625,18 +720,28 @@ class Root:
         return () if canonical == "." else tuple(os.fsencode(canonical).split(b"/"))
 
     def _changeable(self, path: str) -> tuple[bytes, ...]:
-        """Return the components of `path`, at least one, for writing. Raises ToolError if denied."""
+        """Return the components of `path`, at least one, for writing.
+
+        Raises ToolError if denied.
+        """
         parts = self._parts(path)
         if not self.writable:
-            raise _fault(Fault.READ_ONLY, path, "cannot be changed: this folder is for reading only")
+            raise _fault(
+                Fault.READ_ONLY, path, "cannot be changed: this folder is for reading only"
+            )
         if not parts:
             raise _fault(Fault.IS_A_DIRECTORY, path, "is the root folder")
         if self.denied.protects(os.fsdecode(b"/".join(parts))):
-            raise _fault(Fault.PATH_DENIED, path, "is protected and can never be written, whatever the scope")
+            raise _fault(
+                Fault.PATH_DENIED, path, "is protected and can never be written, whatever the scope"
+            )
         return parts
 
     def _plain(self, parts: Sequence[bytes], flags: int, base: int | None = None) -> int:
-        """Open `parts` below the root (or `base`), through no link. Raises OSError, ELOOP at a link."""
+        """Open `parts` below the root (or `base`), through no link.
+
+        Raises OSError, ELOOP at a link.
+        """
         start = self._handle if base is None else base
         if self.method is Method.OPENAT2:
             return _openat2(start, b"/".join(parts) or b".", flags)
@@ -671,7 +776,9 @@ class Root:
                 name = ahead.pop()
                 if name == b"..":
                     if not folders:
-                        raise _fault(Fault.PATH_OUTSIDE, path, "leads out of the root folder by a link")
+                        raise _fault(
+                            Fault.PATH_OUTSIDE, path, "leads out of the root folder by a link"
+                        )
                     os.close(folders.pop())
                     continue
                 target = _target(here, name)
@@ -682,22 +789,32 @@ class Root:
                     return (folders.pop() if folders else os.dup(here)), name
                 links += 1
                 if links > MAX_LINKS:
-                    raise _fault(Fault.BAD_PATH, path, f"leads through more than {MAX_LINKS} symbolic links")
+                    raise _fault(
+                        Fault.BAD_PATH, path, f"leads through more than {MAX_LINKS} symbolic links"
+                    )
                 if target.startswith(b"/"):
-                    raise _fault(Fault.PATH_OUTSIDE, path,
-                                 "leads to an absolute path by a link; only relative links work")
+                    raise _fault(
+                        Fault.PATH_OUTSIDE,
+                        path,
+                        "leads to an absolute path by a link; only relative links work",
+                    )
                 if self.denied.hides(os.fsdecode(target)):
                     raise _fault(Fault.PATH_DENIED, path, "leads to something protected by a link")
                 ahead += [p for p in reversed(target.split(b"/")) if p not in (b"", b".")]
                 if len(folders) + len(ahead) > MAX_DEPTH:
-                    raise _fault(Fault.TOO_DEEP, path, f"has more than {MAX_DEPTH} parts, links resolved")
+                    raise _fault(
+                        Fault.TOO_DEEP, path, f"has more than {MAX_DEPTH} parts, links resolved"
+                    )
             return (folders.pop() if folders else os.dup(self._handle)), b"."
         finally:
             for handle in folders:
                 os.close(handle)
 
     def _make(self, parts: Sequence[bytes]) -> int:
-        """Return a handle of the folder `parts`, made where missing; through no link. Raises OSError."""
+        """Return a handle of the folder `parts`, made where missing; through no link.
+
+        Raises OSError.
+        """
         with contextlib.suppress(FileNotFoundError):
             return self._plain(parts, _FOLDER)
         here = os.dup(self._handle)
@@ -713,8 +830,12 @@ class Root:
             raise
         return here
 
-    def _entries(self, handle: int, inside: str, most: int, too_large: ToolError) -> tuple[Entry, ...]:
-        """Return the entries of the open folder `handle`, sorted; `inside` is its own path, '' for the root.
+    def _entries(
+        self, handle: int, inside: str, most: int, too_large: ToolError
+    ) -> tuple[Entry, ...]:
+        """Return the entries of the open folder `handle`, sorted.
+
+        `inside` is its own path, '' for the root.
 
         Raises OSError, and `too_large` for more than `most` entries.
         """
@@ -725,13 +846,21 @@ class Root:
                     continue
                 if len(found) == most:
                     raise too_large
-                with contextlib.suppress(FileNotFoundError):  # it went while the folder was being read
-                    found.append(_entry(f"{inside}/{entry.name}" if inside else entry.name,
-                                        entry.stat(follow_symlinks=False)))
+                # it went while the folder was being read
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(
+                        _entry(
+                            f"{inside}/{entry.name}" if inside else entry.name,
+                            entry.stat(follow_symlinks=False),
+                        )
+                    )
         return tuple(sorted(found, key=lambda entry: entry.path))
 
     def _below(self, top: int, inside: str, most: int, too_large: ToolError) -> Iterator[Entry]:
-        """Give what lies below the open folder `top`, whose own path is `inside`. Raises as `_entries`."""
+        """Give what lies below the open folder `top`, whose own path is `inside`.
+
+        Raises as `_entries`.
+        """
         left = most
         start = len(inside) + 1 if inside else 0
         ahead = [*reversed(self._entries(top, inside, left, too_large))]
@@ -767,12 +896,16 @@ def _content(handle: int, path: str, cap: int) -> bytes:
     info = os.fstat(handle)
     _must_be_file(info, path)
     if info.st_nlink > 1:
-        raise _fault(Fault.HARD_LINK, path, "has another hard link, which may be outside of the root folder")
+        raise _fault(
+            Fault.HARD_LINK, path, "has another hard link, which may be outside of the root folder"
+        )
     pieces: list[bytes] = []
     size = 0
     larger = info.st_size > cap
     # That size is a guess: the file may grow meanwhile. One byte more than allowed tells.
-    while not larger and (piece := os.read(handle, wanted := min(max(info.st_size, 4096), cap - size) + 1)):
+    while not larger and (
+        piece := os.read(handle, wanted := min(max(info.st_size, 4096), cap - size) + 1)
+    ):
         pieces.append(piece)
         size += len(piece)
         larger = size > cap
@@ -784,7 +917,10 @@ def _content(handle: int, path: str, cap: int) -> bytes:
 
 
 def _looked_at(folder: int, name: bytes) -> os.stat_result | None:
-    """Return what `name` in the folder is, a link being a link; None for nothing. Raises OSError."""
+    """Return what `name` in the folder is, a link being a link; None for nothing.
+
+    Raises OSError.
+    """
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -799,15 +935,22 @@ def _must_be_file(info: os.stat_result, path: str) -> None:
         case EntryKind.DIRECTORY:
             raise _fault(Fault.IS_A_DIRECTORY, path, "is a folder")
         case EntryKind.SYMLINK:
-            raise _fault(Fault.PATH_DENIED, path, "is a symbolic link; name the file that it points to")
+            raise _fault(
+                Fault.PATH_DENIED, path, "is a symbolic link; name the file that it points to"
+            )
         case EntryKind.OTHER:
-            raise _fault(Fault.NOT_A_REGULAR_FILE, path, "is a FIFO, a socket or a device, not a file")
+            raise _fault(
+                Fault.NOT_A_REGULAR_FILE, path, "is a FIFO, a socket or a device, not a file"
+            )
 
 
 def _replace(folder: int, name: bytes, data: bytes, mode: int | None) -> None:
-    """Put a file with `data` in the place of `name`; `mode` None leaves it to the umask. Raises OSError.
+    """Put a file with `data` in the place of `name`; `mode` None leaves it to the umask.
 
-    The folder itself is not flushed: losing power may bring the old file back, but never gives half of one.
+    Raises OSError.
+
+    The folder itself is not flushed: losing power may bring the old file back, but never gives half
+    of one.
     """
     for tries_left in reversed(range(_MAX_TRIES)):
         temporary = f".placet-{os.getpid()}-{next(_numbers)}.tmp".encode()
@@ -823,7 +966,7 @@ def _replace(folder: int, name: bytes, data: bytes, mode: int | None) -> None:
                 os.fchmod(handle, mode)
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(handle, rest):]
+                rest = rest[os.write(handle, rest) :]
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -32,26 +32,22 @@ from typing import Any, Self
 
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.settle import Fingerprint
-from placet.core.text.names import MARKER, MAX_MARKER_BYTES, TEMP_PREFIX, Folder, is_note, is_side_note, is_temporary, show
+from placet.core.text.names import (
+    MARKER,
+    MAX_MARKER_BYTES,
+    TEMP_PREFIX,
+    Folder,
+    is_note,
+    is_side_note,
+    is_temporary,
+    show,
+)
 
 __all__ = [
-    "MARKER",
-    "NOTE_LIMIT",
-    "AlreadyThere",
-    "Changed",
-    "Folder",
-    "FolderProblem",
-    "Found",
-    "FoundKind",
-    "Gone",
-    "NotAFile",
-    "NotSettled",
-    "Scan",
-    "Stale",
-    "TooLarge",
-    "Vault",
+    "MARKER", "NOTE_LIMIT", "AlreadyThere", "Changed", "Folder", "FolderProblem", "Found",
+    "FoundKind", "Gone", "NotAFile", "NotSettled", "Scan", "Stale", "TooLarge", "Vault",
     "VaultTrouble",
-]
+]  # fmt: skip
 
 WRITERS_S = 0.5
 """How long a replacement waits for programs that have the old file open: between opening and writing lie microseconds."""
@@ -68,7 +64,10 @@ PROBE_BYTES = 64 * 1024
 """With less room than this a disk is full for notes too."""
 
 MAX_DEPTH = 8
-"""Levels of sub-folders below `Inbox/Requests` that are listed; bounds the handles that are open at once."""
+"""Levels of sub-folders below `Inbox/Requests` that are listed.
+
+Bounds the handles that are open at once.
+"""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Non-blocking, because opening a FIFO otherwise waits for ever.
@@ -76,7 +75,8 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
-_NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})  # this kernel or file system lacks them
+# this kernel or file system lacks them
+_NO_FLAGS = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # FAT, some FUSE
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})  # CIFS, some FUSE
 
@@ -164,7 +164,10 @@ class FoundKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One name that a scan found. `path` is relative to the vault; bytes that are no UTF-8 are surrogates."""
+    """One name that a scan found.
+
+    `path` is relative to the vault; bytes that are no UTF-8 are surrogates.
+    """
 
     path: str
     fingerprint: Fingerprint
@@ -184,8 +187,9 @@ class FolderProblem:
 class Scan:
     """What one look at the folders found, by path, in no order.
 
-    Where `present` is false the vault is not there (unmounted, replaced, its marker gone): do nothing at all.
-    `found` holds notes, and other things under a note's name; `side_notes` the daemon's own explanations.
+    Where `present` is false the vault is not there (unmounted, replaced, its marker gone): do
+    nothing at all. `found` holds notes, and other things under a note's name; `side_notes` the
+    daemon's own explanations.
     """
 
     present: bool
@@ -195,11 +199,13 @@ class Scan:
 
 
 class Vault:
-    """The folder `root` and everything below it, held by a handle. A context manager; safe from any thread.
+    """The folder `root` and everything below it, held by a handle.
 
-    Paths are relative to the vault, with `/`; one that is absolute or holds `.`, `..` or NUL is a bug:
-    ValueError. Every method raises VaultTrouble where the file system refuses, and what its description
-    names.
+    A context manager; safe from any thread.
+
+    Paths are relative to the vault, with `/`; one that is absolute or holds `.`, `..` or NUL is a
+    bug: ValueError. Every method raises VaultTrouble where the file system refuses, and what its
+    description names.
     """
 
     def __init__(self, root: Path) -> None:
@@ -219,8 +225,12 @@ class Vault:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -233,11 +243,13 @@ class Vault:
     # What is there
 
     def scan(self, folders: Iterable[Folder]) -> Scan:
-        """List `folders`: Requests with its sub-folders, the others flat. Never raises for what they hold.
+        """List `folders`: Requests with its sub-folders, the others flat.
 
-        Listed are names that end in `.md` and are not temporary. In Requests a link to a folder is listed
-        as well, so that somebody can be told why the notes behind it are not seen. Dot folders are left
-        out.
+        Never raises for what they hold.
+
+        Listed are names that end in `.md` and are not temporary. In Requests a link to a folder is
+        listed as well, so that somebody can be told why the notes behind it are not seen. Dot
+        folders are left out.
         """
         if not self._is_present():
             return Scan(present=False)
@@ -248,10 +260,15 @@ class Vault:
                     listing.add(handle, folder, MAX_DEPTH if folder is Folder.REQUESTS else None)
             except OSError as error:
                 listing.problems.append(FolderProblem(folder.value, _why(error)))
-        if not self._is_present() or self._identity != root:  # went away, or came back as another, meanwhile
+        # went away, or came back as another, meanwhile
+        if not self._is_present() or self._identity != root:
             return Scan(present=False)
-        return Scan(present=True, found=listing.found, side_notes=listing.side_notes,
-                    problems=tuple(listing.problems))
+        return Scan(
+            present=True,
+            found=listing.found,
+            side_notes=listing.side_notes,
+            problems=tuple(listing.problems),
+        )
 
     def read(self, path: str, *, limit_bytes: int = NOTE_LIMIT) -> tuple[bytes, Fingerprint]:
         """The file's bytes and the fingerprint that they belong to.
@@ -263,7 +280,10 @@ class Vault:
             return data, _fingerprint(info)
 
     def owner(self, path: str) -> str:
-        """Who owns the file: a user name, or `uid:1000` where the system knows none. Raises Gone."""
+        """Who owns the file: a user name, or `uid:1000` where the system knows none.
+
+        Raises Gone.
+        """
         with _explained(path), self._parent(path) as (folder, name):
             uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
         try:
@@ -276,9 +296,10 @@ class Vault:
     def publish(self, path: str, data: bytes, *, in_whole: bool = False) -> bool:
         """Make a new file with these bytes, whole or not at all; folders on the way are made.
 
-        With `in_whole` its content is dated a little before its name, as that of any file that was moved in (`core.quiet`).
-        Returns True where it was made, False where those very bytes were there already: safe to repeat
-        after a crash. Raises AlreadyThere where other bytes are; they are never overwritten.
+        With `in_whole` its content is dated a little before its name, as that of any file that was
+        moved in (`core.quiet`). Returns True where it was made, False where those very bytes were
+        there already: safe to repeat after a crash. Raises AlreadyThere where other bytes are; they
+        are never overwritten.
         """
         with _explained(path), self._parent(path, create=True) as (folder, name):
             with _temporary(folder, data) as temp:
@@ -295,9 +316,12 @@ class Vault:
             return True
 
     def edit(self, path: str, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
-        """Make the file what `change` makes of it, read anew where somebody else was quicker; return it as it was and as it is.
+        """Make the file what `change` makes of it, read anew where somebody else was quicker.
 
-        Raises Changed where somebody always is, what `change` raises, and else as `read` and `replace`.
+        Return it as it was and as it is.
+
+        Raises Changed where somebody always is, what `change` raises, and else as `read` and
+        `replace`.
         """
         for _ in range(EDIT_TRIES):
             with contextlib.suppress(Changed, NotSettled):
@@ -311,13 +335,14 @@ class Vault:
     def replace(self, path: str, expected: str, data: bytes) -> Fingerprint:
         """Change the file's content from the bytes with SHA-256 `expected` (hexadecimal) to `data`.
 
-        Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a crash.
-        Raises Changed where other bytes are there: where the kernel can exchange two names (Linux), also
-        when they were saved in the very instant of the replacement, by a program that had the file open
-        too; elsewhere that instant, some microseconds, is not covered. Where somebody wrote into both the old
-        file and the new one in that instant, both are kept, one as a conflict copy. Raises VaultTrouble where a
-        program has the file open for writing for longer than WRITERS_S; Gone, NotAFile, TooLarge, NotSettled. Mode
-        is kept, owner and group as far as the system lets this user set them.
+        Returns the new fingerprint. Done already counts as done, so it is safe to repeat after a
+        crash. Raises Changed where other bytes are there: where the kernel can exchange two names
+        (Linux), also when they were saved in the very instant of the replacement, by a program that
+        had the file open too; elsewhere that instant, some microseconds, is not covered. Where
+        somebody wrote into both the old file and the new one in that instant, both are kept, one as
+        a conflict copy. Raises VaultTrouble where a program has the file open for writing for
+        longer than WRITERS_S; Gone, NotAFile, TooLarge, NotSettled. Mode is kept, owner and group
+        as far as the system lets this user set them.
         """
         with _explained(path), self._parent(path) as (folder, name):
             old, info = _read(folder, name, path, NOTE_LIMIT)
@@ -331,10 +356,14 @@ class Vault:
                 if not _is(folder, name, expected):
                     raise Changed(path)
                 if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
-                    if not _await_writers(folder, temp.name) or not _is(folder, temp.name, expected):
+                    if not _await_writers(folder, temp.name) or not _is(
+                        folder, temp.name, expected
+                    ):
                         _put_back(folder, temp, name)
                         ours = _identity(os.fstat(temp.handle))
-                        _keep_written(folder, temp, name, {_identity(info): expected, ours: _digest(data)})
+                        _keep_written(
+                            folder, temp, name, {_identity(info): expected, ours: _digest(data)}
+                        )
                         raise Changed(path)
                 else:
                     now = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -346,14 +375,20 @@ class Vault:
                 return _fingerprint(os.fstat(temp.handle))
 
     def move(self, src: str, dst: str, expected: str) -> None:
-        """Move the file whose bytes have the SHA-256 `expected` to `dst`; folders on the way are made.
+        """Move the file whose bytes have the SHA-256 `expected` to `dst`.
 
-        "Source gone and those bytes at the target" counts as done, so it is safe to repeat after a crash.
-        Raises Gone, Changed, AlreadyThere (never overwrites), and VaultTrouble with EXDEV between two file
-        systems.
+        Folders on the way are made.
+
+        "Source gone and those bytes at the target" counts as done, so it is safe to repeat after a
+        crash. Raises Gone, Changed, AlreadyThere (never overwrites), and VaultTrouble with EXDEV
+        between two file systems.
         """
-        with _explained(dst), self._parent(dst, create=True) as (target, new), \
-                _explained(src), contextlib.ExitStack() as held:
+        with (
+            _explained(dst),
+            self._parent(dst, create=True) as (target, new),
+            _explained(src),
+            contextlib.ExitStack() as held,
+        ):
             try:
                 source, old = held.enter_context(self._parent(src))
                 data, info = _read(source, old, src, NOTE_LIMIT)
@@ -373,7 +408,8 @@ class Vault:
                 if info.st_nlink > 1:
                     os.unlink(old, dir_fd=source)  # a crash came between the link and the unlink
                 else:
-                    os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)  # one file by both names: they differ in case
+                    # one file by both names: they differ in case
+                    os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
             _sync(target)
             _sync(source)
 
@@ -399,7 +435,10 @@ class Vault:
     # The vault itself
 
     def ensure_folders(self) -> None:
-        """Make the vault's missing folders. Raises UserError where something else has the name of one."""
+        """Make the vault's missing folders.
+
+        Raises UserError where something else has the name of one.
+        """
         for folder in Folder:
             parts = folder.split("/")
             for depth in range(1, len(parts) + 1):
@@ -417,11 +456,18 @@ class Vault:
                     ) from trouble
 
     def try_writing(self) -> list[VaultTrouble]:
-        """Write a file of PROBE_BYTES into each folder that is there, and delete it; return what the file system said, no twice."""
+        """Write a file of PROBE_BYTES into each folder that is there, and delete it.
+
+        Return what the file system said, no twice.
+        """
         found: dict[int, VaultTrouble] = {}
         for folder in Folder:
             try:
-                with _explained(folder), self._folder(folder.split("/")) as handle, _temporary(handle, bytes(PROBE_BYTES)):
+                with (
+                    _explained(folder),
+                    self._folder(folder.split("/")) as handle,
+                    _temporary(handle, bytes(PROBE_BYTES)),
+                ):
                     pass
             except VaultTrouble as trouble:
                 found.setdefault(trouble.errno, trouble)
@@ -432,7 +478,8 @@ class Vault:
     def create_marker(self, vault_id: str) -> str:
         """Give the vault the id `vault_id` unless it has one; returns the one that it has then.
 
-        Raises UserError where the marker is there but holds no id, Gone where it is deleted at this moment.
+        Raises UserError where the marker is there but holds no id, Gone where it is deleted at this
+        moment.
         """
         if not self.has_marker():
             try:
@@ -440,7 +487,9 @@ class Vault:
             except AlreadyThere:
                 if not self.has_marker():  # it may have been given one in this moment
                     raise UserError(
-                        f"{self.root / MARKER} holds no id.", "Delete it, then run `placet init`.", exit_code=2
+                        f"{self.root / MARKER} holds no id.",
+                        "Delete it, then run `placet init`.",
+                        exit_code=2,
                     ) from None
         self._id = self._marker()
         if self._id is None:
@@ -448,7 +497,10 @@ class Vault:
         return self._id
 
     def renew_marker(self, vault_id: str) -> None:
-        """Give the vault another id, because it is a copy of one that keeps its own. Raises Gone, Changed."""
+        """Give the vault another id, because it is a copy of one that keeps its own.
+
+        Raises Gone, Changed.
+        """
         old, _ = self.read(MARKER)
         self.replace(MARKER, _digest(old), f"{vault_id}\n".encode())
         self._id = self._marker()
@@ -459,15 +511,18 @@ class Vault:
 
     @property
     def vault_id(self) -> str | None:
-        """The id that the marker held when the vault was opened or marked; None for a vault without one."""
+        """The id that the marker held when the vault was opened or marked.
+
+        None for a vault without one.
+        """
         return self._id
 
     def sweep_temporaries(self) -> int:
         """Delete what a crash left half written in the vault's folders; returns how many files.
 
-        A file that another process is writing at this moment is locked by it, and stays. What cannot be
-        listed or deleted stays too: no scan lists such a file, and the scan says which folder cannot be
-        listed.
+        A file that another process is writing at this moment is locked by it, and stays. What
+        cannot be listed or deleted stays too: no scan lists such a file, and the scan says which
+        folder cannot be listed.
         """
         swept = 0
         for folder in (*Folder, "System"):
@@ -483,14 +538,19 @@ class Vault:
             return _marker(handle)
 
     def _is_present(self) -> bool:
-        """Whether this vault is still at its path; follows it when it was restored or mounted again there."""
+        """Whether this vault is still at its path.
+
+        Follows it when it was restored or mounted again there.
+        """
         if self._id is None:
             return False
         try:
             if _identity(self.root.stat()) == self._identity:
                 return self._marker() == self._id
             fresh = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:  # not there, not a folder, or a mount that died: each means that the vault is away
+        except (
+            OSError
+        ):  # not there, not a folder, or a mount that died: each means that the vault is away
             return False
         if _marker(fresh) != self._id:
             os.close(fresh)
@@ -533,7 +593,10 @@ class _Listing:
         self.problems: list[FolderProblem] = []
 
     def add(self, handle: int, prefix: str, depth: int | None) -> None:
-        """List a folder and `depth` levels below it; None: flat. Raises OSError where it cannot be listed."""
+        """List a folder and `depth` levels below it; None: flat.
+
+        Raises OSError where it cannot be listed.
+        """
         inner: list[str] = []
         with os.scandir(handle) as entries:
             for entry in entries:
@@ -541,7 +604,9 @@ class _Listing:
                     continue
                 try:
                     is_folder = entry.is_dir(follow_symlinks=False)
-                    if is_note(entry.name) or (depth is not None and not is_folder and entry.is_dir()):
+                    if is_note(entry.name) or (
+                        depth is not None and not is_folder and entry.is_dir()
+                    ):
                         self._note(f"{prefix}/{entry.name}", entry.stat(follow_symlinks=False))
                     elif is_folder and depth is not None:
                         inner.append(entry.name)
@@ -555,7 +620,11 @@ class _Listing:
     def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
         """List a sub-folder; what is wrong with it is a problem, not an error."""
         if depth == 0:
-            self.problems.append(FolderProblem(path, f"it lies more than {MAX_DEPTH} folders deep; move it, or its notes, up"))
+            self.problems.append(
+                FolderProblem(
+                    path, f"it lies more than {MAX_DEPTH} folders deep; move it, or its notes, up"
+                )
+            )
             return
         try:
             below = os.open(name, _FOLDER, dir_fd=handle)
@@ -572,8 +641,15 @@ class _Listing:
             os.close(below)
 
     def _note(self, path: str, info: os.stat_result) -> None:
-        kind = (FoundKind.FILE if stat.S_ISREG(info.st_mode) else FoundKind.SYMLINK if stat.S_ISLNK(info.st_mode)
-                else FoundKind.DIRECTORY if stat.S_ISDIR(info.st_mode) else FoundKind.OTHER)
+        kind = (
+            FoundKind.FILE
+            if stat.S_ISREG(info.st_mode)
+            else FoundKind.SYMLINK
+            if stat.S_ISLNK(info.st_mode)
+            else FoundKind.DIRECTORY
+            if stat.S_ISDIR(info.st_mode)
+            else FoundKind.OTHER
+        )
         oversized = kind is FoundKind.FILE and info.st_size > NOTE_LIMIT
         into = self.side_notes if is_side_note(path) else self.found
         into[path] = Found(path, _fingerprint(info), kind, oversized)
@@ -581,7 +657,10 @@ class _Listing:
 
 @dataclass(slots=True)
 class _Temp:
-    """A file that is being written; `is_kept` once it has its name or is gone for another reason."""
+    """A file that is being written.
+
+    `is_kept` once it has its name or is gone for another reason.
+    """
 
     name: str
     handle: int
@@ -590,22 +669,26 @@ class _Temp:
 
 @contextlib.contextmanager
 def _temporary(folder: int, data: bytes, like: os.stat_result | None = None) -> Iterator[_Temp]:
-    """A new file in the folder with these bytes, on the disk; deleted on the way out unless it was kept.
+    """A new file in the folder with these bytes, on the disk.
 
-    It is locked as long as its writer lives, so that a sweep can tell a leftover from work in progress.
+    Deleted on the way out unless it was kept.
+
+    It is locked as long as its writer lives, so that a sweep can tell a leftover from work in
+    progress.
     """
     name = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
     handle = os.open(name, _CREATE, 0o666 if like is None else 0o600, dir_fd=folder)
     temp = _Temp(name, handle)
     try:
-        with contextlib.suppress(OSError):  # where there are no locks, a sweep deletes nothing either
+        # where there are no locks, a sweep deletes nothing either
+        with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if like is not None:
             _keep_owner(handle, like)
             os.fchmod(handle, stat.S_IMODE(like.st_mode))
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(handle, rest):]
+            rest = rest[os.write(handle, rest) :]
         os.fsync(handle)
         yield temp
     finally:
@@ -642,7 +725,8 @@ def _await_writers(folder: int, name: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         handle = os.open(name, _READ, dir_fd=folder)
         try:
-            # A lease that is broken is told by a signal: one that is ignored, instead of SIGIO, which kills.
+            # A lease that is broken is told by a signal: one that is ignored, instead of SIGIO,
+            # which kills.
             fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
             until = time.monotonic() + WRITERS_S
             while time.monotonic() < until:
@@ -664,9 +748,9 @@ def _await_writers(folder: int, name: str) -> bool:
 def _put_back(folder: int, temp: _Temp, name: str) -> None:
     """Undo an exchange that brought out a newer save: the newest text gets its name back.
 
-    Each exchange puts the newest text that is known under the name, and brings out what was there. If that
-    is what we put there ourselves, nobody came between; otherwise somebody saved yet again, and that is
-    newer still.
+    Each exchange puts the newest text that is known under the name, and brings out what was there.
+    If that is what we put there ourselves, nobody came between; otherwise somebody saved yet again,
+    and that is newer still.
     """
     placed = _same_file(os.fstat(temp.handle))
     while True:
@@ -677,7 +761,9 @@ def _put_back(folder: int, temp: _Temp, name: str) -> None:
         placed = newest
 
 
-def _keep_written(folder: int, temp: _Temp, name: str, texts: Mapping[tuple[int, int], str]) -> None:
+def _keep_written(
+    folder: int, temp: _Temp, name: str, texts: Mapping[tuple[int, int], str]
+) -> None:
     """Give what `_put_back` left over a name of its own where a program wrote into it: a conflict copy of the note.
 
     `texts` are the digests of what was in the old file and in the new one. A whole save that another one came after is not kept.
@@ -764,8 +850,9 @@ def _rename_new(source: int, old: str, target: int, new: str) -> None:
     else:
         os.unlink(old, dir_fd=source)
         return
-    # Neither exclusive renames nor links: take the name with an empty file, then rename over that. A crash
-    # between the two leaves the empty file, which a repetition takes over; there is nothing in it to lose.
+    # Neither exclusive renames nor links: take the name with an empty file, then rename over that.
+    # A crash between the two leaves the empty file, which a repetition takes over; there is nothing
+    # in it to lose.
     try:
         os.close(os.open(new, _CREATE, 0o600, dir_fd=target))
     except FileExistsError:
@@ -776,7 +863,10 @@ def _rename_new(source: int, old: str, target: int, new: str) -> None:
 
 
 def _renameat2(source: int, old: str, target: int, new: str, flags: int) -> bool:
-    """Rename with flags, in one step. False where this system cannot; raises OSError where it refuses."""
+    """Rename with flags, in one step.
+
+    False where this system cannot; raises OSError where it refuses.
+    """
     call = _renameat2_call()
     if call is None:
         return False
@@ -795,7 +885,13 @@ def _renameat2_call() -> Any:
         return None
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is not None:
-        call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+        call.argtypes = (
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_uint,
+        )
         call.restype = ctypes.c_int
     return call
 
@@ -841,7 +937,10 @@ def _delete_left_over(folder: int, name: str) -> bool:
 
 
 def _marker(root: int) -> str | None:
-    """The id in the marker of the vault with this handle; None where there is none that can be read."""
+    """The id in the marker of the vault with this handle.
+
+    None where there is none that can be read.
+    """
     parent, name = MARKER.split("/")
     try:
         folder = os.open(parent, _FOLDER, dir_fd=root)

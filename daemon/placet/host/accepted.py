@@ -20,7 +20,13 @@ from placet.host.state import StateFolder, vault_state, write_private
 
 _ALL: tuple[str, ...] = ()
 GUARDED: Mapping[str, tuple[str, ...]] = {
-    "model": ("base_url",), "notify": _ALL, "commands": _ALL, "portals": _ALL, "mcp": _ALL, "team": _ALL}
+    "model": ("base_url",),
+    "notify": _ALL,
+    "commands": _ALL,
+    "portals": _ALL,
+    "mcp": _ALL,
+    "team": _ALL,
+}
 """The tables that are guarded, and which of their keys."""
 
 Key = tuple[str, ...]
@@ -31,8 +37,9 @@ Key = tuple[str, ...]
 class InForce:
     """The configuration as it holds, and how it differs from what is written.
 
-    `refused` are the settings that differ because nobody accepted them on this machine; `settled` says whether anything was
-    accepted here yet. `written` and `accepted` are the guarded settings that are not at their default.
+    `refused` are the settings that differ because nobody accepted them on this machine; `settled`
+    says whether anything was accepted here yet. `written` and `accepted` are the guarded settings
+    that are not at their default.
     """
 
     config: Config
@@ -51,8 +58,10 @@ class InForce:
         """What to say of them; empty where there are none."""
         if not self.refused:
             return ""
-        return (f"{CONFIG_PATH} was changed, and this is not taken up: {', '.join(map(show, self.names))}. Such settings are code "
-                "or reach out, so they hold as accepted on this machine. See the difference, and accept it: placet config accept")
+        return (
+            f"{CONFIG_PATH} was changed, and this is not taken up: {', '.join(map(show, self.names))}. Such settings are code "
+            "or reach out, so they hold as accepted on this machine. See the difference, and accept it: placet config accept"
+        )
 
     @property
     def digest(self) -> str:
@@ -64,14 +73,17 @@ class InForce:
 def in_force(vault: Path, env: Mapping[str, str]) -> InForce:
     """Return the configuration that holds: as written, but for what was never accepted here.
 
-    Before the first start in a vault it is what is written. Raises UserError as `load` does, and for an accepted value that
-    this placet cannot use.
+    Before the first start in a vault it is what is written. Raises UserError as `load` does, and
+    for an accepted value that this placet cannot use.
     """
     return holding(load(vault), vault_state(vault, env))
 
 
 def holding(config: Config, state: StateFolder) -> InForce:
-    """Return what holds of a configuration that was read. Raises UserError where what was accepted cannot be read or used."""
+    """Return what holds of a configuration that was read.
+
+    Raises UserError where what was accepted cannot be read or used.
+    """
     written = guarded(config)
     accepted = _read(state)
     if accepted is None:
@@ -84,12 +96,21 @@ def holding(config: Config, state: StateFolder) -> InForce:
         _take_out(tables, key)
     for key, value in accepted.items():
         _put(tables, key, value)
-    return InForce(made_of(tables, f"{state.accepted}, which holds for it"), refused, settled=True, written=written,
-                   accepted=accepted)
+    return InForce(
+        made_of(tables, f"{state.accepted}, which holds for it"),
+        refused,
+        settled=True,
+        written=written,
+        accepted=accepted,
+    )
 
 
-def accept(state: StateFolder, config: Config, keys: Iterable[Key] | None = None) -> tuple[Key, ...]:
-    """Let what a configuration says hold on this machine: of `keys`, or of all settings. Return those that changed by it.
+def accept(
+    state: StateFolder, config: Config, keys: Iterable[Key] | None = None
+) -> tuple[Key, ...]:
+    """Let what a configuration says hold on this machine: of `keys`, or of all settings.
+
+    Return those that changed by it.
 
     Raises UserError where that cannot be written down.
     """
@@ -153,10 +174,18 @@ def _read(state: StateFolder) -> dict[Key, Any] | None:
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError, RecursionError) as error:  # the last but one: it is no table
-        raise UserError(f"{state.accepted} cannot be read: {error}",
-                        "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
-                        "System/placet.toml says then, so look at that first.", exit_code=2) from error
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:  # the last but one: it is no table
+        raise UserError(
+            f"{state.accepted} cannot be read: {error}",
+            "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
+            "System/placet.toml says then, so look at that first.",
+            exit_code=2,
+        ) from error
 
 
 def _leaves(tables: Mapping[str, Any], above: Key) -> list[tuple[Key, Any]]:

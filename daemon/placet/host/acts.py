@@ -39,10 +39,14 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
 
     Raises UserError where no word can be left; then nothing was done.
 
-    It counts while it is locked, as long as this process is at it, and for good once it ends in `done`.
+    It counts while it is locked, as long as this process is at it, and for good once it ends in
+    `done`.
     """
     path, temp = _path(folder, trace_id), folder / f".{secrets.token_hex(8)}"
-    said = json.dumps({"what": word.what, "digest": word.digest, "who": word.who, "via": word.via}) + "\n"
+    said = (
+        json.dumps({"what": word.what, "digest": word.digest, "who": word.who, "via": word.via})
+        + "\n"
+    )
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +73,12 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
 def word_of(folder: Path, trace_id: str) -> Word | None:
     """Return the word that counts for a case, None where there is none."""
     try:
-        with os.fdopen(os.open(_path(folder, trace_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with os.fdopen(
+            os.open(
+                _path(folder, trace_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            ),
+            "rb",
+        ) as file:
             at_it = _is_locked(file.fileno())  # before it is read: the command may end in between
             said, _, rest = file.read(_MAX_BYTES).partition(b"\n")
             if rest != b"done\n" and not at_it:

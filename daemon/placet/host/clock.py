@@ -1,4 +1,7 @@
-"""Time as the daemon sees it: the wall clock for people, a monotonic one for waiting. Tests hand in another."""
+"""Time as the daemon sees it: the wall clock for people, a monotonic one for waiting.
+
+Tests hand in another.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ class Clock:
         return rfc3339(self.wall())
 
     def wait(self, seconds: float, cancelled: Callable[[], bool]) -> bool:
-        """Wait, looking every quarter of a second whether to stop; return False if it was stopped."""
+        """Wait, looking every quarter of a second whether to stop.
+
+        Return False if it was stopped.
+        """
         until = self.monotonic() + seconds
         while not cancelled():
             left = until - self.monotonic()

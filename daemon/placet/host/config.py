@@ -1,4 +1,7 @@
-"""`System/placet.toml` as a checked value. Unknown keys are errors: a misspelt setting must not pass for one."""
+"""`System/placet.toml` as a checked value.
+
+Unknown keys are errors: a misspelt setting must not pass for one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
@@ -43,7 +54,10 @@ Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 
 
 class VaultTable(_Table):
-    """How notes are written, and whether the vault may have a history (git); "ask": nobody was asked yet, only a new one may."""
+    """How notes are written, and whether the vault may have a history (git).
+
+    "ask": nobody was asked yet, only a new one may.
+    """
 
     history: bool | Literal["ask"] = "ask"
     history_max_mb: float = Field(default=50, gt=0, le=100_000)
@@ -67,7 +81,10 @@ class DaemonTable(_Table):
 
 
 class JournalTable(_Table):
-    """How long events stay in journal.db. Older ones are moved, once a day, into a database of their own beside it; 0: never."""
+    """How long events stay in journal.db.
+
+    Older ones are moved, once a day, into a database of their own beside it; 0: never.
+    """
 
     archive_after_days: int = Field(default=0, ge=0, le=36_500)
 
@@ -97,7 +114,10 @@ class ModelTable(_Table):
 
 
 class LimitsTable(_Table):
-    """How far a planning, a mission, a day may go. Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit."""
+    """How far a planning, a mission, a day may go.
+
+    Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit.
+    """
 
     day_usd: Money = Decimal(0)
     day_tokens: int = Field(default=0, ge=0)
@@ -135,7 +155,10 @@ class GuardsTable(_Table):
 
 
 class SandboxTable(_Table):
-    """The box in which commands run. `none` runs them outside one, and has to be written in so many words."""
+    """The box in which commands run.
+
+    `none` runs them outside one, and has to be written in so many words.
+    """
 
     sandbox: Literal["auto", "none"] = "auto"
 
@@ -177,48 +200,81 @@ def load(vault: Path) -> Config:
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError as error:
-        raise UserError(f"{vault} is no vault: it has no {CONFIG_PATH}.", f"Make it one: placet init {vault}",
-                        exit_code=2) from error
+        raise UserError(
+            f"{vault} is no vault: it has no {CONFIG_PATH}.",
+            f"Make it one: placet init {vault}",
+            exit_code=2,
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}", "Mend the file; `placet init` writes a new one where there is none.",
-                        exit_code=2) from error
+        raise UserError(
+            f"{path} cannot be read: {error}",
+            "Mend the file; `placet init` writes a new one where there is none.",
+            exit_code=2,
+        ) from error
     return parse(text, str(path))
 
 
 def parse(text: str, where: str) -> Config:
-    """Return the configuration that a text states; `where` names it. Raises UserError (exit code 2) as `load` does."""
+    """Return the configuration that a text states; `where` names it.
+
+    Raises UserError (exit code 2) as `load` does.
+    """
     try:
-        tables = tomllib.loads(text.removeprefix("\ufeff"))  # some editors begin every file with a mark
+        # some editors begin every file with a mark
+        tables = tomllib.loads(text.removeprefix("\ufeff"))
     except RecursionError as error:
-        raise UserError(f"{where} is nested too deeply.", "Mend it; no setting is a list in a list.", exit_code=2) from error
+        raise UserError(
+            f"{where} is nested too deeply.",
+            "Mend it; no setting is a list in a list.",
+            exit_code=2,
+        ) from error
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where} is not valid TOML: {error}", "Mend that line; strings need quotes in TOML.",
-                        exit_code=2) from error
+        raise UserError(
+            f"{where} is not valid TOML: {error}",
+            "Mend that line; strings need quotes in TOML.",
+            exit_code=2,
+        ) from error
     return made_of(tables, where)
 
 
 def made_of(tables: Mapping[str, Any], where: str) -> Config:
-    """Return the configuration of tables that were read from `where`. Raises UserError (exit code 2) with every wrong setting."""
+    """Return the configuration of tables that were read from `where`.
+
+    Raises UserError (exit code 2) with every wrong setting.
+    """
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}" for e in error.errors()]
-        raise UserError(f"{where} has settings that cannot be used:\n" + "\n".join(lines),
-                        "Mend or remove these lines. Every setting is explained in the System/placet.toml of a new vault: "
-                        "placet init DIR", exit_code=2) from error
+        lines = [
+            f"  {'.'.join(str(p) for p in e['loc'])}: {_said(e['type'], e['msg'])}"
+            for e in error.errors()
+        ]
+        raise UserError(
+            f"{where} has settings that cannot be used:\n" + "\n".join(lines),
+            "Mend or remove these lines. Every setting is explained in the System/placet.toml of a new vault: "
+            "placet init DIR",
+            exit_code=2,
+        ) from error
 
 
 def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
-    """Set one setting in a vault's configuration that needs nobody's acceptance. Raises UserError as `with_setting` does."""
+    """Set one setting in a vault's configuration that needs nobody's acceptance.
+
+    Raises UserError as `with_setting` does.
+    """
     text = with_setting(vault, key, value)
     try:
         put_in_place(vault / CONFIG_PATH, text)
     except OSError as error:
-        raise UserError(f"{vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable.") from error
+        raise UserError(
+            f"{vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable."
+        ) from error
 
 
 def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
-    """Return the text of a vault's configuration with one setting changed, `key` table by table; every other byte as it is.
+    """Return the text of a vault's configuration with one setting changed, `key` table by table.
+
+    Every other byte as it is.
 
     Raises UserError where the file cannot be read, or could not be used then.
     """
@@ -237,7 +293,10 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
         table[key[-1]] = value
         text = ("\ufeff" if raw.startswith(BOM_UTF8) else "") + tomlkit.dumps(document)
     except (OSError, UnicodeDecodeError, TOMLKitError, TypeError) as error:
-        raise UserError(f"{path} cannot be changed: {error}", f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.") from error
+        raise UserError(
+            f"{path} cannot be changed: {error}",
+            f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.",
+        ) from error
     parse(text, f"{path}, changed so,")
     return text
 
@@ -265,13 +324,18 @@ def put_in_place(path: Path, text: str) -> None:
 
 def _said(kind: str, message: str) -> str:
     message = message.removeprefix("Value error, ")
-    return "there is no such setting" if kind == "extra_forbidden" else message[:1].lower() + message[1:]
+    return (
+        "there is no such setting"
+        if kind == "extra_forbidden"
+        else message[:1].lower() + message[1:]
+    )
 
 
 def portal_path(vault: Path, config: Config, portal: str) -> Path:
     """Return the repository that a portal names; the vault itself for the empty name.
 
-    Relative paths are from the vault, `~` is as in `from_home`. Raises KeyError for an unknown portal.
+    Relative paths are from the vault, `~` is as in `from_home`. Raises KeyError for an unknown
+    portal.
     """
     if not portal:
         return vault
@@ -280,10 +344,18 @@ def portal_path(vault: Path, config: Config, portal: str) -> Path:
 
 
 def repositories(vault: Path, config: Config) -> list[Path]:
-    """Return where the vault and its portals are, each place once; a repository need not be there."""
-    return list(dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)]))
+    """Return where the vault and its portals are, each place once.
+
+    A repository need not be there.
+    """
+    return list(
+        dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)])
+    )
 
 
 def from_home(given: str) -> Path:
-    """Return a path with `~` as the person's home; of a person who is not known, it is a name like others."""
+    """Return a path with `~` as the person's home.
+
+    Of a person who is not known, it is a name like others.
+    """
     return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

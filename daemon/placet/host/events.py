@@ -45,11 +45,16 @@ MAX_ADDRESS_BYTES = 100
 if TYPE_CHECKING:
     JournalType = str
 else:
-    JournalType = Literal[tuple(action.value for action in Action if action is not Action.FAILURE_DETECTED)]
+    JournalType = Literal[
+        tuple(action.value for action in Action if action is not Action.FAILURE_DETECTED)
+    ]
 
 
 class _Row(BaseModel):
-    """What every event of the journal has. `request_id` and `trace_id` are empty for what is about no request."""
+    """What every event of the journal has.
+
+    `request_id` and `trace_id` are empty for what is about no request.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     id: int = Field(description="The row's number in the journal; numbers go up.")
@@ -58,7 +63,9 @@ class _Row(BaseModel):
     request_id: str
     actor: Actor = Field(description="Who did it.")
     agent: str
-    metadata: Mapping[str, Any] = Field(description="What else the journal says of it; digests and sizes, never contents.")
+    metadata: Mapping[str, Any] = Field(
+        description="What else the journal says of it; digests and sizes, never contents."
+    )
 
 
 class Happened(_Row):
@@ -71,7 +78,9 @@ class FailureDetected(_Row):
     """A failure pattern was seen in a mission that goes on: it was told to the model, and you may want to look."""
 
     type: Literal["failure.detected"] = "failure.detected"
-    pattern: str = Field(description="repeated-tool-error, tool-rejection-loop, no-progress or max-steps-approaching.")
+    pattern: str = Field(
+        description="repeated-tool-error, tool-rejection-loop, no-progress or max-steps-approaching."
+    )
     description: str
     suggested_action: str
     affected_tool: str = Field(description="Empty where it is about no single tool.")
@@ -95,16 +104,30 @@ def event_of(row: CommittedRow) -> Happened | FailureDetected:
     data = row.details
     own = "" if row.entity_type == Entity.DAEMON else row.entity_id
     about: dict[str, Any] = {
-        "id": row.id, "timestamp": row.timestamp, "trace_id": row.trace_id, "request_id": own, "actor": Actor(row.actor),
-        "agent": row.agent, "metadata": data}
+        "id": row.id,
+        "timestamp": row.timestamp,
+        "trace_id": row.trace_id,
+        "request_id": own,
+        "actor": Actor(row.actor),
+        "agent": row.agent,
+        "metadata": data,
+    }
     if row.action_type == Action.FAILURE_DETECTED:
-        return FailureDetected(**about, pattern=data["pattern"], description=data["description"],
-                               suggested_action=data["suggested_action"], affected_tool=data["affected_tool"])
+        return FailureDetected(
+            **about,
+            pattern=data["pattern"],
+            description=data["description"],
+            suggested_action=data["suggested_action"],
+            affected_tool=data["affected_tool"],
+        )
     return Happened(**about, type=row.action_type)
 
 
 def line_of(event: Happened | FailureDetected | Skipped) -> bytes:
-    """Return an event as a line. It is ASCII: a name that is not UTF-8 must not spoil the stream."""
+    """Return an event as a line.
+
+    It is ASCII: a name that is not UTF-8 must not spoil the stream.
+    """
     return json.dumps(event.model_dump()).encode() + b"\n"
 
 
@@ -138,7 +161,8 @@ def listen(where: Sequence[Path]) -> Iterator[bytes]:
     raise UserError("No daemon of this vault sends events.", "Start it: placet run")
 
 
-# --- the daemon's end ---------------------------------------------------------------------------------------
+# --- the daemon's end
+# ---------------------------------------------------------------------------------------
 
 
 class _Client:
@@ -171,7 +195,9 @@ class _Client:
         self._ring()
 
     def attend(self) -> None:
-        """Send what comes until the client hangs up or is to be left. Raises OSError where it hung up in the middle of a line.
+        """Send what comes until the client hangs up or is to be left.
+
+        Raises OSError where it hung up in the middle of a line.
 
         What it says is not read. One that only closed its own end of the talk still listens.
         """
@@ -190,7 +216,8 @@ class _Client:
                 elif mask & ~select.POLLIN:
                     return
                 elif not self.sock.recv(4096):
-                    poll.modify(self.sock, 0)  # that it closes both ends is told all the same, by poll(2)
+                    # that it closes both ends is told all the same, by poll(2)
+                    poll.modify(self.sock, 0)
 
     def close(self) -> None:
         """Let the bell go."""
@@ -215,7 +242,10 @@ class _Client:
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
-    """Listens at `path`, lets in who may, and gives each client a thread. Raises OSError where it cannot listen there."""
+    """Listens at `path`, lets in who may, and gives each client a thread.
+
+    Raises OSError where it cannot listen there.
+    """
 
     daemon_threads = True
     request_queue_size = MAX_CLIENTS
@@ -239,7 +269,8 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             return super().get_request()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                time.sleep(LAST_WORDS_S)  # it would be accepted again and again at once; only clients wait for this thread
+                # it would be accepted again and again at once; only clients wait for this thread
+                time.sleep(LAST_WORDS_S)
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - socketserver's
@@ -267,7 +298,8 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     def stop(self) -> None:
         """Accept nobody any more, send what waits, and hang up on who does not read it in LAST_WORDS_S."""
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes `serve_forever`; not on every system, see POLL_S
+            # wakes `serve_forever`; not on every system, see POLL_S
+            self.socket.shutdown(socket.SHUT_RDWR)
         self.shutdown()
         clients = list(self.clients.values())
         for client in clients:
@@ -282,11 +314,15 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 def _await_end(clients: Sequence[_Client]) -> list[_Client]:
     """Wait up to LAST_WORDS_S for these clients' threads; return those that still run."""
     until = time.monotonic() + LAST_WORDS_S
-    return [client for client in clients if not client.gone.wait(max(0.0, until - time.monotonic()))]
+    return [
+        client for client in clients if not client.gone.wait(max(0.0, until - time.monotonic()))
+    ]
 
 
 class Broadcast:
-    """Sends what the journal commits to whoever is connected; a context manager that holds the socket and its threads.
+    """Sends what the journal commits to whoever is connected.
+
+    A context manager that holds the socket and its threads.
 
     `say` is told, once, where there can be no socket; the daemon does without it then.
     """
@@ -301,12 +337,19 @@ class Broadcast:
         try:
             server = self._open.enter_context(_serving(self._path, self._say))
         except OSError as error:
-            self._say(f"There are no live events: {self._path}: {error.strerror or error}. `placet journal --follow` works.")
+            self._say(
+                f"There are no live events: {self._path}: {error.strerror or error}. `placet journal --follow` works."
+            )
             return self
         self._clients = server.clients
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._open.close()
 
     def publish(self, rows: Sequence[CommittedRow]) -> None:
@@ -317,15 +360,22 @@ class Broadcast:
 
 @contextlib.contextmanager
 def _serving(path: Path, say: Callable[[str], None]) -> Iterator[_Server]:
-    """Serve at `path`, where only its owner may connect, in a thread; take the socket away afterwards. Raises OSError."""
+    """Serve at `path`, where only its owner may connect, in a thread.
+
+    Take the socket away afterwards. Raises OSError.
+    """
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(folder):
-        raise PermissionError(errno.EPERM, "its folder is another user's, a link, or open to others")
+        raise PermissionError(
+            errno.EPERM, "its folder is another user's, a link, or open to others"
+        )
     _clear(path)
     server = _Server(path, say)
     ours = path.lstat()
-    threading.Thread(target=server.serve_forever, args=(POLL_S,), name="events", daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, args=(POLL_S,), name="events", daemon=True
+    ).start()
     try:
         yield server
     finally:
@@ -336,7 +386,10 @@ def _serving(path: Path, say: Callable[[str], None]) -> Iterator[_Server]:
 
 
 def _clear(path: Path) -> None:
-    """Take a socket away that a killed daemon left behind. Raises OSError for one at which somebody listens, and for a file."""
+    """Take a socket away that a killed daemon left behind.
+
+    Raises OSError for one at which somebody listens, and for a file.
+    """
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(errno.EEXIST, "a file that is no socket is in its place")
@@ -355,14 +408,23 @@ def _is_private(folder: Path) -> bool:
         info = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not stat.S_IMODE(info.st_mode) & 0o077
+    return (
+        stat.S_ISDIR(info.st_mode)
+        and info.st_uid == os.geteuid()
+        and not stat.S_IMODE(info.st_mode) & 0o077
+    )
 
 
 def _is_ours(sock: socket.socket) -> bool:
-    """Say whether the other end is the same user's. Elsewhere than on Linux the folder's and the socket's mode say so alone."""
+    """Say whether the other end is the same user's.
+
+    Elsewhere than on Linux the folder's and the socket's mode say so alone.
+    """
     if sys.platform != "linux":
         return True
-    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    _pid, uid, _gid = struct.unpack(
+        "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    )
     return bool(uid == os.geteuid())
 
 

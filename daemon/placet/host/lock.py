@@ -18,11 +18,22 @@ from types import TracebackType
 from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner, may_take
 
-__all__ = ["Lease", "MarkerLock", "Owner", "VaultLock", "boot_id", "boottime_s", "is_alive", "lock_holder", "may_take",
-           "this_process"]
+__all__ = [
+    "Lease",
+    "MarkerLock",
+    "Owner",
+    "VaultLock",
+    "boot_id",
+    "boottime_s",
+    "is_alive",
+    "lock_holder",
+    "may_take",
+    "this_process",
+]
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
-_LOCK_PATIENCE_S = 0.5  # a daemon that is stopping, or a status command that looks, is waited for this long
+# a daemon that is stopping, or a status command that looks, is waited for this long
+_LOCK_PATIENCE_S = 0.5
 _LOCK_STEP_S = 0.05
 _LOCK_TEXT_BYTES = 4096
 
@@ -30,7 +41,8 @@ _LOCK_TEXT_BYTES = 4096
 def boottime_s() -> float:
     """Seconds since boot, time asleep included; no step of the wall clock changes it.
 
-    macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps (clock_gettime(3)).
+    macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps
+    (clock_gettime(3)).
     """
     if sys.platform == "darwin":
         return time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -54,9 +66,12 @@ def this_process() -> Owner:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Whether the owner's process still runs; None where it cannot be known from here (another machine).
+    """Whether the owner's process still runs.
 
-    A pid that now belongs to another process, a zombie, and any process of an earlier boot are not alive.
+    None where it cannot be known from here (another machine).
+
+    A pid that now belongs to another process, a zombie, and any process of an earlier boot are not
+    alive.
     """
     if owner.host != _host():
         return None
@@ -77,9 +92,9 @@ def is_alive(owner: Owner) -> bool | None:
 class _Flock:
     """An exclusive flock on a file.
 
-    The kernel frees it when the process ends, however it ends, so there is no stale state. The file is never
-    unlinked: a second process could lock the new one while the first still holds the old. Neither exec'd nor
-    forked children keep it.
+    The kernel frees it when the process ends, however it ends, so there is no stale state. The file
+    is never unlinked: a second process could lock the new one while the first still holds the old.
+    Neither exec'd nor forked children keep it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,12 +119,17 @@ class _Flock:
         return True
 
     def _try(self) -> bool:
-        """Lock the file that the path names now; False if another holds it or it was replaced meanwhile."""
+        """Lock the file that the path names now.
+
+        False if another holds it or it was replaced meanwhile.
+        """
         try:
             fd = self._open()
         except OSError as error:
-            raise UserError(f"cannot use the lock file {self._path}: {error.strerror}",
-                            "it must be a plain file that you may write to") from error
+            raise UserError(
+                f"cannot use the lock file {self._path}: {error.strerror}",
+                "it must be a plain file that you may write to",
+            ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             mine = os.path.samestat(os.fstat(fd), os.lstat(self._path))
@@ -129,7 +149,8 @@ class _Flock:
 
     def _unlock(self) -> None:
         if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # now, even if a child was forked and has not run yet
+            # now, even if a child was forked and has not run yet
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._close()
 
     def _close(self) -> None:
@@ -150,14 +171,21 @@ class VaultLock(_Flock):
 
     def __enter__(self) -> VaultLock:
         if not self._lock():
-            raise UserError(f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
-                            "stop it first, or use `placet status` to see what it does", exit_code=2)
+            raise UserError(
+                f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
+                "stop it first, or use `placet status` to see what it does",
+                exit_code=2,
+            )
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._text.encode(), 0)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._fd >= 0:  # a forked child has closed its copy, and must not touch the text
             os.ftruncate(self._fd, 0)
         self._unlock()
@@ -178,22 +206,32 @@ class MarkerLock(_Flock):
         try:
             free = self._lock()
         except OSError as error:  # no server for locks, or none on this file system
-            self._say(f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another user or machine "
-                      "works on this vault.")
+            self._say(
+                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another user or machine "
+                "works on this vault."
+            )
             return self
         if not free:
-            raise UserError(f"another placet daemon works on this vault: it holds {self._path}",
-                            "It may have been started by another user, or with another state folder. Stop it first.", exit_code=2)
+            raise UserError(
+                f"another placet daemon works on this vault: it holds {self._path}",
+                "It may have been started by another user, or with another state folder. Stop it first.",
+                exit_code=2,
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._unlock()
 
     def _open(self) -> int:
         flags = os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            return os.open(self._path, os.O_RDWR | flags)  # NFS locks exclusively only what may be written
+            # NFS locks exclusively only what may be written
+            return os.open(self._path, os.O_RDWR | flags)
         except PermissionError:
             return os.open(self._path, os.O_RDONLY | flags)
         except OSError as error:
@@ -203,9 +241,12 @@ class MarkerLock(_Flock):
 
 
 def lock_holder(path: Path) -> str | None:
-    """Who holds the vault's lock, as part of a sentence ("pid 7 on host since …"); None if no daemon runs.
+    """Who holds the vault's lock, as part of a sentence ("pid 7 on host since …").
 
-    The look takes a shared lock for some microseconds; a daemon that starts at that moment waits for it.
+    None if no daemon runs.
+
+    The look takes a shared lock for some microseconds; a daemon that starts at that moment waits
+    for it.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -240,7 +281,10 @@ def _host() -> str:
 
 
 def _pid_start(pid: int) -> str | None:
-    """The process's start time as the system writes it; "" for a zombie; None where it cannot be read."""
+    """The process's start time as the system writes it.
+
+    "" for a zombie; None where it cannot be read.
+    """
     if sys.platform == "darwin":
         return _output("ps", "-o", "lstart=", "-p", str(pid)) or None
     try:
@@ -253,6 +297,12 @@ def _pid_start(pid: int) -> str | None:
 
 
 def _output(*argv: str) -> str:
-    run = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False,
-                         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"})
+    run = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=False,
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
+    )
     return run.stdout.strip()

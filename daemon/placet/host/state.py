@@ -18,11 +18,19 @@ from typing import NamedTuple
 from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
 
-# f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither crosses a
-# network.
+# f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither
+# crosses a network.
 _NETWORK = {
-    0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9P", 0x65735546: "FUSE",
-    0x00C36400: "Ceph", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda",
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFF534D42: "CIFS",
+    0xFE534D42: "SMB",
+    0x01021997: "9P",
+    0x65735546: "FUSE",
+    0x00C36400: "Ceph",
+    0x5346414F: "AFS",
+    0x6B414653: "AFS",
+    0x73757245: "Coda",
 }
 _SLUG_LENGTH = 48
 
@@ -36,16 +44,22 @@ def state_home(env: Mapping[str, str]) -> Path:
     own = env.get("PLACET_STATE_HOME", "")
     if own:
         if not Path(own).is_absolute():
-            raise UserError(f"PLACET_STATE_HOME is not an absolute path: {own}", "set it to one, or unset it",
-                            exit_code=2)
+            raise UserError(
+                f"PLACET_STATE_HOME is not an absolute path: {own}",
+                "set it to one, or unset it",
+                exit_code=2,
+            )
         return Path(own)
     xdg = env.get("XDG_STATE_HOME", "")
     if xdg and Path(xdg).is_absolute():
         return Path(xdg) / "placet"
     home = env.get("HOME", "")
     if not home or not Path(home).is_absolute():
-        raise UserError("there is no place for state: HOME is not set", "set HOME or PLACET_STATE_HOME",
-                        exit_code=2)
+        raise UserError(
+            "there is no place for state: HOME is not set",
+            "set HOME or PLACET_STATE_HOME",
+            exit_code=2,
+        )
     return Path(home) / ".local" / "state" / "placet"
 
 
@@ -58,13 +72,20 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     if named:
         path = Path(named).expanduser().absolute()
         if not path.is_dir():
-            raise UserError(f"The vault {path} is not a folder.", f"Make one there: placet init {path}", exit_code=2)
+            raise UserError(
+                f"The vault {path} is not a folder.",
+                f"Make one there: placet init {path}",
+                exit_code=2,
+            )
         return path
     for folder in (here, *here.parents):
         if (folder / CONFIG_PATH).is_file():
             return folder
-    raise UserError(f"There is no vault in {here} or above it.",
-                    "Name one with --vault DIR or PLACET_VAULT, or make one: placet init DIR", exit_code=2)
+    raise UserError(
+        f"There is no vault in {here} or above it.",
+        "Name one with --vault DIR or PLACET_VAULT, or make one: placet init DIR",
+        exit_code=2,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,38 +140,52 @@ class StateFolder:
         return self.folder / "lock"
 
     def ensure(self) -> tuple[str, ...]:
-        """Make the folders, readable by their owner alone; return warnings for a person (none is the rule).
+        """Make the folders, readable by their owner alone.
 
-        Raises UserError for a state folder that lies in the vault, is another user's, or cannot be made.
+        Return warnings for a person (none is the rule).
+
+        Raises UserError for a state folder that lies in the vault, is another user's, or cannot be
+        made.
         """
         if _within(self.folder, self.vault):
             raise UserError(
                 f"the state folder {self.folder} lies in the vault {self.vault}, which may be synced",
-                "set PLACET_STATE_HOME to a folder outside the vault", exit_code=2,
+                "set PLACET_STATE_HOME to a folder outside the vault",
+                exit_code=2,
             )
         try:
             _make_private(self.folder)
             _make_private(self.worktrees)
         except OSError as error:
-            raise UserError(f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",
-                            "set PLACET_STATE_HOME to a folder that you may write to", exit_code=2) from error
+            raise UserError(
+                f"cannot make the state folder {error.filename or self.folder}: {error.strerror}",
+                "set PLACET_STATE_HOME to a folder that you may write to",
+                exit_code=2,
+            ) from error
         kind = network_file_system(self.folder)
-        warning = (f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
-                   "set PLACET_STATE_HOME to a local folder")
+        warning = (
+            f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
+            "set PLACET_STATE_HOME to a local folder"
+        )
         return (warning,) if kind else ()
 
 
 def vault_state(vault: Path, env: Mapping[str, str]) -> StateFolder:
-    """Where this vault's state is; the same vault by any path has the same folder, also after it was moved. Makes nothing.
+    """Where this vault's state is.
 
-    The vault's id decides (`MARKER`), and where it has none, or a placet kept no ids yet, its path. A copy of a vault that is
-    still where it was has a folder of its own.
+    The same vault by any path has the same folder, also after it was moved. Makes nothing.
+
+    The vault's id decides (`MARKER`), and where it has none, or a placet kept no ids yet, its path.
+    A copy of a vault that is still where it was has a folder of its own.
     """
     return _find(vault, env)[0]
 
 
 def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the vault that this one is a copy of: same id, and still at its place; None for one that is no copy."""
+    """Return the vault that this one is a copy of: same id, and still at its place.
+
+    None for one that is no copy.
+    """
     return _find(vault, env)[1]
 
 
@@ -167,7 +202,10 @@ def known_vaults(env: Mapping[str, str]) -> list[Path]:
 
 
 def remember(state: StateFolder) -> None:
-    """Write down which vault the state belongs to, and where that is now. Raises UserError where it cannot be written."""
+    """Write down which vault the state belongs to, and where that is now.
+
+    Raises UserError where it cannot be written.
+    """
     vault_id = _id_at(state.vault)
     if vault_id is None:
         return
@@ -179,9 +217,14 @@ def remember(state: StateFolder) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file of the state folder, whole or not at all, readable by its owner alone. Raises OSError."""
+    """Write a file of the state folder, whole or not at all, readable by its owner alone.
+
+    Raises OSError.
+    """
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = os.open(
+        partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
     try:
         with os.fdopen(handle, "wb") as file:
             os.fchmod(handle, 0o600)
@@ -195,7 +238,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def sweep_private(folder: Path) -> None:
-    """Delete what a process that was killed left of files that it wrote as `write_private` does. Raises OSError."""
+    """Delete what a process that was killed left of files that it wrote as `write_private` does.
+
+    Raises OSError.
+    """
     for path in folder.glob("*.*.tmp"):
         pid = path.name.split(".")[-2]
         if pid.isdecimal() and not _lives(int(pid)):
@@ -213,7 +259,10 @@ def _lives(pid: int) -> bool:
 
 
 class _Whose(NamedTuple):
-    """What a state folder remembers of its vault. `path` is as the system names it; bytes that are no UTF-8 are surrogates."""
+    """What a state folder remembers of its vault.
+
+    `path` is as the system names it; bytes that are no UTF-8 are surrogates.
+    """
 
     id: str
     path: str
@@ -244,7 +293,9 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
     own = by_path if first is None else home / f"{slug}-{both}"
     for path in sorted(home.glob("*/vault.json")):
         whose = _Whose.read(path)
-        if whose is None or (whose.id != vault_id if vault_id is not None else whose.path != str(real)):
+        if whose is None or (
+            whose.id != vault_id if vault_id is not None else whose.path != str(real)
+        ):
             continue
         there = Path(whose.path)
         if there == real or _identity(real) == (whose.dev, whose.ino) or _id_at(there) != whose.id:
@@ -254,9 +305,15 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
 
 
 def _id_at(vault: Path) -> str | None:
-    """The id of the vault in this folder; None where there is none that can be read: a link, a pipe and a long text are none."""
+    """The id of the vault in this folder.
+
+    None where there is none that can be read: a link, a pipe and a long text are none.
+    """
     try:
-        with os.fdopen(os.open(vault / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with os.fdopen(
+            os.open(vault / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC),
+            "rb",
+        ) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_MARKER_BYTES:
                 return None
@@ -274,7 +331,10 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def network_file_system(path: Path) -> str:
-    """The name of the network file system that `path` is on; "" for a local one, and always on macOS."""
+    """The name of the network file system that `path` is on.
+
+    "" for a local one, and always on macOS.
+    """
     if sys.platform != "linux":
         return ""
     return _NETWORK.get(file_system_magic(path), "")
@@ -283,7 +343,8 @@ def network_file_system(path: Path) -> str:
 def file_system_magic(path: Path) -> int:
     """f_type of statfs(2) for `path` (Linux). Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    buffer = ctypes.create_string_buffer(512)  # struct statfs is 120 bytes on x86-64, f_type its first word
+    # struct statfs is 120 bytes on x86-64, f_type its first word
+    buffer = ctypes.create_string_buffer(512)
     if libc.statfs(os.fsencode(path), buffer) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(path))
@@ -291,7 +352,9 @@ def file_system_magic(path: Path) -> int:
 
 
 def _slug(name: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii").lower()
+    ascii_name = (
+        unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii").lower()
+    )
     return re.sub(r"[^a-z0-9]+", "-", ascii_name)[:_SLUG_LENGTH].strip("-") or "vault"
 
 
@@ -312,16 +375,24 @@ def _within(folder: Path, vault: Path) -> bool:
 
 
 def _make_private(folder: Path) -> None:
-    """Make `folder` and what is missing above it, mode 0700; UserError if it or its link is another's."""
+    """Make `folder` and what is missing above it, mode 0700.
+
+    UserError if it or its link is another's.
+    """
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)
     uid = os.geteuid()
     for found in (folder.lstat(), folder.stat()):
         if found.st_uid != uid:
-            raise UserError(f"the state folder {folder} belongs to another user (uid {found.st_uid})",
-                            "set PLACET_STATE_HOME to a folder of your own", exit_code=2)
+            raise UserError(
+                f"the state folder {folder} belongs to another user (uid {found.st_uid})",
+                "set PLACET_STATE_HOME to a folder of your own",
+                exit_code=2,
+            )
     if not stat.S_ISDIR(folder.stat().st_mode):
-        raise UserError(f"the state folder {folder} is not a folder", "move that file away", exit_code=2)
+        raise UserError(
+            f"the state folder {folder} is not a folder", "move that file away", exit_code=2
+        )
     if stat.S_IMODE(folder.stat().st_mode) & 0o077:
         folder.chmod(0o700)

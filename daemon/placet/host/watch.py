@@ -1,9 +1,9 @@
 """The bell: something may have happened in the vault, look now.
 
-An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses nine of
-ten), come twice, or never come (network file systems, WSL). So nothing here says what happened; listing the
-folders does, on each ring and on a timer. What a hint adds is speed: a file that was closed or moved into
-place needs no second look.
+An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses
+nine of ten), come twice, or never come (network file systems, WSL). So nothing here says what
+happened; listing the folders does, on each ring and on a timer. What a hint adds is speed: a file
+that was closed or moved into place needs no second look.
 """
 
 from __future__ import annotations
@@ -47,19 +47,49 @@ MAX_HINTS = 10_000
 """Hints kept between two waits. Those beyond it are dropped; the files then settle by two looks."""
 
 MAX_WATCHED = 256
-"""Sub-folders of a deep folder that are watched; beyond that the timer sees them. 5,050 cost 0.3 s of CPU."""
+"""Sub-folders of a deep folder that are watched.
+
+Beyond that the timer sees them. 5,050 cost 0.3 s of CPU.
+"""
 
 PROBE = ".placet-tmp-probe-"
-"""Begins the name of the file by which the bell finds out whether events arrive. No scan lists it."""
+"""Begins the name of the file by which the bell finds out whether events arrive.
 
-_REMOTE = frozenset({
-    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "drvfs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4",
-    "prl_fs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
-})  # Linux tells a client nothing about changes made elsewhere; every fuse.* is taken for one too
+No scan lists it.
+"""
+
+_REMOTE = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "davfs",
+        "drvfs",
+        "glusterfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "prl_fs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "vmhgfs",
+    }
+)  # Linux tells a client nothing about changes made elsewhere; every fuse.* is taken for one too
 
 _EVENTS: list[type[FileSystemEvent]] = [
-    FileCreatedEvent, FileClosedEvent, FileMovedEvent, FileDeletedEvent,
-    DirCreatedEvent, DirMovedEvent, DirDeletedEvent,
+    FileCreatedEvent,
+    FileClosedEvent,
+    FileMovedEvent,
+    FileDeletedEvent,
+    DirCreatedEvent,
+    DirMovedEvent,
+    DirDeletedEvent,
 ]  # never opened or closed without writing: our own listing and reading would ring
 if sys.platform == "darwin":
     _EVENTS.append(FileModifiedEvent)  # FSEvents knows no "closed after writing"
@@ -77,7 +107,8 @@ class Mode(StrEnum):
 class Rung:
     """Why a wait ended. `any` is false when its time was up.
 
-    `paths`, relative to the vault, were closed after writing or moved into place since the last wait; `moved` are the latter.
+    `paths`, relative to the vault, were closed after writing or moved into place since the last
+    wait; `moved` are the latter.
     """
 
     paths: frozenset[str]
@@ -86,13 +117,18 @@ class Rung:
 
 
 class Bell:
-    """Rings when something happens in the watched folders, or when somebody rings. A context manager.
+    """Rings when something happens in the watched folders, or when somebody rings.
 
-    `flat` and `deep` are folders relative to `root`; the deep ones are watched with their sub-folders. Only
-    these are watched, never the vault. Waiting is for one thread; `ring` is for any.
+    A context manager.
+
+    `flat` and `deep` are folders relative to `root`; the deep ones are watched with their
+    sub-folders. Only these are watched, never the vault. Waiting is for one thread; `ring` is for
+    any.
     """
 
-    def __init__(self, root: Path, flat: Sequence[str], deep: Sequence[str], mode: Mode = Mode.AUTO) -> None:
+    def __init__(
+        self, root: Path, flat: Sequence[str], deep: Sequence[str], mode: Mode = Mode.AUTO
+    ) -> None:
         self._root = root.resolve()
         self._flat = tuple(flat)
         self._deep = tuple(deep)
@@ -110,7 +146,10 @@ class Bell:
         self._log = _Listener(self)
 
     def __enter__(self) -> Self:
-        """Start listening. Raises UserError where mode `events` is asked for and events cannot be had."""
+        """Start listening.
+
+        Raises UserError where mode `events` is asked for and events cannot be had.
+        """
         logging.getLogger("watchdog").addHandler(self._log)
         try:
             self._arm()
@@ -119,16 +158,20 @@ class Bell:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
     def mode(self) -> Mode:
         """How much the events can be relied on; never AUTO, and it may change with each `check`.
 
-        EVENTS: they have been seen to arrive, so a slow timer is enough beside them. POLLING: look every
-        second or two; events that come nevertheless still ring.
+        EVENTS: they have been seen to arrive, so a slow timer is enough beside them. POLLING: look
+        every second or two; events that come nevertheless still ring.
         """
         if self._observer is None or self._why:
             return Mode.POLLING
@@ -150,7 +193,10 @@ class Bell:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> Rung:
-        """Wait for a ring, at most `timeout_s` seconds. Rings during the last look count; many become one."""
+        """Wait for a ring, at most `timeout_s` seconds.
+
+        Rings during the last look count; many become one.
+        """
         end_s = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: self._rung, timeout_s)
@@ -196,7 +242,9 @@ class Bell:
                 if identity is not None:
                     path = self._root / folder
                     deep = folder in self._deep and _is_small(path)
-                    self._observer.schedule(handler, str(path), recursive=deep, event_filter=_EVENTS)
+                    self._observer.schedule(
+                        handler, str(path), recursive=deep, event_filter=_EVENTS
+                    )
             self._observer.start()
         except OSError as error:  # too many watches or instances, or a folder that just vanished
             self._disarm()
@@ -222,10 +270,17 @@ class Bell:
                     thread.join()
 
     def _is_alive(self) -> bool:
-        """Whether all of watchdog's threads run; true where events cannot be had, so that there are none."""
+        """Whether all of watchdog's threads run.
+
+        True where events cannot be had, so that there are none.
+        """
         if self._observer is None:
             return True
-        threads = (self._observer, *self._observer.emitters, *([self._reader] if self._reader else []))
+        threads = (
+            self._observer,
+            *self._observer.emitters,
+            *([self._reader] if self._reader else []),
+        )
         return all(thread.is_alive() for thread in threads)
 
     def _look(self) -> tuple[tuple[int, int] | None, ...]:
@@ -237,7 +292,8 @@ class Bell:
         for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
             if identity is None:
                 continue
-            with contextlib.suppress(OSError):  # not writable: then the first event by anyone is the proof
+            # not writable: then the first event by anyone is the proof
+            with contextlib.suppress(OSError):
                 _touch(self._root, f"{folder}/{PROBE}{os.getpid()}-{id(self):x}")
                 return
 
@@ -254,9 +310,9 @@ class Bell:
         base = f"{self._root}{os.sep}"
         with self._changed:
             if settled and named[-1].startswith(base) and len(self._hints) < MAX_HINTS:
-                self._hints.add(named[-1][len(base):])
+                self._hints.add(named[-1][len(base) :])
                 if named[-1] == into:
-                    self._moved.add(named[-1][len(base):])
+                    self._moved.add(named[-1][len(base) :])
             self._rung = True
             self._changed.notify_all()
 
@@ -268,7 +324,10 @@ class _Handler(FileSystemEventHandler):
         self._bell = bell
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Take one event. Never raises: that would end watchdog's thread, and all hints, without a word."""
+        """Take one event.
+
+        Never raises: that would end watchdog's thread, and all hints, without a word.
+        """
         try:
             self._bell._hear(event)
         except Exception:  # an event that cannot be understood still says: look
@@ -296,7 +355,8 @@ def _observer() -> tuple[BaseObserver, BaseThread | None]:
         from watchdog.observers.inotify import InotifyFullEmitter
         from watchdog.observers.inotify_c import InotifyFD
 
-        # Full events tell a file that was moved in (written) from one that was created (half written, maybe).
+        # Full events tell a file that was moved in (written) from one that was created (half
+        # written, maybe).
         reader = InotifyFD()
         reader.start()
         return BaseObserver(InotifyFullEmitter, inotify_fd=reader), reader
@@ -332,7 +392,9 @@ def _touch(root: Path, path: str) -> None:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held.callback(os.close, handle)
         for part in folders:
-            handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            handle = os.open(
+                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle
+            )
             held.callback(os.close, handle)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(name, flags, 0o600, dir_fd=handle))
@@ -340,7 +402,9 @@ def _touch(root: Path, path: str) -> None:
 
 
 def _remote(root: Path) -> str:
-    """The kind of file system that the root is on, if changes from elsewhere cause no events there; else "".
+    """The kind of file system that the root is on, if changes from elsewhere cause no events there.
+
+    Else "".
 
     Linux alone says it in a file; elsewhere this is empty and the timer covers what events miss.
     """

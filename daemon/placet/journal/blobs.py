@@ -11,7 +11,10 @@ from placet.journal.files import sync
 from placet.journal.writes import BodyDamaged
 
 INLINE_BYTES = 16 * 1024
-"""Bodies up to this size stand in their row; longer ones are files, and the database stays quick to check."""
+"""Bodies up to this size stand in their row.
+
+Longer ones are files, and the database stays quick to check.
+"""
 
 
 def keep_body(blobs: Path, body: bytes) -> tuple[str, int, bytes | None]:
@@ -37,7 +40,9 @@ def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
     temporary = blobs / "tmp" / f"{sha256}.{os.getpid()}"
     for folder in (blobs, temporary.parent, target.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
     with open(fd, "wb") as file:  # noqa: PTH123 - it is a descriptor
         file.write(body)
         file.flush()
@@ -48,13 +53,22 @@ def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
 
 
 def body_of(blobs: Path, sha256: str, inline: bytes | str | None) -> bytes:
-    """Return a body, from its row (where who writes by hand may leave text) or its file. Raises BodyDamaged for another one."""
+    """Return a body, from its row (where who writes by hand may leave text) or its file.
+
+    Raises BodyDamaged for another one.
+    """
     try:
         body = blob_path(blobs, sha256).read_bytes() if inline is None else inline
     except OSError as error:
-        raise BodyDamaged(f"{error.filename} cannot be read: {error.strerror}", "put it back from a backup") from error
+        raise BodyDamaged(
+            f"{error.filename} cannot be read: {error.strerror}", "put it back from a backup"
+        ) from error
     if isinstance(body, str) or hashlib.sha256(body).hexdigest() != sha256:
-        where = blob_path(blobs, sha256) if inline is None else f"a row of the journal (sha256 {sha256})"
+        where = (
+            blob_path(blobs, sha256)
+            if inline is None
+            else f"a row of the journal (sha256 {sha256})"
+        )
         raise BodyDamaged(f"{where} is not what was written", "put it back from a backup")
     return body
 

@@ -1,8 +1,9 @@
 r"""The hash chain over the events.
 
-A row's hash is the hex SHA-256 of the UTF-8 of `{hash of the row before}\n{id}\n{lengths}\n{texts}`: the lengths, in
-characters and joined by blanks, of timestamp, trace_id, actor, agent, action_type, entity_type, entity_id and metadata,
-then these eight one after the other. The first row follows 64 zeros. Table `chain` names both ends.
+A row's hash is the hex SHA-256 of the UTF-8 of `{hash of the row
+before}\n{id}\n{lengths}\n{texts}`: the lengths, in characters and joined by blanks, of timestamp,
+trace_id, actor, agent, action_type, entity_type, entity_id and metadata, then these eight one after
+the other. The first row follows 64 zeros. Table `chain` names both ends.
 """
 
 from __future__ import annotations
@@ -26,27 +27,43 @@ class ReadyRow(NamedTuple):
     adds: CallUse | Paid | None
 
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_COMPACT = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 _LONE = re.compile("[\ud800-\udfff]")
 
 
 def ready_row(activity: Activity) -> ReadyRow:
-    """Return an event as its row will hold it; ValueError or TypeError for what cannot be stored."""
+    """Return an event as its row will hold it.
+
+    ValueError or TypeError for what cannot be stored.
+    """
     columns: tuple[str, ...] = (
-        activity.timestamp, activity.trace_id, activity.actor.value, activity.agent, activity.action.value,
-        activity.entity_type.value, activity.entity_id, _COMPACT(dict(activity.metadata)))
+        activity.timestamp,
+        activity.trace_id,
+        activity.actor.value,
+        activity.agent,
+        activity.action.value,
+        activity.entity_type.value,
+        activity.entity_id,
+        _COMPACT(dict(activity.metadata)),
+    )
     try:
         return ReadyRow(columns, chained(columns), sum_of(activity))
     except UnicodeEncodeError:
-        # A file name that is not UTF-8 carries lone surrogates. They become the text \udc80, in metadata too:
-        # as the JSON escape \udc80 they would make `metadata->>'path'` return what no reader can decode.
+        # A file name that is not UTF-8 carries lone surrogates. They become the text \udc80, in
+        # metadata too: as the JSON escape \udc80 they would make `metadata->>'path'` return what no
+        # reader can decode.
         shown = _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", columns[-1])
         columns = (*(utf8(column) for column in columns[:-1]), shown)
         return ReadyRow(columns, chained(columns), sum_of(activity))
 
 
 def utf8(text: str) -> str:
-    r"""The text with lone surrogates written out (`\udc80`); JSON still parses to the same value."""
+    r"""The text with lone surrogates written out (`\udc80`).
+
+    JSON still parses to the same value.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -63,12 +80,16 @@ def link(before: str, row_id: int, chained: bytes) -> str:
 def ends(connection: sqlite3.Connection) -> tuple[int, str, int, str]:
     """Return id and hash of the row before the first one, and of the last one."""
     start_id, start_hash, last_id, last_hash = connection.execute(
-        "SELECT start_id, start_hash, last_id, last_hash FROM chain").fetchone()
+        "SELECT start_id, start_hash, last_id, last_hash FROM chain"
+    ).fetchone()
     return start_id, start_hash, last_id, last_hash
 
 
 class Chain:
-    """The hash chain's end while a transaction appends to it; rows are written together by `write`."""
+    """The hash chain's end while a transaction appends to it.
+
+    Rows are written together by `write`.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -76,7 +97,8 @@ class Chain:
         self._id: int
         self._hash: str
         self._id, self._hash = connection.execute(
-            "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain").fetchone()
+            "SELECT max(last_id, (SELECT ifnull(max(id), 0) FROM activity)), last_hash FROM chain"
+        ).fetchone()
         self.rows: list[tuple[Any, ...]] = []
         self._sums: list[tuple[int, CallUse | Paid]] = []
 
@@ -102,6 +124,9 @@ class Chain:
         """Write the rows, what they add to the sums and the chain's new end, if there are any."""
         if self.rows:
             self._connection.executemany(
-                "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows)
-            self._connection.execute("UPDATE chain SET last_id = ?, last_hash = ?", (self._id, self._hash))
+                "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows
+            )
+            self._connection.execute(
+                "UPDATE chain SET last_id = ?, last_hash = ?", (self._id, self._hash)
+            )
             add(self._connection, self._sums)

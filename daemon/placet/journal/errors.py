@@ -18,21 +18,30 @@ def primary_code(error: sqlite3.Error) -> int:
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _PASSING = LOCKED | {
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOLFS,
 }
 
 
 def is_damage(error: BaseException) -> bool:
     """Return whether the file is no database any more, or not what was written."""
-    if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a name of the schema, and that is damaged
+    # SQLite's message quotes a name of the schema, and that is damaged
+    if isinstance(error, UnicodeDecodeError):
         return True
     return isinstance(error, sqlite3.Error) and primary_code(error) in _DAMAGED
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether the same write can succeed later, without a change to it: the outside is at fault."""
-    return isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING)
+    return isinstance(error, OSError) or (
+        isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING
+    )
 
 
 def is_full(error: BaseException) -> bool:

@@ -17,7 +17,10 @@ from placet.journal.schema import schema_of
 
 
 def make_private_file(path: Path) -> None:
-    """Make the database's file, mode 0600, which SQLite then gives to its -wal and -shm. Raises UserError."""
+    """Make the database's file, mode 0600, which SQLite then gives to its -wal and -shm.
+
+    Raises UserError.
+    """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     found = path.lstat()
@@ -28,7 +31,10 @@ def make_private_file(path: Path) -> None:
 
 
 def finish_rollback(path: Path) -> None:
-    """Let SQLite undo what a kill cut off before the database had its write-ahead log; a reader alone may not."""
+    """Let SQLite undo what a kill cut off before the database had its write-ahead log.
+
+    A reader alone may not.
+    """
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         try:
             connection.execute("PRAGMA user_version").fetchone()
@@ -46,8 +52,9 @@ def finish_rollback(path: Path) -> None:
 def check(path: Path) -> tuple[str, int]:
     """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
 
-    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found. A large one is read whole only
-    after somebody came upon damage in it (`suspect`): a start would take minutes. Else its end is read, and what is not over.
+    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found. A
+    large one is read whole only after somebody came upon damage in it (`suspect`): a start would
+    take minutes. Else its end is read, and what is not over.
     """
     suspected = _suspicion(path)
     whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
@@ -63,9 +70,11 @@ def check(path: Path) -> tuple[str, int]:
                 for sql in _NEEDED:
                     connection.execute(sql).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only come from
-            # the file here ("unsupported file format"), for the statements are fixed
-            if is_damage(error) or (isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR):
+            # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only
+            # come from the file here ("unsupported file format"), for the statements are fixed
+            if is_damage(error) or (
+                isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_ERROR
+            ):
                 return str(error), 0
             raise
     if found != "ok":
@@ -77,9 +86,13 @@ def check(path: Path) -> tuple[str, int]:
 
 WHOLE_BYTES = 32 * 1024 * 1024
 """Up to this size a journal is read whole at each start: that takes a tenth of a second."""
-_NEEDED = ("SELECT * FROM activity ORDER BY id DESC LIMIT 1000", "SELECT * FROM chain", "SELECT * FROM leases WHERE held",
-           "SELECT * FROM cases WHERE state NOT IN ('completed', 'failed', 'rejected', 'withdrawn')",
-           "SELECT * FROM outbox WHERE done_at IS NULL")
+_NEEDED = (
+    "SELECT * FROM activity ORDER BY id DESC LIMIT 1000",
+    "SELECT * FROM chain",
+    "SELECT * FROM leases WHERE held",
+    "SELECT * FROM cases WHERE state NOT IN ('completed', 'failed', 'rejected', 'withdrawn')",
+    "SELECT * FROM outbox WHERE done_at IS NULL",
+)
 
 
 def _suspicion(path: Path) -> Path:
@@ -96,12 +109,17 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
     """Let the database write ahead of itself. Raises UserError for a place that cannot."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
-        raise UserError(f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
-                        "set PLACET_STATE_HOME to a folder on a local disk")
+        raise UserError(
+            f"the journal {path} cannot use a write-ahead log (its mode stays {mode})",
+            "set PLACET_STATE_HOME to a folder on a local disk",
+        )
 
 
 def set_aside(path: Path, moment: datetime) -> Path:
-    """Rename the database and its companions so that they still belong together; return the new name."""
+    """Rename the database and its companions so that they still belong together.
+
+    Return the new name.
+    """
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     _suspicion(path).unlink(missing_ok=True)
@@ -196,7 +214,10 @@ def identity_of(path: Path) -> tuple[int, int]:
 
 
 def same_file(path: Path, identity: tuple[int, int]) -> bool:
-    """Whether the path still names the file that is open; SQLite would go on writing into a deleted one."""
+    """Whether the path still names the file that is open.
+
+    SQLite would go on writing into a deleted one.
+    """
     try:
         return identity_of(path) == identity
     except FileNotFoundError:

@@ -18,12 +18,14 @@ from placet.journal.writes import BadRow, BodyDamaged
 def verify(path: Path) -> BadRow | None:
     """Walk the hash chain and return the first row that does not fit, None where all do.
 
-    Finds a row that was changed, deleted, inserted or moved, and rows cut off the end. Someone who can
-    rewrite the whole file can also recompute every hash: keep a last hash elsewhere to be safe from that.
+    Finds a row that was changed, deleted, inserted or moved, and rows cut off the end. Someone who
+    can rewrite the whole file can also recompute every hash: keep a last hash elsewhere to be safe
+    from that.
     """
     with snapshot(path) as connection:
         row_id, row_hash, last_id, last_hash = ends(connection)
-        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")  # for hand-made rows
+        # for hand-made rows
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         rows = connection.execute(f"SELECT {ACTIVITY} FROM activity ORDER BY id")  # noqa: S608 - a literal
         for found, *columns, stored in rows:
             row_id += 1
@@ -59,14 +61,22 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
         with contextlib.suppress(FileNotFoundError):
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
             if not row_id.isdecimal() or not reader.knows(int(row_id), row_hash):
-                return last_id, last_hash, (f"row {row_id}, which {mark.name} names, is not in it as the daemon left it: rows were "
-                                            "cut off at the end, or it was put back from a backup")
+                return (
+                    last_id,
+                    last_hash,
+                    (
+                        f"row {row_id}, which {mark.name} names, is not in it as the daemon left it: rows were "
+                        "cut off at the end, or it was put back from a backup"
+                    ),
+                )
         for (digest,) in connection.execute("SELECT digest FROM texts"):
             try:
                 reader.text(digest)
             except BodyDamaged as error:
                 return last_id, last_hash, error.what
-        for trace_id, sha256, body in connection.execute("SELECT trace_id, sha256, body FROM records"):
+        for trace_id, sha256, body in connection.execute(
+            "SELECT trace_id, sha256, body FROM records"
+        ):
             try:
                 body_of(path.parent / "blobs", sha256, body)
             except BodyDamaged as error:
@@ -75,18 +85,24 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
 
 
 def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
-    """Copy the journal, while it is written too, to the file `target` (replaced whole). Return what could not be copied.
+    """Copy the journal, while it is written too, to the file `target` (replaced whole).
 
-    The copy is complete in itself, long bodies stand in its rows; unless `whole` is false, for a copy that stays beside the blobs.
-    Raises UserError as `open_reader`, and OSError or sqlite3.Error for a target that cannot be written.
+    Return what could not be copied.
+
+    The copy is complete in itself, long bodies stand in its rows; unless `whole` is false, for a
+    copy that stays beside the blobs. Raises UserError as `open_reader`, and OSError or
+    sqlite3.Error for a target that cannot be written.
     """
     lost: list[str] = []
     with snapshot(path) as connection, new_database(target) as copy:
         connection.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, and readable from a read-only place
+        # one file, and readable from a read-only place
+        copy.execute("PRAGMA journal_mode = DELETE")
         for table in ("records", "texts") if whole else ():
             copy.execute("BEGIN")
-            for row_id, sha256 in connection.execute(f"SELECT rowid, sha256 FROM {table} WHERE body IS NULL"):  # noqa: S608 - a literal
+            for row_id, sha256 in connection.execute(
+                f"SELECT rowid, sha256 FROM {table} WHERE body IS NULL"  # noqa: S608 - a literal
+            ):
                 try:
                     body = body_of(path.parent / "blobs", sha256, None)
                 except BodyDamaged as error:
@@ -97,7 +113,9 @@ def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def archive(connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str], most: int) -> Path | None:
+def archive(
+    connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str], most: int
+) -> Path | None:
     """Move a piece of the journal `path`, at most so many of its oldest events, into a database of its own (`Journal.archive`).
 
     Each piece is a transaction there, and then one here: after a crash in between, what both have is moved again, and stays one.
@@ -117,11 +135,17 @@ def archive(connection: sqlite3.Connection, path: Path, before: str, keep: froze
         end_id, end_hash = row_id, row_hash
     if end_id == start_id and not partial.exists():
         return None
-    over = ("SELECT DISTINCT trace_id FROM activity AS old WHERE id <= :end "
-            "AND NOT EXISTS (SELECT 1 FROM activity AS kept WHERE kept.trace_id = old.trace_id AND kept.id > :end)")
+    over = (
+        "SELECT DISTINCT trace_id FROM activity AS old WHERE id <= :end "
+        "AND NOT EXISTS (SELECT 1 FROM activity AS kept WHERE kept.trace_id = old.trace_id AND kept.id > :end)"
+    )
     gone = json.dumps([trace_id for (trace_id,) in connection.execute(over, {"end": end_id})])
     of_gone = "trace_id IN (SELECT value FROM json_each(:gone))"
-    which = {"activity": "id <= :end", "records": of_gone, "outbox": f"done_at IS NOT NULL AND {of_gone}"}
+    which = {
+        "activity": "id <= :end",
+        "records": of_gone,
+        "outbox": f"done_at IS NOT NULL AND {of_gone}",
+    }
     values = {"end": end_id, "gone": gone}
     if not partial.exists():
         with new_database(partial) as copy:

@@ -20,12 +20,23 @@ from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainl
 from placet.journal.files import no_room, suspect
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.sums import quarter
-from placet.journal.writes import BodyDamaged, CaseRow, CommittedActivity, JournalDamaged, PendingCommand, RecordEntry, SeenRow
+from placet.journal.writes import (
+    BodyDamaged,
+    CaseRow,
+    CommittedActivity,
+    JournalDamaged,
+    PendingCommand,
+    RecordEntry,
+    SeenRow,
+)
 
 
 @contextlib.contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a connection that sees one moment and can only read. Raises as `open_reader`, but not for an older schema."""
+    """Give a connection that sees one moment and can only read.
+
+    Raises as `open_reader`, but not for an older schema.
+    """
     with plain_errors(path):
         connection = connect(path)
         try:
@@ -43,7 +54,9 @@ def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
     path = path.absolute()
     if not path.exists():
         raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread)
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread
+    )
     try:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
@@ -67,12 +80,17 @@ def plain_errors(path: Path) -> Iterator[None]:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if is_damage(error):
             suspect(path)
-            raise JournalDamaged(f"the journal {path} is damaged: {error}",
-                                 "restart the daemon: it sets the file aside and begins a new one") from error
+            raise JournalDamaged(
+                f"the journal {path} is damaged: {error}",
+                "restart the daemon: it sets the file aside and begins a new one",
+            ) from error
         if may_pass(error):
-            full = path.parent.is_dir() and no_room(path)  # SQLite calls it an I/O error where it cannot make a file beside it
-            raise UserError(f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
-                            "make room there" if full else "check its permissions and who has it open") from error
+            # SQLite calls it an I/O error where it cannot make a file beside it
+            full = path.parent.is_dir() and no_room(path)
+            raise UserError(
+                f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
+                "make room there" if full else "check its permissions and who has it open",
+            ) from error
         raise
 
 
@@ -98,18 +116,28 @@ class Reader:
         """Whether the event with this id and hash is in this journal, or was in it and is archived."""
         start_id, start_hash, last_id, last_hash = ends(self._connection)
         if row_id <= start_id or row_id >= last_id:
-            return row_id < start_id or (row_id, row_hash) in ((start_id, start_hash), (last_id, last_hash))
-        found = self._connection.execute("SELECT hash FROM activity WHERE id = ?", (row_id,)).fetchone()
+            return row_id < start_id or (row_id, row_hash) in (
+                (start_id, start_hash),
+                (last_id, last_hash),
+            )
+        found = self._connection.execute(
+            "SELECT hash FROM activity WHERE id = ?", (row_id,)
+        ).fetchone()
         return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
 
     def cases(self, *states: str) -> tuple[CaseRow, ...]:
-        """All cases in these states, by trace_id; without states all there are, which may be very many."""
+        """All cases in these states, by trace_id.
+
+        Without states all there are, which may be very many.
+        """
         return self._cases(f"state IN ({', '.join('?' * len(states))})" if states else "1", states)
 
     def latest_cases(self, state: str, limit: int) -> tuple[CaseRow, ...]:
         """The cases in a state that something was last decided on, by trace_id."""
-        return self._cases("trace_id IN (SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
-                           (state, limit))
+        return self._cases(
+            "trace_id IN (SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
+            (state, limit),
+        )
 
     def count_cases(self) -> int:
         """How many cases there are."""
@@ -119,82 +147,143 @@ class Reader:
         """The cases with branches with which people may still do something that counts."""
         return self._cases("watched")
 
-    def cases_of(self, trace_ids: Collection[str] = (), paths: Collection[str] = ()) -> tuple[CaseRow, ...]:
+    def cases_of(
+        self, trace_ids: Collection[str] = (), paths: Collection[str] = ()
+    ) -> tuple[CaseRow, ...]:
         """The cases with these trace ids, and those whose request or plan was last seen at one of these paths."""
-        found = {row.trace_id: row for row in self._cases(
-            "trace_id IN (SELECT value FROM json_each(?))", (_json(trace_ids),))} if trace_ids else {}
+        found = (
+            {
+                row.trace_id: row
+                for row in self._cases(
+                    "trace_id IN (SELECT value FROM json_each(?))", (_json(trace_ids),)
+                )
+            }
+            if trace_ids
+            else {}
+        )
         if paths:
-            found |= {row.trace_id: row for row in self._cases(
-                "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?1))) "
-                "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?1)))", (_json(paths),))}
+            found |= {
+                row.trace_id: row
+                for row in self._cases(
+                    "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?1))) "
+                    "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?1)))",
+                    (_json(paths),),
+                )
+            }
         return tuple(found.values())
 
     def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
         """The case with this request_id, else the first ten whose request_id or trace_id begins so."""
         exact = self._cases("request_id = ?", (ident,))
-        return exact or (self._cases("(trace_id >= ?1 AND trace_id < ?1 || '~') OR (request_id >= ?1 AND request_id < ?1 || '~') "
-                                     "ORDER BY trace_id LIMIT 10", (ident.lower(),)) if ident else ())
+        return exact or (
+            self._cases(
+                "(trace_id >= ?1 AND trace_id < ?1 || '~') OR (request_id >= ?1 AND request_id < ?1 || '~') "
+                "ORDER BY trace_id LIMIT 10",
+                (ident.lower(),),
+            )
+            if ident
+            else ()
+        )
 
     def request_ids(self, limit: int) -> tuple[str, ...]:
         """The request ids of the cases that something was last decided on."""
-        rows = self._connection.execute("SELECT request_id FROM cases ORDER BY updated_at DESC LIMIT ?", (limit,))
+        rows = self._connection.execute(
+            "SELECT request_id FROM cases ORDER BY updated_at DESC LIMIT ?", (limit,)
+        )
         return tuple(name for (name,) in rows)
 
     def is_taken(self, request_id: str) -> bool:
         """Whether a case has this request_id."""
-        return self._connection.execute("SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)).fetchone() is not None
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)
+            ).fetchone()
+            is not None
+        )
 
     def _cases(self, where: str, values: Sequence[object] = ()) -> tuple[CaseRow, ...]:
         order = "" if "ORDER BY" in where else "ORDER BY trace_id"
-        return tuple(CaseRow(*row) for row in self._connection.execute(
-            f"SELECT trace_id, request_id, state, body, version, updated_at FROM cases WHERE {where} {order}", values))  # noqa: S608
+        return tuple(
+            CaseRow(*row)
+            for row in self._connection.execute(
+                f"SELECT trace_id, request_id, state, body, version, updated_at FROM cases WHERE {where} {order}",  # noqa: S608 - the pieces are literals
+                values,
+            )
+        )
 
     def pending_commands(self) -> tuple[PendingCommand, ...]:
         """Everything in the outbox that is not done, oldest first."""
         rows = self._connection.execute(
-            "SELECT id, trace_id, command, attempts, error FROM outbox WHERE done_at IS NULL ORDER BY id")
+            "SELECT id, trace_id, command, attempts, error FROM outbox WHERE done_at IS NULL ORDER BY id"
+        )
         return tuple(PendingCommand(*row) for row in rows)
 
     def records(self, trace_id: str, attempt: int) -> tuple[RecordEntry, ...]:
         """A mission's record, by seq. Raises BodyDamaged where a body is not what was written."""
         rows = self._connection.execute(
             "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
-            "ORDER BY seq", (trace_id, attempt))
-        return tuple(RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
-                     for seq, kind, key, sha256, body in rows)
+            "ORDER BY seq",
+            (trace_id, attempt),
+        )
+        return tuple(
+            RecordEntry(seq, kind, key, body_of(self._blobs, sha256, body))
+            for seq, kind, key, sha256, body in rows
+        )
 
     def asked(self) -> tuple[tuple[str, int], ...]:
         """The conversations, by trace_id and attempt, with a call of the model that was begun and has not come back."""
-        return tuple(self._connection.execute("SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"))
+        return tuple(
+            self._connection.execute(
+                "SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"
+            )
+        )
 
     def text(self, digest: str) -> bytes | None:
         """The text kept under a digest, None if there is none. Raises BodyDamaged.
 
-        A text under a SHA-256 has to be the text that it names: what was approved is what runs, whoever wrote into the database.
+        A text under a SHA-256 has to be the text that it names: what was approved is what runs,
+        whoever wrote into the database.
         """
         row = self._connection.execute(
-            "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)).fetchone()
+            "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)
+        ).fetchone()
         if row is not None and len(digest) == SHA256_HEX and row[0] != digest:
-            raise BodyDamaged(f"the text {digest} in the journal is another one: it was changed", "put it back from a backup")
+            raise BodyDamaged(
+                f"the text {digest} in the journal is another one: it was changed",
+                "put it back from a backup",
+            )
         return body_of(self._blobs, *row) if row else None
 
     def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
         """Whether a mission's record has an entry whose key begins so; its body is not read."""
-        return self._connection.execute(
-            "SELECT 1 FROM records WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
-            (trace_id, attempt, len(beginning), beginning)).fetchone() is not None
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM records WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
+                (trace_id, attempt, len(beginning), beginning),
+            ).fetchone()
+            is not None
+        )
 
     def seen(self) -> tuple[SeenRow, ...]:
         """What was acknowledged about notes that are no case, by path."""
-        rows = self._connection.execute("SELECT path, digest, verdict, detail FROM seen ORDER BY path")
+        rows = self._connection.execute(
+            "SELECT path, digest, verdict, detail FROM seen ORDER BY path"
+        )
         return tuple(SeenRow(path_of(path), *rest) for path, *rest in rows)
 
     def lease(self, trace_id: str) -> Lease | None:
         """The mission's lease, held or released; None if it never had one."""
         return lease_of(self._connection, trace_id)
 
-    def activity(self, trace_id: str | None = None, *, after_id: int = 0, limit: int = 1_000,
-                 newest: bool = False, routine: bool = True) -> tuple[CommittedActivity, ...]:
+    def activity(
+        self,
+        trace_id: str | None = None,
+        *,
+        after_id: int = 0,
+        limit: int = 1_000,
+        newest: bool = False,
+        routine: bool = True,
+    ) -> tuple[CommittedActivity, ...]:
         """Events with ids above `after_id`, of one trace or all, in order: the first `limit` (-1: all), or the last.
 
         Without `routine` the git processes that went well are left out.
@@ -203,53 +292,89 @@ class Reader:
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
             f"WHERE id > ? AND {'trace_id = ?' if trace_id is not None else '? IS NULL'} "
             f"{'' if routine else _NO_ROUTINE} "
-            f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after_id, trace_id, limit)).fetchall()
+            f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?",
+            (after_id, trace_id, limit),
+        ).fetchall()
         return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
 
     def costs(self, complexity: str, limit: int = 20) -> tuple[float, ...]:
-        """What the last missions of this complexity cost, in dollars, where it is known; the newest first."""
-        return tuple(usd for (usd,) in self._connection.execute(
-            "SELECT usd FROM paid WHERE complexity = ? ORDER BY activity_id DESC LIMIT ?", (complexity, limit)))
+        """What the last missions of this complexity cost, in dollars, where it is known.
+
+        The newest first.
+        """
+        return tuple(
+            usd
+            for (usd,) in self._connection.execute(
+                "SELECT usd FROM paid WHERE complexity = ? ORDER BY activity_id DESC LIMIT ?",
+                (complexity, limit),
+            )
+        )
 
     def used_since(self, timestamp: str) -> tuple[int, Decimal | None]:
         """Tokens and dollars of all model calls from a moment on, those without an answer at their worst.
 
         The moment counts by the quarter of an hour in which it lies. Dollars are None where those of one call are unknown.
         """
-        return _amount(self._connection.execute("SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
-                                                (quarter(timestamp),)))
+        return _amount(
+            self._connection.execute(
+                "SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
+                (quarter(timestamp),),
+            )
+        )
 
     def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
         """The same of the calls that planned a case, revisions too."""
-        return _amount(self._connection.execute(  # the plus keeps SQLite from walking all calls of the model
-            "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
-            "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
-            " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
-            " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
-            "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
-            "AND metadata->>'purpose' <> 'execute')", (trace_id,)))
+        # the plus keeps SQLite from walking all calls of the model
+        return _amount(
+            self._connection.execute(
+                "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+                "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
+                " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
+                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
+                "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
+                "AND metadata->>'purpose' <> 'execute')",
+                (trace_id,),
+            )
+        )
 
     def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
-        """The newest event of these kinds of one trace, None if there is none. Of no trace ("") there are very many events."""
+        """The newest event of these kinds of one trace, None if there is none.
+
+        Of no trace ("") there are very many events.
+        """
         marks = ", ".join("?" * len(actions))
-        other = ("+", "") if trace_id else ("", "+")  # the plus keeps SQLite from walking that column's index
+        # the plus keeps SQLite from walking that column's index
+        other = ("+", "") if trace_id else ("", "+")
         row = self._connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
             f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? ORDER BY id DESC LIMIT 1",
-            (*actions, trace_id)).fetchone()
+            (*actions, trace_id),
+        ).fetchone()
         return CommittedActivity(*row) if row else None
 
     def failed_since(self, event_id: int) -> str:
-        """Why the model could not be asked last, if that was after an event, else empty. What was called off does not count."""
-        row = self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
+        """Why the model could not be asked last, if that was after an event, else empty.
+
+        What was called off does not count.
+        """
+        # the plus keeps SQLite from walking the whole index of that action
+        row = self._connection.execute(
             "SELECT metadata->>'reason' FROM activity WHERE id > ? AND +action_type = 'model.failed' "
-            "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1", (event_id,)).fetchone()
+            "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1",
+            (event_id,),
+        ).fetchone()
         return str(row[0] or "") if row else ""
 
     def answered_since(self, event_id: int) -> bool:
         """Whether a model answered after an event."""
-        return self._connection.execute(  # the plus keeps SQLite from walking the whole index of that action
-            "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1", (event_id,)).fetchone() is not None
+        # the plus keeps SQLite from walking the whole index of that action
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1",
+                (event_id,),
+            ).fetchone()
+            is not None
+        )
 
 
 def _json(texts: Collection[str]) -> str:
@@ -265,15 +390,17 @@ def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:
 def open_reader(path: Path) -> Iterator[Reader]:
     """Read the journal, whether a daemon writes it or not. Everything read is one snapshot.
 
-    Raises UserError where there is no journal yet, where its schema is newer or older than this version's,
-    and JournalDamaged where it cannot be read.
+    Raises UserError where there is no journal yet, where its schema is newer or older than this
+    version's, and JournalDamaged where it cannot be read.
     """
     with snapshot(path) as connection:
         version = schema_of(connection, path)
         must_be_released(version, path)
         if version < schema.latest():
-            raise UserError(f"the journal {path} was written by an older placet (schema {version})",
-                            "start the daemon with `placet run`: it brings it up to date")
+            raise UserError(
+                f"the journal {path} was written by an older placet (schema {version})",
+                "start the daemon with `placet run`: it brings it up to date",
+            )
         yield Reader(connection, path.parent / "blobs")
 
 
@@ -281,12 +408,14 @@ MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The longest value that a person's query may have or make."""
 
 
-def query(path: Path, sql: str, *, timeout_s: float = 30.0) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def query(
+    path: Path, sql: str, *, timeout_s: float = 30.0
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Run one SELECT of a person's; return column names and rows.
 
-    Reading is all it can do: the connection is read-only and an authorizer allows nothing else, so no
-    attaching of other files and no pragma that writes. Raises UserError for SQL that fails or runs over
-    `timeout_s`.
+    Reading is all it can do: the connection is read-only and an authorizer allows nothing else, so
+    no attaching of other files and no pragma that writes. Raises UserError for SQL that fails or
+    runs over `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     with snapshot(path) as connection:
@@ -297,22 +426,40 @@ def query(path: Path, sql: str, *, timeout_s: float = 30.0) -> tuple[tuple[str, 
         try:
             cursor = connection.execute(sql)
             rows = cursor.fetchall()
-        except (sqlite3.Error, sqlite3.Warning) as error:  # Warning: two statements, before Python 3.12
+        except (
+            sqlite3.Error,
+            sqlite3.Warning,
+        ) as error:  # Warning: two statements, before Python 3.12
             if isinstance(error, sqlite3.Error) and is_damage(error):
                 raise
-            late = isinstance(error, sqlite3.OperationalError) and primary_code(error) == sqlite3.SQLITE_INTERRUPT
+            late = (
+                isinstance(error, sqlite3.OperationalError)
+                and primary_code(error) == sqlite3.SQLITE_INTERRUPT
+            )
             raise UserError(
                 f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {error}",
-                "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables", exit_code=2,
+                "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables",
+                exit_code=2,
             ) from error
     return tuple(column[0] for column in cursor.description or ()), rows
 
 
-def _authorize(action: int, name: str | None, _b: str | None, _c: str | None, _d: str | None) -> int:
-    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE,
-                  sqlite3.SQLITE_FUNCTION):
+def _authorize(
+    action: int, name: str | None, _b: str | None, _c: str | None, _d: str | None
+) -> int:
+    if action in (
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_FUNCTION,
+    ):
         return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and name in ("table_info", "table_list", "index_list", "index_info"):
+    if action == sqlite3.SQLITE_PRAGMA and name in (
+        "table_info",
+        "table_list",
+        "index_list",
+        "index_info",
+    ):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
@@ -321,7 +468,9 @@ def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
     """Return a mission's lease, held or released; None if it never had one."""
     row = connection.execute(
         "SELECT token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s FROM leases "
-        "WHERE trace_id = ?", (trace_id,)).fetchone()
+        "WHERE trace_id = ?",
+        (trace_id,),
+    ).fetchone()
     if row is None:
         return None
     token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s = row
@@ -330,7 +479,10 @@ def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
 
 
 def path_key(path: str) -> str | bytes:
-    """What a path is stored as: text, or its bytes where they are no UTF-8; `path_of` is the inverse."""
+    """What a path is stored as: text, or its bytes where they are no UTF-8.
+
+    `path_of` is the inverse.
+    """
     raw = path.encode("utf-8", "surrogateescape")
     try:
         return raw.decode()

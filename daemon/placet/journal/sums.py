@@ -28,7 +28,11 @@ class Paid(NamedTuple):
 
 def quarter(timestamp: str) -> str:
     """Return the quarter of an hour in which a row's moment lies: in every time zone a local day begins at one."""
-    return f"{timestamp[:14]}{int(timestamp[14:16]) // 15 * 15:02}" if timestamp[14:16].isdecimal() else timestamp
+    return (
+        f"{timestamp[:14]}{int(timestamp[14:16]) // 15 * 15:02}"
+        if timestamp[14:16].isdecimal()
+        else timestamp
+    )
 
 
 def sum_of(activity: Activity) -> CallUse | Paid | None:
@@ -47,9 +51,12 @@ def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid
     """Add what events, given by their ids, come to; in the transaction that writes them."""
     for row_id, one in sums:
         if isinstance(one, Paid):
-            connection.execute("INSERT INTO paid VALUES (?, ?, ?)", (one.complexity, row_id, one.usd))
+            connection.execute(
+                "INSERT INTO paid VALUES (?, ?, ?)", (one.complexity, row_id, one.usd)
+            )
         else:
             connection.execute(
                 "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (quarter) DO UPDATE SET "
                 "tokens = tokens + excluded.tokens, usd = usd + excluded.usd, unknown = unknown + excluded.unknown",
-                (one.quarter, one.tokens, one.usd or 0.0, one.usd is None and one.tokens > 0))
+                (one.quarter, one.tokens, one.usd or 0.0, one.usd is None and one.tokens > 0),
+            )

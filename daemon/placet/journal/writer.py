@@ -20,7 +20,17 @@ from placet.core.life.lease import may_take
 from placet.journal import schema
 from placet.journal.blobs import keep_body, remove_temporaries
 from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
-from placet.journal.errors import BUSY_MS, CACHE_KB, LOCKED, is_damage, is_full, may_pass, plainly, primary_code, rollback
+from placet.journal.errors import (
+    BUSY_MS,
+    CACHE_KB,
+    LOCKED,
+    is_damage,
+    is_full,
+    may_pass,
+    plainly,
+    primary_code,
+    rollback,
+)
 from placet.journal.files import (
     check,
     drop_ballast,
@@ -69,7 +79,8 @@ _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its a
 _OPEN_PATIENCE_S = 30.0  # how long opening waits for a lock before a person is asked
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 1.0
-_CHECKPOINT_PAGES = 250  # 1 MB: a WAL that fills the disk by itself could never be checkpointed again
+# 1 MB: a WAL that fills the disk by itself could never be checkpointed again
+_CHECKPOINT_PAGES = 250
 _BALLAST_S = 60.0  # how long a disk that was full must have had room
 _WAL_LIMIT_BYTES = 4 * 1024 * 1024  # a WAL that grew (a long reader) is cut back to this
 
@@ -90,20 +101,29 @@ _Prepared = ReadyRow | Write
 class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
 
-    Opening makes the database, brings its schema up to date, checks it, and sets a damaged one aside
-    (`set_aside` then names it; its cases are the caller's to rebuild). It raises UserError for a newer
-    schema, a read-only or full place, and a lock that another program holds for over 30 s.
+    Opening makes the database, brings its schema up to date, checks it, and sets a damaged one
+    aside (`set_aside` then names it; its cases are the caller's to rebuild). It raises UserError
+    for a newer schema, a read-only or full place, and a lock that another program holds for over 30
+    s.
 
-    `now` is for stamps that people read; `boottime_s` and `boot_id` are the leases' clock. `on_trouble` is
-    told a sentence when writing stops and when it goes on; `on_wait` that sentence at each new try meanwhile,
-    at least every second; `on_rows` gets each group's new events after they are committed and answered. All
-    are called on the writer's thread, and must be quick and not raise.
+    `now` is for stamps that people read; `boottime_s` and `boot_id` are the leases' clock.
+    `on_trouble` is told a sentence when writing stops and when it goes on; `on_wait` that sentence
+    at each new try meanwhile, at least every second; `on_rows` gets each group's new events after
+    they are committed and answered. All are called on the writer's thread, and must be quick and
+    not raise.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], datetime], boottime_s: Callable[[], float],
-                 boot_id: str, on_trouble: Callable[[str], None],
-                 on_rows: Callable[[Sequence[CommittedActivity]], None] | None = None,
-                 on_wait: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], datetime],
+        boottime_s: Callable[[], float],
+        boot_id: str,
+        on_trouble: Callable[[str], None],
+        on_rows: Callable[[Sequence[CommittedActivity]], None] | None = None,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._path = path.absolute()
         self._now = now
         self._boottime_s = boottime_s
@@ -120,7 +140,8 @@ class Journal:
         self._still: dict[str, tuple[int, float, float]] = {}
         self._full_sync = False
         self._asking: sqlite3.Connection | None = None
-        self._ballast_after_s = 0.0  # when room for another one is looked for, once one was given up
+        # when room for another one is looked for, once one was given up
+        self._ballast_after_s = 0.0
         self.set_aside: Path | None = None
         self._connection = self._open()
         try:
@@ -137,8 +158,12 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -147,20 +172,28 @@ class Journal:
         return self._path
 
     def submit(self, writes: Sequence[Write], *, durable: bool = False) -> Future[Committed]:
-        """Queue a batch; the future is done after its commit. It fails with Conflict, LeaseLost or LeaseHeld.
+        """Queue a batch; the future is done after its commit.
 
-        `durable` makes the commit survive a power cut too (`synchronous=FULL`); ask for it where an outside
-        effect follows. Raises ValueError or TypeError for what cannot be stored (metadata that is no JSON),
-        and JournalPaused when the journal is closed.
+        It fails with Conflict, LeaseLost or LeaseHeld.
+
+        `durable` makes the commit survive a power cut too (`synchronous=FULL`); ask for it where an
+        outside effect follows. Raises ValueError or TypeError for what cannot be stored (metadata
+        that is no JSON), and JournalPaused when the journal is closed.
         """
         return self._enqueue(_Batch([_prepare(write) for write in writes], durable, Future()))
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
-        """Commit a batch and return what it came to; see `submit`. Waits for as long as it cannot be written."""
+        """Commit a batch and return what it came to; see `submit`.
+
+        Waits for as long as it cannot be written.
+        """
         return self.submit(writes, durable=durable).result()
 
     def read(self) -> contextlib.AbstractContextManager[Reader]:
-        """A reader: one snapshot, a connection of its own. Keep it short, it holds up checkpoints."""
+        """A reader: one snapshot, a connection of its own.
+
+        Keep it short, it holds up checkpoints.
+        """
         return open_reader(self._path)
 
     @contextlib.contextmanager
@@ -178,30 +211,43 @@ class Journal:
                 self._asking = connect(self._path, one_thread=False)
             yield Reader(self._asking, self._blobs)
 
-    def archive(self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000) -> Path | None:
-        """Move the oldest events, at most so many, into a database of their own beside the journal; None if none go.
+    def archive(
+        self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000
+    ) -> Path | None:
+        """Move the oldest events, at most so many, into a database of their own beside the journal.
 
-        `before` is a timestamp as rows carry it. What goes is a run from the first row on: it ends before the first row that is not
-        older, or that belongs to a trace in `keep` (open cases). With it go the records and the done commands of traces that have
-        no row left. Return the archive: while its name ends in `ARCHIVING` there is more to move, by the next call, in this life or
-        in another. Then it is a journal: readers, `verify` and queries work on it, and it shares `blobs/`. A crash leaves both
-        copies, never none.
+        None if none go.
+
+        `before` is a timestamp as rows carry it. What goes is a run from the first row on: it ends
+        before the first row that is not older, or that belongs to a trace in `keep` (open cases).
+        With it go the records and the done commands of traces that have no row left. Return the
+        archive: while its name ends in `ARCHIVING` there is more to move, by the next call, in this
+        life or in another. Then it is a journal: readers, `verify` and queries work on it, and it
+        shares `blobs/`. A crash leaves both copies, never none.
         """
         kept = frozenset(keep)
-        job = _Batch((), durable=True, future=Future(),
-                   work=lambda connection: archive(connection, self._path, before, kept, most))
+        job = _Batch(
+            (),
+            durable=True,
+            future=Future(),
+            work=lambda connection: archive(connection, self._path, before, kept, most),
+        )
         path: Path | None = self._enqueue(job).result()
         return path
 
     def stop_waiting(self) -> None:
-        """From now on refuse what cannot be written at once, with JournalPaused; safe in a signal handler.
+        """From now on refuse what cannot be written at once, with JournalPaused.
+
+        Safe in a signal handler.
 
         What waits for a full disk would keep a daemon from ending.
         """
         self._give_up.set()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Commit what is queued, checkpoint, close; what cannot be written in `timeout_s` is refused.
+        """Commit what is queued, checkpoint, close.
+
+        What cannot be written in `timeout_s` is refused.
 
         Refused batches raise JournalPaused at their callers; they were never acknowledged.
         """
@@ -245,11 +291,15 @@ class Journal:
 
     def _checkpoint(self) -> None:
         """Move the WAL into the database and cut it to nothing, if the disk and the readers allow it."""
-        with contextlib.suppress(sqlite3.OperationalError):  # what stays in the WAL is as safe there
+        # what stays in the WAL is as safe there
+        with contextlib.suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _next_group(self) -> tuple[list[_Batch], bool]:
-        """Wait for a job, then take what else has queued up; True with the last ones before closing."""
+        """Wait for a job, then take what else has queued up.
+
+        True with the last ones before closing.
+        """
         group: list[_Batch] = []
         job = self._queue.get()
         while job is not None:
@@ -263,7 +313,10 @@ class Journal:
         return group, True
 
     def _write(self, group: list[_Batch]) -> None:
-        """Bring each job to its end, in order; a job with work of its own gets the connection alone."""
+        """Bring each job to its end, in order.
+
+        A job with work of its own gets the connection alone.
+        """
         start = 0
         for i, job in enumerate(group):
             if job.work is not None:
@@ -282,35 +335,44 @@ class Journal:
         while True:
             try:
                 if not same_file(self._path, self._identity):
-                    raise OSError(f"{self._path.name} was moved, deleted or replaced; put it back, or restart the "  # noqa: TRY301
-                                  "daemon: it takes up what reports and branches tell, and begins a new one")
+                    raise OSError(  # noqa: TRY301 - retried below, as any error of the system
+                        f"{self._path.name} was moved, deleted or replaced; put it back, or restart the "
+                        "daemon: it takes up what reports and branches tell, and begins a new one"
+                    )
                 outcome = self._transact(group)
                 break
             except (sqlite3.Error, OSError) as error:
                 rollback(self._connection)
                 if is_damage(error):
                     suspect(self._path)
-                    raise JournalDamaged(f"the journal {self._path} is damaged: {error}",
-                                         "restart the daemon: it sets the file aside and begins a new one",
-                                         ) from error
+                    raise JournalDamaged(
+                        f"the journal {self._path} is damaged: {error}",
+                        "restart the daemon: it sets the file aside and begins a new one",
+                    ) from error
                 if not may_pass(error):
                     raise
                 if (is_full(error) or no_room(self._path)) and drop_ballast(self._path):
-                    self._on_trouble(f"the disk of the journal {self._path} is full; it goes on in the space kept for that. "
-                                     "Make room now")
+                    self._on_trouble(
+                        f"the disk of the journal {self._path} is full; it goes on in the space kept for that. "
+                        "Make room now"
+                    )
                     self._ballast_after_s = self._boottime_s() + _BALLAST_S
                     continue
                 if not trouble:
                     trouble = f"the journal {self._path} cannot be written: {plainly(error)}"
-                    self._on_trouble(f"{trouble}; everything waits, nothing is lost, "
-                                     "and it goes on by itself when this is mended")
+                    self._on_trouble(
+                        f"{trouble}; everything waits, nothing is lost, "
+                        "and it goes on by itself when this is mended"
+                    )
             self._on_wait(trouble)
             self._checkpoint()  # on a full disk the WAL itself may be what takes the space
             if self._give_up.wait(delay_s):
                 raise JournalPaused(f"{trouble}; closed before it could be written")
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
         if trouble:
-            self._on_trouble(f"the journal is written again, after {self._boottime_s() - since_s:.1f} s")
+            self._on_trouble(
+                f"the journal is written again, after {self._boottime_s() - since_s:.1f} s"
+            )
         if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
             take_ballast(self._path)
             self._ballast_after_s = self._boottime_s() + _BALLAST_S
@@ -324,7 +386,10 @@ class Journal:
             self._on_rows([CommittedActivity(*row) for row in rows])
 
     def _transact(self, group: list[_Batch]) -> tuple[list[tuple[Any, ...]], list[Any]]:
-        """One transaction; return the new activity rows, and for each job what it came to or its error."""
+        """One transaction.
+
+        Return the new activity rows, and for each job what it came to or its error.
+        """
         execute = self._connection.execute
         if group[0].work is not None:
             return [], [group[0].work(self._connection)]
@@ -365,62 +430,107 @@ class Journal:
             match write:
                 case ReadyRow():
                     activity.append(chain.append(write))
-                case PutCase(trace_id, request_id, state, body, version, request_path, plan_path, watched):
-                    values = (request_id, state, body, version + 1, self._stamp(), request_path, plan_path, watched, trace_id)
+                case PutCase(
+                    trace_id, request_id, state, body, version, request_path, plan_path, watched
+                ):
+                    values = (
+                        request_id,
+                        state,
+                        body,
+                        version + 1,
+                        self._stamp(),
+                        request_path,
+                        plan_path,
+                        watched,
+                        trace_id,
+                    )
                     if version:
-                        done = execute("UPDATE cases SET request_id = ?, state = ?, body = ?, version = ?, updated_at = ?, "
-                                       "request_path = ?, plan_path = ?, watched = ? WHERE trace_id = ? AND version = ?",
-                                       (*values, version))
+                        done = execute(
+                            "UPDATE cases SET request_id = ?, state = ?, body = ?, version = ?, updated_at = ?, "
+                            "request_path = ?, plan_path = ?, watched = ? WHERE trace_id = ? AND version = ?",
+                            (*values, version),
+                        )
                     else:
-                        done = execute("INSERT INTO cases (request_id, state, body, version, updated_at, request_path, plan_path, "
-                                       "watched, trace_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
+                        done = execute(
+                            "INSERT INTO cases (request_id, state, body, version, updated_at, request_path, plan_path, "
+                            "watched, trace_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                            values,
+                        )
                     _must_change(done, f"case {trace_id} is not at version {version}")
                 case Enqueue(trace_id, command):
-                    done = execute("INSERT INTO outbox (trace_id, command, created_at) VALUES (?, ?, ?)",
-                                   (trace_id, command, self._stamp()))
+                    done = execute(
+                        "INSERT INTO outbox (trace_id, command, created_at) VALUES (?, ?, ?)",
+                        (trace_id, command, self._stamp()),
+                    )
                     assert done.lastrowid is not None
                     outbox.append(done.lastrowid)
                 case MarkDone(outbox_id):
-                    done = execute("UPDATE outbox SET done_at = ?, error = '' "
-                                   "WHERE id = ? AND done_at IS NULL", (self._stamp(), outbox_id))
+                    done = execute(
+                        "UPDATE outbox SET done_at = ?, error = '' "
+                        "WHERE id = ? AND done_at IS NULL",
+                        (self._stamp(), outbox_id),
+                    )
                     _must_change(done, f"command {outbox_id} is not pending")
                 case MarkFailed(outbox_id, error):
-                    done = execute("UPDATE outbox SET attempts = attempts + 1, error = ? "
-                                   "WHERE id = ? AND done_at IS NULL", (error, outbox_id))
+                    done = execute(
+                        "UPDATE outbox SET attempts = attempts + 1, error = ? "
+                        "WHERE id = ? AND done_at IS NULL",
+                        (error, outbox_id),
+                    )
                     _must_change(done, f"command {outbox_id} is not pending")
                 case AddRecord(trace_id, attempt, seq, kind, key, content):
-                    done = execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-                                   "ON CONFLICT DO NOTHING",
-                                   (trace_id, attempt, seq, kind, key, *keep_body(self._blobs, content)))
+                    done = execute(
+                        "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                        "ON CONFLICT DO NOTHING",
+                        (trace_id, attempt, seq, kind, key, *keep_body(self._blobs, content)),
+                    )
                     _must_change(done, f"record {trace_id} attempt {attempt} seq {seq} is taken")
                     if kind == "intent" and key.startswith(ATTEMPT):
-                        execute("INSERT INTO asked VALUES (?, ?) ON CONFLICT DO NOTHING", (trace_id, attempt))
-                    elif kind == "outcome" and key.startswith((ATTEMPT, REPLY)):  # a conversation asks one thing at a time
-                        execute("DELETE FROM asked WHERE trace_id = ? AND attempt = ?", (trace_id, attempt))
+                        execute(
+                            "INSERT INTO asked VALUES (?, ?) ON CONFLICT DO NOTHING",
+                            (trace_id, attempt),
+                        )
+                    elif kind == "outcome" and key.startswith(
+                        (ATTEMPT, REPLY)
+                    ):  # a conversation asks one thing at a time
+                        execute(
+                            "DELETE FROM asked WHERE trace_id = ? AND attempt = ?",
+                            (trace_id, attempt),
+                        )
                 case PutText(digest, content):
-                    execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)",  # one that was damaged is whole again
-                            (digest, *keep_body(self._blobs, content)))
+                    # one that was damaged is whole again
+                    execute(
+                        "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)",
+                        (digest, *keep_body(self._blobs, content)),
+                    )
                 case PutSeen(path, digest, verdict, detail):
-                    execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
-                            (path_key(path), digest, verdict, detail))
+                    execute(
+                        "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?)",
+                        (path_key(path), digest, verdict, detail),
+                    )
                 case DropSeen(path):
                     execute("DELETE FROM seen WHERE path = ?", (path_key(path),))
                 case AcquireLease():
                     acquired.append(self._acquire(write))
                 case RenewLease(trace_id, token, ttl_s):
                     now_s = self._boottime_s()
-                    done = execute("UPDATE leases SET heartbeat_s = ?, expires_s = ? "
-                                   "WHERE trace_id = ? AND token = ? AND held",
-                                   (now_s, now_s + ttl_s, trace_id, token))
+                    done = execute(
+                        "UPDATE leases SET heartbeat_s = ?, expires_s = ? "
+                        "WHERE trace_id = ? AND token = ? AND held",
+                        (now_s, now_s + ttl_s, trace_id, token),
+                    )
                     _must_hold(done.rowcount, trace_id, token)
                 case ReleaseLease(trace_id, token):
-                    done = execute("UPDATE leases SET held = 0 WHERE trace_id = ? AND token = ? AND held",
-                                   (trace_id, token))
+                    done = execute(
+                        "UPDATE leases SET held = 0 WHERE trace_id = ? AND token = ? AND held",
+                        (trace_id, token),
+                    )
                     _must_hold(done.rowcount, trace_id, token)
                 case Guard(trace_id, token):
-                    (count,) = execute("SELECT count(*) FROM leases "
-                                       "WHERE trace_id = ? AND token = ? AND held",
-                                       (trace_id, token)).fetchone()
+                    (count,) = execute(
+                        "SELECT count(*) FROM leases WHERE trace_id = ? AND token = ? AND held",
+                        (trace_id, token),
+                    ).fetchone()
                     _must_hold(count, trace_id, token)
                 case AddActivity():
                     raise AssertionError("submit prepares activities")
@@ -436,17 +546,34 @@ class Journal:
             if (token, heartbeat_s) != (lease.token, lease.heartbeat_s):
                 seen_s = now_s
             self._still[lease.trace_id] = (lease.token, lease.heartbeat_s, seen_s)
-            if not may_take(lease, want.owner, now_s=now_s, still_for_s=now_s - seen_s,
-                            gone_token=want.gone_token):
+            if not may_take(
+                lease,
+                want.owner,
+                now_s=now_s,
+                still_for_s=now_s - seen_s,
+                gone_token=want.gone_token,
+            ):
                 same_clock = lease.owner.boot_id == self._boot_id
                 raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
         token = lease.token + 1 if lease is not None else 1
         owner = want.owner
         self._connection.execute(
             "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
-            (want.trace_id, token, owner.host, owner.boot_id, owner.pid, owner.pid_start, self._stamp(),
-             now_s, now_s + want.ttl_s))
-        return Acquired(want.trace_id, token, lease.owner if lease is not None and lease.held else None)
+            (
+                want.trace_id,
+                token,
+                owner.host,
+                owner.boot_id,
+                owner.pid,
+                owner.pid_start,
+                self._stamp(),
+                now_s,
+                now_s + want.ttl_s,
+            ),
+        )
+        return Acquired(
+            want.trace_id, token, lease.owner if lease is not None and lease.held else None
+        )
 
     def _stamp(self) -> str:
         return _stamp(self._now())
@@ -468,7 +595,10 @@ class Journal:
         self._on_trouble(f"the journal has stopped: {error}")
 
     def _open(self) -> sqlite3.Connection:
-        """The checked, migrated connection of the writer; waits for a lock, leaves the rest to a person."""
+        """The checked, migrated connection of the writer.
+
+        Waits for a lock, leaves the rest to a person.
+        """
         waited_s = 0.0
         while True:
             try:
@@ -478,11 +608,14 @@ class Journal:
                     continue
                 busy = isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED
                 if not busy or waited_s >= _OPEN_PATIENCE_S:
-                    raise UserError(f"cannot open the journal {self._path}: {plainly(error)}",
-                                    "check its permissions, the space on its disk, and who has it open",
-                                    ) from error
+                    raise UserError(
+                        f"cannot open the journal {self._path}: {plainly(error)}",
+                        "check its permissions, the space on its disk, and who has it open",
+                    ) from error
             if not waited_s:
-                self._on_trouble(f"the journal {self._path} is locked by another program; waiting for it")
+                self._on_trouble(
+                    f"the journal {self._path} is locked by another program; waiting for it"
+                )
             time.sleep(_LONGEST_DELAY_S)
             waited_s += _LONGEST_DELAY_S + BUSY_MS / 1000
 
@@ -492,12 +625,18 @@ class Journal:
         damage, version = check(self._path)
         if damage:
             self.set_aside = set_aside(self._path, self._now())
-            self._on_trouble(f"the journal was damaged ({damage}); it is kept as {self.set_aside}, "
-                             "and a new one was begun")
+            self._on_trouble(
+                f"the journal was damaged ({damage}); it is kept as {self.set_aside}, "
+                "and a new one was begun"
+            )
             make_private_file(self._path)
         must_be_released(version, self._path)
         if 0 < version < schema.latest():
-            backup(self._path, self._path.with_name(f"journal.before-schema-{schema.latest()}.db"), whole=False)
+            backup(
+                self._path,
+                self._path.with_name(f"journal.before-schema-{schema.latest()}.db"),
+                whole=False,
+            )
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -514,7 +653,8 @@ class Journal:
             if version < schema.latest():
                 migrate_aside(self._path)
                 schema_of(connection, self._path)  # a newer placet may have been faster
-            # SQLite opens a file that it may not write for reading, and says so at the first write only
+            # SQLite opens a file that it may not write for reading, and says so at the first write
+            # only
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE chain SET last_id = last_id")
             connection.execute("ROLLBACK")
@@ -535,8 +675,16 @@ def _prepare(write: Write) -> _Prepared:
         case AddActivity(activity):
             return ready_row(activity)
         case PutCase(trace_id, request_id, state, body, version, request_path, plan_path, watched):
-            return PutCase(utf8(trace_id), utf8(request_id), utf8(state), utf8(body), version, utf8(request_path),
-                           utf8(plan_path), watched)
+            return PutCase(
+                utf8(trace_id),
+                utf8(request_id),
+                utf8(state),
+                utf8(body),
+                version,
+                utf8(request_path),
+                utf8(plan_path),
+                watched,
+            )
         case Enqueue(trace_id, command):
             return Enqueue(utf8(trace_id), utf8(command))
         case MarkFailed(outbox_id, error):

@@ -21,16 +21,26 @@ class LeaseLost(PlacetError):  # noqa: N818 - named for what happened, as Stop i
 
 
 class LeaseHeld(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """Another holds the lease, which has not run out; nothing of the batch was written. `lease` says who."""
+    """Another holds the lease, which has not run out; nothing of the batch was written.
+
+    `lease` says who.
+    """
 
     def __init__(self, lease: Lease, left_s: float | None) -> None:
-        left = "until it stops renewing it" if left_s is None else f"for {max(left_s, 0):.0f} s more"
-        super().__init__(f"{lease.owner} holds the lease of {lease.trace_id}, token {lease.token}, {left}")
+        left = (
+            "until it stops renewing it" if left_s is None else f"for {max(left_s, 0):.0f} s more"
+        )
+        super().__init__(
+            f"{lease.owner} holds the lease of {lease.trace_id}, token {lease.token}, {left}"
+        )
         self.lease = lease
 
 
 class JournalPaused(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The journal is closed, or could not write when it was told to wait no longer; nothing of the batch was written."""
+    """The journal is closed, or could not write when it was told to wait no longer.
+
+    Nothing of the batch was written.
+    """
 
 
 class JournalDamaged(UserError):  # noqa: N818 - named for what happened, as Stop is
@@ -52,8 +62,9 @@ class AddActivity:
 class PutCase:
     """Store a case; its new version is `expect_version + 1`.
 
-    `expect_version` is the version that it must have now, 0 for a case that must not exist: else Conflict.
-    `body` is JSON. By `request_path` and `plan_path` it is found; `watched` says that it has branches that are.
+    `expect_version` is the version that it must have now, 0 for a case that must not exist: else
+    Conflict. `body` is JSON. By `request_path` and `plan_path` it is found; `watched` says that it
+    has branches that are.
     """
 
     trace_id: str
@@ -104,7 +115,8 @@ ATTEMPT = "attempt:"
 class AddRecord:
     """Append to a mission's record; Conflict if (trace_id, attempt, seq) is taken.
 
-    With the intent of an ATTEMPT the conversation is one of those `asked`, until the outcome of it, or the REPLY, is there.
+    With the intent of an ATTEMPT the conversation is one of those `asked`, until the outcome of it,
+    or the REPLY, is there.
     """
 
     trace_id: str
@@ -117,7 +129,10 @@ class AddRecord:
 
 @dataclass(frozen=True, slots=True)
 class PutText:
-    """Keep a text under the caller's digest (a plan's leaves out stamped keys); the first one stays."""
+    """Keep a text under the caller's digest (a plan's leaves out stamped keys).
+
+    The first one stays.
+    """
 
     digest: str
     body: bytes
@@ -148,7 +163,8 @@ class DropSeen:
 class AcquireLease:
     """Take a mission's lease, or fail with LeaseHeld; the token is in the answer.
 
-    `gone_token` is the token whose holder the caller has proved to be gone: that lease is taken over at once.
+    `gone_token` is the token whose holder the caller has proved to be gone: that lease is taken
+    over at once.
     """
 
     trace_id: str
@@ -191,8 +207,19 @@ class Guard:
 
 
 Write = (
-    AddActivity | PutCase | Enqueue | MarkDone | MarkFailed | AddRecord | PutText | PutSeen | DropSeen
-    | AcquireLease | RenewLease | ReleaseLease | Guard
+    AddActivity
+    | PutCase
+    | Enqueue
+    | MarkDone
+    | MarkFailed
+    | AddRecord
+    | PutText
+    | PutSeen
+    | DropSeen
+    | AcquireLease
+    | RenewLease
+    | ReleaseLease
+    | Guard
 )
 
 
@@ -265,7 +292,10 @@ class SeenRow:
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """A lease that was taken; `taken_from` is the holder that had not released it, None if none had to go."""
+    """A lease that was taken.
+
+    `taken_from` is the holder that had not released it, None if none had to go.
+    """
 
     trace_id: str
     token: int

@@ -38,7 +38,14 @@ from placet.host.config import Config, load, portal_path, write_setting
 from placet.host.events import Broadcast, places
 from placet.host.lock import MarkerLock, Owner, VaultLock, boot_id, boottime_s, this_process
 from placet.host.state import StateFolder as VaultState
-from placet.host.state import known_id, original_of, remember, sweep_private, vault_state, write_private
+from placet.host.state import (
+    known_id,
+    original_of,
+    remember,
+    sweep_private,
+    vault_state,
+    write_private,
+)
 from placet.host.watch import Bell, Mode, Rung
 from placet.journal.reader import open_reader
 from placet.journal.writer import Journal
@@ -82,14 +89,18 @@ class Daemon:
     def _end(self) -> None:
         self.notify("STOPPING=1")
         if self.loop.crew.jobs:
-            self.say(f"Ending: what is at work gets {self.config.daemon.stop_grace_s:.0f} s to come to a safe point.")
+            self.say(
+                f"Ending: what is at work gets {self.config.daemon.stop_grace_s:.0f} s to come to a safe point."
+            )
         self.loop.stop(self.config.daemon.stop_grace_s)
 
     def run_once(self) -> Tick:
-        """Work until nothing is left to do that needs no person; return the last tick, which says what waits and why.
+        """Work until nothing is left to do that needs no person.
 
-        Requests are planned at once: whoever starts it wants the work done now. A vault that goes away is waited for as long as
-        work is under way, and AWAY_S more.
+        Return the last tick, which says what waits and why.
+
+        Requests are planned at once: whoever starts it wants the work done now. A vault that goes
+        away is waited for as long as work is under way, and AWAY_S more.
         """
         hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()
@@ -129,7 +140,9 @@ class Ending(threading.Event):
 
 @contextmanager
 def heeding_signals() -> Iterator[Ending]:
-    """Give an event that SIGTERM, SIGINT and SIGHUP set. Entered before a daemon starts up: one that is told to end then ends well.
+    """Give an event that SIGTERM, SIGINT and SIGHUP set.
+
+    Entered before a daemon starts up: one that is told to end then ends well.
 
     SIGHUP says that the terminal was closed; under nohup(1) it is ignored, and stays so.
     """
@@ -137,7 +150,9 @@ def heeding_signals() -> Iterator[Ending]:
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers}
+    before = {
+        number: signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers
+    }
     try:
         yield ending
     finally:
@@ -154,13 +169,22 @@ MAX_WAIT_S = 10.0
 
 
 @contextmanager
-def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, take_over: bool = False,
-           follow: Callable[[Sequence[CommittedRow]], None] = lambda _rows: None,
-           ending: Ending | None = None) -> Iterator[Daemon]:
-    """Take a vault up: configuration, lock, journal, watches. Raises UserError where something stands in the way.
+def daemon(
+    vault: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    take_over: bool = False,
+    follow: Callable[[Sequence[CommittedRow]], None] = lambda _rows: None,
+    ending: Ending | None = None,
+) -> Iterator[Daemon]:
+    """Take a vault up: configuration, lock, journal, watches.
 
-    `take_over` claims a vault that another machine's daemon works on. `follow` is given each group of rows once it is in the
-    journal, on the journal's thread: it must be quick and not raise. `ending` is set by whoever wants it to end.
+    Raises UserError where something stands in the way.
+
+    `take_over` claims a vault that another machine's daemon works on. `follow` is given each group
+    of rows once it is in the journal, on the journal's thread: it must be quick and not raise.
+    `ending` is set by whoever wants it to end.
     """
     until = ending or Ending()
 
@@ -171,14 +195,18 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
     make_undumpable()
     sys.setswitchinterval(SWITCH_S)
     if not (vault / CONFIG_PATH).is_file():
-        raise UserError(f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
-                        f"Mount it, or make it one: placet init {vault}", exit_code=2)
+        raise UserError(
+            f"{vault} has no {CONFIG_PATH}: it is no vault of placet's, or it is not mounted.",
+            f"Mount it, or make it one: placet init {vault}",
+            exit_code=2,
+        )
     clock = Clock()
     owner = this_process()
     notify = _systemd_notifier(env, say)
 
     def waits(why: str) -> None:
-        # It lives, and waits in the middle of a tick or of its start: to be ended and started again would help nobody.
+        # It lives, and waits in the middle of a tick or of its start: to be ended and started again
+        # would help nobody.
         notify(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS={why[:200]}")
 
     with ExitStack() as stack:
@@ -195,22 +223,48 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
         if left := end_left_behind(state.worktrees):
             say(f"{left} processes that a killed daemon had left in its worktrees were ended.")
         events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
-        journal = stack.enter_context(Journal(state.journal, now=clock.wall, boottime_s=boottime_s, boot_id=boot_id(),
-                                              on_trouble=say, on_rows=on_rows, on_wait=waits))
+        journal = stack.enter_context(
+            Journal(
+                state.journal,
+                now=clock.wall,
+                boottime_s=boottime_s,
+                boot_id=boot_id(),
+                on_trouble=say,
+                on_rows=on_rows,
+                on_wait=waits,
+            )
+        )
         _refuse_emptied(vault, seen, journal, config)
         if journal.set_aside is not None:
             say(f"The journal was damaged and is kept as {journal.set_aside}; a new one was begun.")
         settings = _Settings(vault, env, state, seen, held, journal, clock, say)
         level = sandbox_level(config, say)
-        bell = stack.enter_context(Bell(vault, [f for f in QUEUES if f is not Folder.REQUESTS], [Folder.REQUESTS],
-                                        Mode(config.daemon.watch)))
+        bell = stack.enter_context(
+            Bell(
+                vault,
+                [f for f in QUEUES if f is not Folder.REQUESTS],
+                [Folder.REQUESTS],
+                Mode(config.daemon.watch),
+            )
+        )
         opener = _model_opener(config, vault, env)
         try:
             opener()
         except ModelError as error:
             say(f"The model cannot be used yet: {error}")
-        ports = Ports(vault, state.worktrees, config, journal, clock, opener, prices(config), RetryPolicy(), level,
-                      own_secrets(env), say)
+        ports = Ports(
+            vault,
+            state.worktrees,
+            config,
+            journal,
+            clock,
+            opener,
+            prices(config),
+            RetryPolicy(),
+            level,
+            own_secrets(env),
+            say,
+        )
         if config.daemon.paused:
             say("Paused: no new work is taken up until `placet resume`.")
         teller = stack.enter_context(_teller(config, vault, say))
@@ -222,8 +276,18 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             outcomes, problems = look_back(folder, {"": vault} | portals)
             if outcomes or state.mark.exists():  # else it is the first start on this vault
                 loop.reconcile(outcomes, problems)
-        _note(journal, clock, Action.DAEMON_STARTED, version=__version__, pid=os.getpid(), watch=bell.mode.value,
-              sandbox=level.title, provider=config.model.provider, model=config.model.name, **_left_over(loop, journal))
+        _note(
+            journal,
+            clock,
+            Action.DAEMON_STARTED,
+            version=__version__,
+            pid=os.getpid(),
+            watch=bell.mode.value,
+            sandbox=level.title,
+            provider=config.model.provider,
+            model=config.model.name,
+            **_left_over(loop, journal),
+        )
         if not held.settled:
             _accept_all(journal, clock, state, held, say)
         settings.tell()
@@ -242,14 +306,25 @@ def daemon(vault: Path, env: Mapping[str, str], say: Callable[[str], None], *, t
             orderly = True
         except JournalPaused as error:
             orderly = True
-            raise UserError(f"Ended while the journal could not be written: {error}.",
-                            "Nothing is lost: what was not written is done by the next start.") from error
+            raise UserError(
+                f"Ended while the journal could not be written: {error}.",
+                "Nothing is lost: what was not written is done by the next start.",
+            ) from error
         except Conflict as error:
-            raise UserError(f"Something else wrote into the journal {state.journal} meanwhile: {error}.",
-                            "Make sure that no other daemon works on it, then start this one again.") from error
+            raise UserError(
+                f"Something else wrote into the journal {state.journal} meanwhile: {error}.",
+                "Make sure that no other daemon works on it, then start this one again.",
+            ) from error
         finally:
             with suppress(JournalPaused):
-                _note(journal, clock, Action.DAEMON_STOPPED, pid=os.getpid(), orderly=orderly, **_left_over(loop, journal))
+                _note(
+                    journal,
+                    clock,
+                    Action.DAEMON_STOPPED,
+                    pid=os.getpid(),
+                    orderly=orderly,
+                    **_left_over(loop, journal),
+                )
                 _mark(journal, state.mark)
 
 
@@ -261,14 +336,21 @@ def _left_over(loop: Loop, journal: Journal) -> dict[str, Any]:
         for case in live:
             if case.state is not State.RUNNING:
                 continue
-            row = reader.last_of(Action.STEP_COMPLETED, Action.EXECUTION_STARTED, trace_id=case.trace_id)
+            row = reader.last_of(
+                Action.STEP_COMPLETED, Action.EXECUTION_STARTED, trace_id=case.trace_id
+            )
             facts = {} if row is None else row.details
-            missions.append(f"{case.request_id}, step {min(facts.get('step', 0) + 1, of)} of {of}"
-                            if (of := facts.get("of", facts.get("steps"))) else case.request_id)
+            missions.append(
+                f"{case.request_id}, step {min(facts.get('step', 0) + 1, of)} of {of}"
+                if (of := facts.get("of", facts.get("steps")))
+                else case.request_id
+            )
     missions += [f"{case.request_id}, approved" for case in live if case.state is State.APPROVED]
-    return {"missions": missions[:MAX_LEFT_OVER],
-            "planning": sum(case.state in (State.PLANNING, State.REVISING) for case in live),
-            "review": sum(case.state is State.REVIEW for case in loop.cases.values())}
+    return {
+        "missions": missions[:MAX_LEFT_OVER],
+        "planning": sum(case.state in (State.PLANNING, State.REVISING) for case in live),
+        "review": sum(case.state is State.REVIEW for case in loop.cases.values()),
+    }
 
 
 MAX_LEFT_OVER = 50
@@ -281,7 +363,8 @@ def _knows_its_mark(journal: Journal, mark: Path) -> bool:
         try:
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
         except FileNotFoundError:
-            return reader.last()[0] > 0  # one of a placet that left no mark; without events it is new, or lost with its mark
+            # one of a placet that left no mark; without events it is new, or lost with its mark
+            return reader.last()[0] > 0
         except OSError:
             return False
         return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
@@ -303,7 +386,9 @@ class _VaultBounds:
     secrets: tuple[str, ...]
 
 
-def replay_mission(vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]) -> dict[str, Any]:
+def replay_mission(
+    vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Carry a mission out again from its record and compare; return what it came to as plain data.
 
     Raises UserError where the case has no mission, or it cannot be replayed.
@@ -311,9 +396,13 @@ def replay_mission(vault: Path, env: Mapping[str, str], case: Case, say: Callabl
     state = vault_state(vault, env)
     config = in_force(vault, env).config
     with open_reader(state.journal) as reader:
-        # An approval is used up by what it allowed; the journal still names the text that was carried out.
-        ran = [row.details["digest"] for row in reader.activity(case.trace_id, limit=10_000)
-               if row.action_type == Action.EXECUTION_STARTED]
+        # An approval is used up by what it allowed; the journal still names the text that was
+        # carried out.
+        ran = [
+            row.details["digest"]
+            for row in reader.activity(case.trace_id, limit=10_000)
+            if row.action_type == Action.EXECUTION_STARTED
+        ]
         text = reader.text(ran[-1]) if ran else None
         outcomes: dict[str, bytes] = {}
         for attempt in range(case.generation, -1, -1):
@@ -322,7 +411,10 @@ def replay_mission(vault: Path, env: Mapping[str, str], case: Case, say: Callabl
                 outcomes = {row.key: row.body for row in rows if row.kind == "outcome"}
                 break
     if text is None:
-        raise UserError(f"{case.request_id} was never carried out, so there is nothing to replay.", "See: placet status")
+        raise UserError(
+            f"{case.request_id} was never carried out, so there is nothing to replay.",
+            "See: placet status",
+        )
     plan = parse_plan(read_note(text).body, PLANNABLE)
     bounds = _VaultBounds(vault, config, sandbox_level(config, say), own_secrets(env))
     return as_json(replay(bounds, state.worktrees, case, plan, outcomes))
@@ -355,9 +447,12 @@ class _Settings:
     say: Callable[[str], None]
 
     def reload(self, ports: Ports) -> Ports:
-        """Return the ports with the configuration as it is now; one that cannot be used is said once and not taken.
+        """Return the ports with the configuration as it is now.
 
-        This waits while it is being written (`_settled`): what is dropped after a change is judged by that change.
+        One that cannot be used is said once and not taken.
+
+        This waits while it is being written (`_settled`): what is dropped after a change is judged
+        by that change.
         """
         if _stamps(self.vault, self.state) == self.seen:
             return ports
@@ -372,7 +467,9 @@ class _Settings:
         except UserError as error:
             if _stamps(self.vault, self.state) == now:
                 self.seen = now
-                self.say(f"{error}\n  Until then the daemon goes on with the configuration that it had.")
+                self.say(
+                    f"{error}\n  Until then the daemon goes on with the configuration that it had."
+                )
             return ports
         if _stamps(self.vault, self.state) != now:
             return ports  # written while it was read: the next tick looks again
@@ -384,41 +481,70 @@ class _Settings:
             self.tell()
         config = self.held.config
         if (config.daemon.watch, config.commands, config.notify) != (
-                ports.config.daemon.watch, ports.config.commands, ports.config.notify):
-            self.say("The configuration changed; `watch`, [commands] and [notify] are taken up by the next start.")
-        opener = ports.open_model if config.model == ports.config.model else _model_opener(config, self.vault, self.env)
+            ports.config.daemon.watch,
+            ports.config.commands,
+            ports.config.notify,
+        ):
+            self.say(
+                "The configuration changed; `watch`, [commands] and [notify] are taken up by the next start."
+            )
+        opener = (
+            ports.open_model
+            if config.model == ports.config.model
+            else _model_opener(config, self.vault, self.env)
+        )
         return replace(ports, config=config, open_model=opener, prices=prices(config))
 
     def tell(self) -> None:
-        """Say and journal that settings were changed which nobody accepted; the same difference is journalled once."""
+        """Say and journal that settings were changed which nobody accepted.
+
+        The same difference is journalled once.
+        """
         if not self.held.refused:
             return
         self.say(self.held.problem)
         with self.journal.read() as reader:
             last = reader.last_of(Action.CONFIG_CHANGED, Action.CONFIG_ACCEPTED, trace_id="")
         if last is None or last.details.get("digest") != self.held.digest:
-            _note(self.journal, self.clock, Action.CONFIG_CHANGED, keys=self.held.names, digest=self.held.digest)
+            _note(
+                self.journal,
+                self.clock,
+                Action.CONFIG_CHANGED,
+                keys=self.held.names,
+                digest=self.held.digest,
+            )
 
 
-def _accept_all(journal: Journal, clock: Clock, state: VaultState, held: InForce, say: Callable[[str], None]) -> None:
+def _accept_all(
+    journal: Journal, clock: Clock, state: VaultState, held: InForce, say: Callable[[str], None]
+) -> None:
     """Accept what is there, because nothing was accepted on this machine yet: the first start, or one after the state was lost."""
     if names := [".".join(key) for key in held.written]:
         with journal.read() as reader:
             last = reader.last_of(Action.CONFIG_ACCEPTED, Action.DAEMON_STOPPED, trace_id="")
-        if last is None or last.details.get("keys") != names:  # else a start was killed before it wrote them down
+        # else a start was killed before it wrote them down
+        if last is None or last.details.get("keys") != names:
             _note(journal, clock, Action.CONFIG_ACCEPTED, keys=names)
     accept(state, held.config)
     if names:
-        say(f"The first start on this vault with this state folder, so these settings of {CONFIG_PATH} are accepted as they are: "
-            f"{', '.join(map(show, names))}. From now on a change of them has to be accepted: placet config accept")
+        say(
+            f"The first start on this vault with this state folder, so these settings of {CONFIG_PATH} are accepted as they are: "
+            f"{', '.join(map(show, names))}. From now on a change of them has to be accepted: placet config accept"
+        )
 
 
-def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say: Callable[[str], None],
-          stack: ExitStack) -> VaultState:
+def _take(
+    folder: Vault,
+    env: Mapping[str, str],
+    owner: Owner,
+    clock: Clock,
+    say: Callable[[str], None],
+    stack: ExitStack,
+) -> VaultState:
     """Make this process the only daemon of a vault, and return the vault's state.
 
-    Both are locked, the state folder and the vault: one vault can be reached by several paths, users and state folders.
-    Raises UserError where another daemon works on it.
+    Both are locked, the state folder and the vault: one vault can be reached by several paths,
+    users and state folders. Raises UserError where another daemon works on it.
     """
     vault, marker = folder.root, folder.root / MARKER
     if not folder.has_marker():
@@ -428,7 +554,9 @@ def _take(folder: Vault, env: Mapping[str, str], owner: Owner, clock: Clock, say
             original = original_of(vault, env)
         if original is not None:  # unlocked: a file that is open for writing is not replaced
             folder.renew_marker(os.urandom(16).hex())
-            say(f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own.")
+            say(
+                f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own."
+            )
     state = vault_state(vault, env)
     for warning in state.ensure():
         say(warning)
@@ -461,14 +589,19 @@ def _stat(path: Path) -> _FileStamp | None:
 
 
 def _settled(vault: Path, state: VaultState) -> tuple[_FileStamp | None, _FileStamp | None] | None:
-    """Return what the configuration's files are once nobody writes them; None where somebody does for CONFIG_WAIT_S.
+    """Return what the configuration's files are once nobody writes them.
+
+    None where somebody does for CONFIG_WAIT_S.
 
     At once where they are older than SETTLE_S, else when two looks that far apart agree.
     """
     now = _stamps(vault, state)
     until = time.monotonic() + CONFIG_WAIT_S
-    # Only the change time: the other one is whatever a sync tool says. Where it lies ahead, the clock was set back.
-    while not all(time.time() - stamp.ctime_ns / 1e9 >= SETTLE_S for stamp in now if stamp is not None):
+    # Only the change time: the other one is whatever a sync tool says. Where it lies ahead, the
+    # clock was set back.
+    while not all(
+        time.time() - stamp.ctime_ns / 1e9 >= SETTLE_S for stamp in now if stamp is not None
+    ):
         if time.monotonic() >= until:
             return None
         time.sleep(SETTLE_S)
@@ -483,12 +616,16 @@ CONFIG_WAIT_S = 1.0
 
 
 def _emptied(path: Path) -> UserError:
-    return UserError(f"{path} is empty, and was not: whatever emptied it may not be done, or lost what it wrote.",
-                     "Put it back, from a backup or another machine. For the defaults write a comment into it: # defaults",
-                     exit_code=2)
+    return UserError(
+        f"{path} is empty, and was not: whatever emptied it may not be done, or lost what it wrote.",
+        "Put it back, from a backup or another machine. For the defaults write a comment into it: # defaults",
+        exit_code=2,
+    )
 
 
-def _refuse_emptied(vault: Path, seen: tuple[_FileStamp | None, _FileStamp | None], journal: Journal, config: Config) -> None:
+def _refuse_emptied(
+    vault: Path, seen: tuple[_FileStamp | None, _FileStamp | None], journal: Journal, config: Config
+) -> None:
     """Raise UserError for a configuration that a crash may have left empty: the daemon before asked another model than the default.
 
     Notes would go to a provider whom nobody chose for them.
@@ -498,24 +635,35 @@ def _refuse_emptied(vault: Path, seen: tuple[_FileStamp | None, _FileStamp | Non
     with journal.read() as reader:
         last = reader.last_of(Action.DAEMON_STARTED, trace_id="")
     model = config.model
-    if last is not None and (last.details.get("provider"), last.details.get("model")) != (model.provider, model.name):
+    if last is not None and (last.details.get("provider"), last.details.get("model")) != (
+        model.provider,
+        model.name,
+    ):
         raise _emptied(vault / CONFIG_PATH)
 
 
-def _claim(vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool) -> None:
-    """Make sure that no other machine's daemon has claimed the vault (`placet init` does). Raises UserError for one that has."""
+def _claim(
+    vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool
+) -> None:
+    """Make sure that no other machine's daemon has claimed the vault (`placet init` does).
+
+    Raises UserError for one that has.
+    """
     if config.vault.host in ("", host):
         return
     if not take_over:
         raise UserError(
             f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
-            "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over")
+            "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over",
+        )
     write_setting(vault, ("vault", "host"), host)
     say(f"Taken over from {config.vault.host}.")
 
 
 @contextmanager
-def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator[Callable[[Case | Hold], None]]:
+def _teller(
+    config: Config, vault: Path, say: Callable[[str], None]
+) -> Iterator[Callable[[Case | Hold], None]]:
     """Give a function that tells of a case or a hold, in a thread of its own: a slow webhook must not slow the loop.
 
     Raises UserError (exit code 2) for a way of telling that cannot be used.
@@ -527,9 +675,14 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
     # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
     from placet.host.notify import Event, Messenger, Notice, NotifySettings
 
-    events = {State.REVIEW: Event.PLAN_WAITS, State.COMPLETED: Event.MISSION_COMPLETED, State.FAILED: Event.MISSION_FAILED}
+    events = {
+        State.REVIEW: Event.PLAN_WAITS,
+        State.COMPLETED: Event.MISSION_COMPLETED,
+        State.FAILED: Event.MISSION_FAILED,
+    }
 
     with Messenger(NotifySettings(table.desktop, table.command, table.webhook), say) as messenger:
+
         def tell(case: Case | Hold) -> None:
             if isinstance(case, Hold):
                 messenger.send(Notice(Event.NEEDS_YOU, "", "", vault.name, side_of(MODEL)))
@@ -539,8 +692,21 @@ def _teller(config: Config, vault: Path, say: Callable[[str], None]) -> Iterator
                 return
             if case.state is State.FAILED and not case.report_path:
                 event = Event.NEEDS_YOU  # planning failed: there was no mission
-            path = case.report_path if case.state is not State.REVIEW and case.report_path else case.plan_path
-            messenger.send(Notice(event, case.request_id, case.trace_id, vault.name, path or case.request_path, case.state))
+            path = (
+                case.report_path
+                if case.state is not State.REVIEW and case.report_path
+                else case.plan_path
+            )
+            messenger.send(
+                Notice(
+                    event,
+                    case.request_id,
+                    case.trace_id,
+                    vault.name,
+                    path or case.request_path,
+                    case.state,
+                )
+            )
 
         yield tell
 
@@ -556,17 +722,23 @@ def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 def prices(config: Config) -> tuple[Price, ...]:
     """Return the price list: the configuration's rows, then the ones that placet knows."""
-    own = tuple(Price(row.model, row.input, row.output, row.cache_read, row.cache_write, row.since)
-                for row in config.model.price)
+    own = tuple(
+        Price(row.model, row.input, row.output, row.cache_read, row.cache_write, row.since)
+        for row in config.model.price
+    )
     named = {row.model for row in own}
     return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
 
 
 def _model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
     """Return a function that opens the model once, when it is first asked for, from whichever thread."""
-    settings = ModelSettings(provider=config.model.provider, name=config.model.name, base_url=config.model.base_url,
-                             script=str(vault / config.model.script) if config.model.script else "",
-                             timeout_s=config.model.timeout_s)
+    settings = ModelSettings(
+        provider=config.model.provider,
+        name=config.model.name,
+        base_url=config.model.base_url,
+        script=str(vault / config.model.script) if config.model.script else "",
+        timeout_s=config.model.timeout_s,
+    )
     lock = threading.Lock()
     opened: list[Model] = []
 
@@ -580,7 +752,15 @@ def _model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callab
 
 
 def _note(journal: Journal, clock: Clock, action: Action, **metadata: object) -> None:
-    journal.commit([AddActivity(Activity(clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata))])
+    journal.commit(
+        [
+            AddActivity(
+                Activity(
+                    clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata
+                )
+            )
+        ]
+    )
 
 
 def _systemd_notifier(env: Mapping[str, str], say: Callable[[str], None]) -> Callable[[str], None]:

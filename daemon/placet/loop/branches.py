@@ -21,7 +21,10 @@ LOOK_EVERY_S = 60.0
 
 @dataclass(slots=True)
 class BranchWatch:
-    """`say` is for the daemon's own log, `ring` ends the loop's wait when a look is done; `thread` looks, or glances, just now."""
+    """`say` is for the daemon's own log, `ring` ends the loop's wait when a look is done.
+
+    `thread` looks, or glances, just now.
+    """
 
     clock: Clock
     say: Callable[[str], None]
@@ -47,7 +50,10 @@ class BranchWatch:
         return found
 
     def look(self, branches: Callable[[], Mapping[Path, Sequence[Branch]]]) -> None:
-        """Begin a look at `branches`, by repository, if it is time for one; else a glance at whether there is reason for one."""
+        """Begin a look at `branches`, by repository, if it is time for one.
+
+        Else a glance at whether there is reason for one.
+        """
         now = self.clock.monotonic()
         if self.thread is not None or now - self._glanced_at < GLANCE_EVERY_S:
             return
@@ -67,12 +73,16 @@ class BranchWatch:
                     try:
                         found.append(look_at_branches(path, opens, known[path]))
                     except Exception as error:
-                        found.append(Looked(path, Memory.without_answer(opens), problem=mistake(error)))
+                        found.append(
+                            Looked(path, Memory.without_answer(opens), problem=mistake(error))
+                        )
             self._looked.put(tuple(found))
             if self.asks:
                 self.ring()
 
-        self.asks = any((whole and opens) or known[path].seen is None for path, opens in asked.items())
+        self.asks = any(
+            (whole and opens) or known[path].seen is None for path, opens in asked.items()
+        )
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
             thread.start()

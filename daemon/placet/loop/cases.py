@@ -1,4 +1,6 @@
-"""The cases at hand: those that are not over, and those of which a note lies in a watched folder. The others stay in the journal.
+"""The cases at hand: those that are not over, and those of which a note lies in a watched folder.
+
+The others stay in the journal.
 
 What the daemon holds and walks so depends on what is to be done, not on what was done in years.
 """
@@ -17,15 +19,19 @@ from placet.journal.writes import CaseRow
 
 @dataclass(slots=True)
 class Cases(Mapping[str, Case]):
-    """The cases by trace_id. To walk over them gives those `held`; to ask for one finds those that are over, too.
+    """The cases by trace_id.
 
-    `watched` are the branches with which people may still do something that counts, by trace_id. For one thread.
+    To walk over them gives those `held`; to ask for one finds those that are over, too.
+
+    `watched` are the branches with which people may still do something that counts, by trace_id.
+    For one thread.
     """
 
     journal: Journal
     held: dict[str, Case] = field(default_factory=dict)
     watched: dict[str, tuple[Branch, ...]] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)  # trace ids and paths of notes of which the journal knows no case
+    # trace ids and paths of notes of which the journal knows no case
+    _asked: set[str] = field(default_factory=set)
 
     def load(self, reader: Reader) -> None:
         """Take up what is not over, and which branches are watched."""
@@ -64,13 +70,21 @@ class Cases(Mapping[str, Case]):
                 self._hold(reader.cases_of(traces, {path for path in paths if is_utf8(path)}))
             self._asked |= (traces - self.held.keys()) | paths
 
-    def let_go(self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]) -> None:
+    def let_go(
+        self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]
+    ) -> None:
         """Hold no longer what is over and has neither a note, nor its place at one of `paths`, nor anything to be done (`busy`)."""
         there = {note.trace_id for note in notes}
         self._asked &= there.union(paths)
-        self.held = {trace: case for trace, case in self.held.items()
-                     if case.state in OPEN or trace in there or trace in busy
-                     or case.request_path in paths or case.plan_path in paths}
+        self.held = {
+            trace: case
+            for trace, case in self.held.items()
+            if case.state in OPEN
+            or trace in there
+            or trace in busy
+            or case.request_path in paths
+            or case.plan_path in paths
+        }
 
     def is_taken(self, request_id: str) -> bool:
         """Say whether a case has this request_id."""

@@ -18,10 +18,12 @@ from placet.journal.writes import AddActivity
 
 @dataclass(slots=True)
 class Waits:
-    """What waits now. `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
+    """What waits now.
 
-    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the daemon's own log, `tell` is told
-    of a hold, once, however many pieces of work come to the same.
+    `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
+
+    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the
+    daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
     """
 
     journal: Journal
@@ -31,10 +33,14 @@ class Waits:
     longest_rest_s: float
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
     hold: Hold | None = None
-    _said: tuple[Why, str, int] | None = None  # what was said last of one piece's wait, and the journal's newest event then
+    # what was said last of one piece's wait, and the journal's newest event then
+    _said: tuple[Why, str, int] | None = None
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
-        """Take up for what work waited: a server's wish holds over a restart; whether all is mended is tried at once."""
+        """Take up for what work waited: a server's wish holds over a restart.
+
+        Whether all is mended is tried at once.
+        """
         now = self.clock.monotonic()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
         if row is not None and row.action_type == Action.MODEL_WAITING:
@@ -42,27 +48,54 @@ class Waits:
         for case in working:
             row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=case.trace_id)
             if row is not None and row.action_type == Action.MODEL_WAITING:
-                left_s = (datetime.fromisoformat(row.details["until"]) - self.clock.wall()).total_seconds()
-                left_s = min(left_s, self.longest_rest_s)  # the clock may have been ahead when this was written
-                self.postponed[case.trace_id] = now + left_s, Postponed(row.details["reason"], left_s, Why(row.details["why"]))
+                left_s = (
+                    datetime.fromisoformat(row.details["until"]) - self.clock.wall()
+                ).total_seconds()
+                # the clock may have been ahead when this was written
+                left_s = min(left_s, self.longest_rest_s)
+                self.postponed[case.trace_id] = (
+                    now + left_s,
+                    Postponed(row.details["reason"], left_s, Why(row.details["why"])),
+                )
 
     def postpone(self, case: Case, why: Postponed) -> None:
         """Let a case's work wait, or all work."""
         until = self.clock.monotonic() + why.after_s
-        facts = {"why": why.why.value, "reason": why.reason, "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s))}
+        facts = {
+            "why": why.why.value,
+            "reason": why.reason,
+            "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s)),
+        }
         if not why.why.holds_all:
             self.postponed[case.trace_id] = until, why
-            if not self._was_said(why):  # what all of it waits for is said once, not for each piece and each try
+            # what all of it waits for is said once, not for each piece and each try
+            if not self._was_said(why):
                 self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
             if why.why is Why.ASKED_TO_WAIT:
-                self.journal.commit([AddActivity(Activity(self.clock.now(), case.trace_id, Actor.SYSTEM, Action.MODEL_WAITING,
-                                                          Entity.MISSION, case.request_id, case.agent, facts))])
+                self.journal.commit(
+                    [
+                        AddActivity(
+                            Activity(
+                                self.clock.now(),
+                                case.trace_id,
+                                Actor.SYSTEM,
+                                Action.MODEL_WAITING,
+                                Entity.MISSION,
+                                case.request_id,
+                                case.agent,
+                                facts,
+                            )
+                        )
+                    ]
+                )
             return
         before, self.hold = self.hold, Hold(why.why, why.reason, until)
         known = before is not None and before.why is why.why
         if not known:
             self._journal(Action.MODEL_WAITING, **facts)
-        if not known or (before is not None and why.why is Why.BLOCKED and before.reason != why.reason):
+        if not known or (
+            before is not None and why.why is Why.BLOCKED and before.reason != why.reason
+        ):
             self.say(f"All work waits for the model: {self.hold.notice}")
         if not known:
             self.tell(self.hold)
@@ -88,12 +121,16 @@ class Waits:
     def try_again(self, why: Why) -> None:
         """Let the work that waits for this try at once."""
         now = self.clock.monotonic()
-        self.postponed = {trace: (now, one) if one.why is why else (until, one) for trace, (until, one) in self.postponed.items()}
+        self.postponed = {
+            trace: (now, one) if one.why is why else (until, one)
+            for trace, (until, one) in self.postponed.items()
+        }
 
     def may_start(self, due: Sequence[Case], needs_no_model: Callable[[Case], bool]) -> list[Case]:
         """Return what of `due` (the first is the first to be started) need not wait.
 
-        A hold keeps all but plans that no model carries out, and the one piece that tries for all when its time has come.
+        A hold keeps all but plans that no model carries out, and the one piece that tries for all
+        when its time has come.
         """
         now = self.clock.monotonic()
         due = [case for case in due if self.postponed.get(case.trace_id, (now, None))[0] <= now]
@@ -131,18 +168,26 @@ class Waits:
 
     def holding(self) -> Hold | None:
         """Return the hold while it keeps all work: not while a piece may try."""
-        if self.hold is None or self.hold.probe is not None or self.clock.monotonic() >= self.hold.until_s:
+        if (
+            self.hold is None
+            or self.hold.probe is not None
+            or self.clock.monotonic() >= self.hold.until_s
+        ):
             return None
         return self.hold
 
     def told(self) -> dict[str, str]:
         """Return by trace_id what people are told of work that waits for itself."""
-        return {trace: told(why.why, why.reason, why.after_s) for trace, (_, why) in self.postponed.items()}
+        return {
+            trace: told(why.why, why.reason, why.after_s)
+            for trace, (_, why) in self.postponed.items()
+        }
 
     def left_s(self, began_s: float) -> list[float]:
         """Return the seconds until something need not wait any more.
 
-        What was due when the tick began (`began_s`) and did not start waits for something else than the time.
+        What was due when the tick began (`began_s`) and did not start waits for something else than
+        the time.
         """
         now = self.clock.monotonic()
         left = [until - now for until, _ in self.postponed.values() if until > began_s]
@@ -150,5 +195,7 @@ class Waits:
         return left if held is None else [*left, held.until_s - now]
 
     def _journal(self, action: Action, **metadata: object) -> None:
-        row = Activity(self.clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata)
+        row = Activity(
+            self.clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata
+        )
         self.journal.commit([AddActivity(row)])

@@ -41,9 +41,10 @@ READ_AGAIN_S = 5.0
 class Look:
     """What one look added to what is known.
 
-    `changed`: something was read, or went away. `unread`: paths whose present text was not read yet; `unsure`: those of which what
-    is known may be out of date, for it is missing or not listed, or has changed and not settled. `again_in_s`: seconds until
-    the next look can say more; None when nothing is pending.
+    `changed`: something was read, or went away. `unread`: paths whose present text was not read
+    yet; `unsure`: those of which what is known may be out of date, for it is missing or not listed,
+    or has changed and not settled. `again_in_s`: seconds until the next look can say more; None
+    when nothing is pending.
     """
 
     changed: bool
@@ -56,9 +57,10 @@ class Look:
 class Intake:
     """What is known of the folders, from look to look.
 
-    `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the paths of notes that were
-    taken away. `is_certain` says that no file may be a note that is missed, `all_plans_read` that none where plans
-    lie may be a second plan. `say` is for the daemon's own log.
+    `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the
+    paths of notes that were taken away. `is_certain` says that no file may be a note that is
+    missed, `all_plans_read` that none where plans lie may be a second plan. `say` is for the
+    daemon's own log.
     """
 
     vault: Vault
@@ -69,22 +71,35 @@ class Intake:
     gone: frozenset[str] = frozenset()
     is_certain: bool = False
     all_plans_read: bool = False
-    _restless: dict[str, tuple[float, int]] = field(default_factory=dict)  # since when, and in how many looks, one was not read
-    _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)  # which file it was that was read last
+    # since when, and in how many looks, one was not read
+    _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
+    # which file it was that was read last
+    _read_as: dict[str, tuple[int, int]] = field(default_factory=dict)
     _looks: Looks = field(default_factory=Looks)
     _to_read: set[str] = field(default_factory=set)
-    _read_again: dict[str, float] = field(default_factory=dict)  # what could not be read, and when it is tried again
+    # what could not be read, and when it is tried again
+    _read_again: dict[str, float] = field(default_factory=dict)
     _unlisted: set[FolderProblem] = field(default_factory=set)
-    _shut: dict[str, str] = field(default_factory=dict)  # folders below the queues that cannot be listed, and why
+    # folders below the queues that cannot be listed, and why
+    _shut: dict[str, str] = field(default_factory=dict)
 
-    def look(self, scan: Scan, hinted: Iterable[str], expected: Collection[str], slice_s: float) -> Look:
+    def look(
+        self, scan: Scan, hinted: Iterable[str], expected: Collection[str], slice_s: float
+    ) -> Look:
         """Take in a scan, and read what is new in it for as long as `slice_s`.
 
-        `hinted` are paths that were just closed or moved into place, `expected` those of notes that should be there.
+        `hinted` are paths that were just closed or moved into place, `expected` those of notes that
+        should be there.
         """
         found = scan.found
-        verdict = look(self._looks, {p: f.fingerprint for p, f in found.items()}, self.clock.monotonic(), hinted=tuple(hinted),
-                       expected=expected, unlisted=[p.path for p in scan.problems])
+        verdict = look(
+            self._looks,
+            {p: f.fingerprint for p, f in found.items()},
+            self.clock.monotonic(),
+            hinted=tuple(hinted),
+            expected=expected,
+            unlisted=[p.path for p in scan.problems],
+        )
         self._looks = verdict.looks
         unlisted = verdict.looks.seen.keys() - found.keys()
         changed = self._read(found, verdict.fresh, verdict.settled, unlisted, slice_s)
@@ -94,14 +109,20 @@ class Intake:
                 self.odd.pop(path, None)
                 self._read_as.pop(path, None)
                 changed = True
-        shut = {p.path: f"What lies in this folder is not seen: {p.why}." for p in scan.problems if p.path not in QUEUES}
+        shut = {
+            p.path: f"What lies in this folder is not seen: {p.why}."
+            for p in scan.problems
+            if p.path not in QUEUES
+        }
         changed |= shut != self._shut
         self._shut = shut
         unread = found.keys() - (verdict.settled & (self.notes.keys() | self.odd.keys()))
         self._note_restless(found, unread)
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
-        young, second = (any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
-                         for some, most_s in ((unread, YOUNG_S), (plans, SECOND_PLAN_S)))
+        young, second = (
+            any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
+            for some, most_s in ((unread, YOUNG_S), (plans, SECOND_PLAN_S))
+        )
         self.is_certain = self._all_listed(scan.problems) and not young
         all_plans_read = not second
         changed |= all_plans_read and not self.all_plans_read
@@ -109,7 +130,11 @@ class Intake:
         gone = verdict.gone if self.is_certain else frozenset()
         changed |= bool(gone - self.gone)
         self.gone = gone
-        unsure = (frozenset(verdict.looks.missing) - verdict.gone) | (found.keys() - verdict.settled) | unlisted
+        unsure = (
+            (frozenset(verdict.looks.missing) - verdict.gone)
+            | (found.keys() - verdict.settled)
+            | unlisted
+        )
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if self._to_read:
             waits.append(SETTLE_S)
@@ -121,8 +146,11 @@ class Intake:
         for path in unread:
             since_s, looks = self._restless.get(path, (now, 0))
             self._restless[path] = since_s, looks + 1
-        for path in [path for path in self._restless if path not in found or (
-                path not in unread and now - seen[path].since_s >= SETTLE_S)]:
+        for path in [
+            path
+            for path in self._restless
+            if path not in found or (path not in unread and now - seen[path].since_s >= SETTLE_S)
+        ]:
             del self._restless[path]
 
     def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
@@ -133,10 +161,15 @@ class Intake:
         """
         never_read = self._read_as.get(path) != _file(thing)
         since_s, looks = self._restless[path]
-        return path in settled or (never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS))
+        return path in settled or (
+            never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS)
+        )
 
     def is_no_note(self, path: str) -> bool:
-        """Say whether what lies there can be no note, as a folder; not of a note that cannot be read in this moment."""
+        """Say whether what lies there can be no note, as a folder.
+
+        Not of a note that cannot be read in this moment.
+        """
         return path in self.odd and path not in self._read_again
 
     def notices(self) -> dict[str, str]:
@@ -147,13 +180,24 @@ class Intake:
         """Say which folders could not be listed, each once, and return whether all could."""
         unlisted = {p for p in problems if p.path in QUEUES}
         for problem in unlisted - self._unlisted:
-            self.say(f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as taken away.")
+            self.say(
+                f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as taken away."
+            )
         self._unlisted = unlisted
         return not unlisted
 
-    def _read(self, found: Mapping[str, Found], fresh: frozenset[str], settled: frozenset[str], unlisted: Set[str],
-              slice_s: float) -> bool:
-        """Read the notes that are new or changed, people's decisions before requests; return whether there were any."""
+    def _read(
+        self,
+        found: Mapping[str, Found],
+        fresh: frozenset[str],
+        settled: frozenset[str],
+        unlisted: Set[str],
+        slice_s: float,
+    ) -> bool:
+        """Read the notes that are new or changed, people's decisions before requests.
+
+        Return whether there were any.
+        """
         now = self.clock.monotonic()
         due = {path for path, at in self._read_again.items() if at <= now}
         for path in due | fresh:
@@ -161,7 +205,9 @@ class Intake:
             self.odd.pop(path, None)
             self._read_again.pop(path, None)
         self._to_read = (self._to_read | fresh | due) & (settled | unlisted)
-        there = sorted(self._to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path))
+        there = sorted(
+            self._to_read & settled, key=lambda path: (path.startswith(f"{Folder.REQUESTS}/"), path)
+        )
         for path in there:
             self._to_read.discard(path)
             self._read_one(path, found[path])
@@ -174,8 +220,10 @@ class Intake:
             self.odd[path] = _ODD[thing.kind]
             return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
-            self.odd[path] = (f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                              "nothing. Compare the two, put what you want to keep into one, and delete the other.")
+            self.odd[path] = (
+                f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
+                "nothing. Compare the two, put what you want to keep into one, and delete the other."
+            )
             return
         try:
             raw, read = self.vault.read(path)
@@ -187,7 +235,9 @@ class Intake:
         except (Gone, NotSettled):
             pass  # the next look sees what became of it
         except TooLarge:
-            self.odd[path] = f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
+            self.odd[path] = (
+                f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
+            )
         except NotAFile as error:
             self.odd[path] = f"This file cannot be read: {error}"
         except VaultTrouble as error:
@@ -195,13 +245,18 @@ class Intake:
             self._read_again[path] = self.clock.monotonic() + READ_AGAIN_S
 
     def _difference(self, copy: str) -> str:
-        """Return how a conflict copy differs from its original as it is now; empty where one of them cannot be read."""
+        """Return how a conflict copy differs from its original as it is now.
+
+        Empty where one of them cannot be read.
+        """
         place = PurePosixPath(copy)
         original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
         if original is None:
             return ""
         try:
-            old, new = (raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0]))
+            old, new = (
+                raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0])
+            )
         except (Stale, NotAFile, TooLarge, VaultTrouble):
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."

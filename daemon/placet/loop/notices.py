@@ -34,10 +34,21 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
     `known` says that the note belongs to a case: then it is used, and something of it has to be told.
     """
     name = code(show(PurePosixPath(path).name))
-    title = "All work waits for the model" if path == MODEL else f"About {name}" if known else f"placet cannot use {name}"
+    title = (
+        "All work waits for the model"
+        if path == MODEL
+        else f"About {name}"
+        if known
+        else f"placet cannot use {name}"
+    )
     words, difference = parted(why)
-    parts = ["\n".join([f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]),
-             difference.rstrip(), "This note disappears by itself when that is mended.\n"]
+    parts = [
+        "\n".join(
+            [f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
+        ),
+        difference.rstrip(),
+        "This note disappears by itself when that is mended.\n",
+    ]
     return "\n\n".join(part for part in parts if part).encode()
 
 
@@ -45,9 +56,10 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
 class Notices:
     """The explanations in the vault.
 
-    `said` is what the journal has of them: by the note's path, the digest of the text that is to stand beside it and, where another
-    one stood there when that was decided, of that one. Only a text with such a digest is replaced or taken away: any other is a
-    person's, also one of placet's that a person has added a remark to.
+    `said` is what the journal has of them: by the note's path, the digest of the text that is to
+    stand beside it and, where another one stood there when that was decided, of that one. Only a
+    text with such a digest is replaced or taken away: any other is a person's, also one of placet's
+    that a person has added a remark to.
     """
 
     vault: Vault
@@ -56,8 +68,15 @@ class Notices:
     say: Callable[[str], None]
     said: dict[str, str] = field(default_factory=dict)
 
-    def show(self, wanted: Mapping[str, str], there: Collection[str], unsure: Set[str], notes: Mapping[str, NoteSeen],
-             known: Collection[str], slice_s: float) -> bool:
+    def show(
+        self,
+        wanted: Mapping[str, str],
+        there: Collection[str],
+        unsure: Set[str],
+        notes: Mapping[str, NoteSeen],
+        known: Collection[str],
+        slice_s: float,
+    ) -> bool:
         """Make the notes beside people's notes say what is `wanted`, by path, and take away those that are answered.
 
         `there` are the explanations that the vault has. What was said of the notes `unsure`, which cannot be judged yet, stays
@@ -95,15 +114,22 @@ class Notices:
             if changed and self.clock.monotonic() > until:
                 return True
         answered = self.said.keys() - {show(path) for path in wanted.keys() | unsure}
-        if answered and not (more or forgets):  # else what is still there would not be known for placet's own any more
+        # else what is still there would not be known for placet's own any more
+        if answered and not (more or forgets):
             self.journal.commit([DropSeen(path) for path in sorted(answered)])
             self.said = {path: marks for path, marks in self.said.items() if path not in answered}
         return more
 
-    def _put(self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool) -> bool:
-        """Make the explanation at `side` say `text`; return whether that changed anything. Raises what the vault raises."""
+    def _put(
+        self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool
+    ) -> bool:
+        """Make the explanation at `side` say `text`; return whether that changed anything.
+
+        Raises what the vault raises.
+        """
         try:
-            there, _ = self.vault.read(side)  # first: it costs no fsync, and most of them stand there from look to look
+            # first: it costs no fsync, and most of them stand there from look to look
+            there, _ = self.vault.read(side)
         except Gone:
             there = None
         mark = sha256(text).hexdigest()
@@ -111,8 +137,15 @@ class Notices:
         marks = self.said.get(show(path), "").split()
         is_own = found in ("", mark, *marks)
         if marks[:1] != [mark]:
-            # Before it is written: a crash in between must leave no text that placet does not know for its own.
-            self._journal(path, why, f"{mark} {found}".strip() if is_own and found != mark else mark, note, known=known)
+            # Before it is written: a crash in between must leave no text that placet does not know
+            # for its own.
+            self._journal(
+                path,
+                why,
+                f"{mark} {found}".strip() if is_own and found != mark else mark,
+                note,
+                known=known,
+            )
         if not is_own or there == text:
             return False
         if there is None:
@@ -120,10 +153,28 @@ class Notices:
         self.vault.replace(side, found, text)
         return True
 
-    def _journal(self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool) -> None:
-        action = Action.NOTE_EXPLAINED if known or not path.startswith(f"{Folder.REQUESTS}/") else Action.REQUEST_INVALID
-        row = Activity(self.clock.now(), note.trace_id if note is not None else "", Actor.SYSTEM, action, Entity.REQUEST,
-                       request_id(PurePosixPath(path).name, ()), "", {"path": show(path), "reason": why[:2000]})
-        seen = PutSeen(show(path), marks, action.value, why[:2000]) if path != MODEL else PutSeen(show(path), marks, "", "")
+    def _journal(
+        self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool
+    ) -> None:
+        action = (
+            Action.NOTE_EXPLAINED
+            if known or not path.startswith(f"{Folder.REQUESTS}/")
+            else Action.REQUEST_INVALID
+        )
+        row = Activity(
+            self.clock.now(),
+            note.trace_id if note is not None else "",
+            Actor.SYSTEM,
+            action,
+            Entity.REQUEST,
+            request_id(PurePosixPath(path).name, ()),
+            "",
+            {"path": show(path), "reason": why[:2000]},
+        )
+        seen = (
+            PutSeen(show(path), marks, action.value, why[:2000])
+            if path != MODEL
+            else PutSeen(show(path), marks, "", "")
+        )
         self.journal.commit([seen] if path == MODEL else [AddActivity(row), seen])
         self.said[show(path)] = marks

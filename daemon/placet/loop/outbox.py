@@ -1,4 +1,7 @@
-"""Performing the commands of decisions on the vault. Doing one again changes nothing, so a crash may come at any point."""
+"""Performing the commands of decisions on the vault.
+
+Doing one again changes nothing, so a crash may come at any point.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,32 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
-from placet.core.life.case import COMMAND_JSON, PLAN_STAMPS, REQUEST_STAMPS, Case, Move, Publish, Rewrite, Show, Stamp, State
+from placet.core.life.case import (
+    COMMAND_JSON,
+    PLAN_STAMPS,
+    REQUEST_STAMPS,
+    Case,
+    Move,
+    Publish,
+    Rewrite,
+    Show,
+    Stamp,
+    State,
+)
 from placet.core.life.observe import is_draft, trace_of
 from placet.core.life.plan_note import headed, show
 from placet.core.text.names import Folder, numbered
 from placet.core.text.note import Frontmatter, UnsafeEdit, digest, stamp
-from placet.files.vault import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.files.vault import (
+    AlreadyThere,
+    Changed,
+    Gone,
+    NotAFile,
+    Stale,
+    TooLarge,
+    Vault,
+    VaultTrouble,
+)
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
@@ -34,10 +57,12 @@ class OutboxPorts:
 
 @dataclass(slots=True)
 class Outbox:
-    """The commands that the journal has and that were not performed yet, in order. `say` is for the daemon's own log.
+    """The commands that the journal has and that were not performed yet, in order.
 
-    `reported` gives what is written down of a report that was published: of its case, where it was to go, where it lies, and its
-    size in bytes.
+    `say` is for the daemon's own log.
+
+    `reported` gives what is written down of a report that was published: of its case, where it was
+    to go, where it lies, and its size in bytes.
     """
 
     journal: Journal
@@ -53,7 +78,9 @@ class Outbox:
         return {command.trace_id for command in self.pending}
 
     def perform(self, cases: Mapping[str, Case], desk: OutboxPorts, slice_s: float) -> bool:
-        """Perform the commands that are due, in order, for as long as `slice_s`; return whether any was performed.
+        """Perform the commands that are due, in order, for as long as `slice_s`.
+
+        Return whether any was performed.
 
         One that fails holds back the later ones of its case.
         """
@@ -63,7 +90,9 @@ class Outbox:
         done: list[Write] = []
         marked_at = now
         # What follows from people's decisions goes before the stamps of a thousand new requests.
-        in_order = sorted(self.pending, key=lambda pending: cases[pending.trace_id].state is State.PLANNING)
+        in_order = sorted(
+            self.pending, key=lambda pending: cases[pending.trace_id].state is State.PLANNING
+        )
         for number, pending in enumerate(in_order):
             if self.clock.monotonic() > now + slice_s:
                 left += in_order[number:]
@@ -82,7 +111,9 @@ class Outbox:
             done.append(MarkDone(pending.id))
             self._retry_at.pop(pending.id, None)
             if isinstance(command, Publish) and command.path.startswith(f"{Folder.REPORTS}/"):
-                self.journal.commit([*done, *self.reported(case, command.path, place, len(desk.text(command.text)))])
+                self.journal.commit(
+                    [*done, *self.reported(case, command.path, place, len(desk.text(command.text)))]
+                )
                 done, marked_at = [], self.clock.monotonic()
             elif self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
                 self.journal.commit(done)
@@ -109,7 +140,9 @@ class Outbox:
 
 
 def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: OutboxPorts) -> str:
-    """Perform one command of a case; return where a note was published that is new, empty for all else.
+    """Perform one command of a case.
+
+    Return where a note was published that is new, empty for all else.
 
     Raises what the vault raises where it cannot be done now: it is to be tried again.
     """
@@ -133,21 +166,27 @@ def perform(command: Stamp | Publish | Rewrite | Move | Show, case: Case, desk: 
 def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
     def stamped(raw: bytes) -> bytes:
         whose = trace_of(raw)
-        if whose not in ("", case.trace_id) or (not whose and command.digest and digest(raw, REQUEST_STAMPS) != command.digest):
+        if whose not in ("", case.trace_id) or (
+            not whose and command.digest and digest(raw, REQUEST_STAMPS) != command.digest
+        ):
             return raw
         changes = dict(command.changes)
         if command.path.startswith(f"{Folder.REQUESTS}/") and is_draft(raw):
-            changes.pop("status", None)  # it is being written, and stays so until its writer says that it is ready
+            # it is being written, and stays so until its writer says that it is ready
+            changes.pop("status", None)
         return stamp(raw, changes, kind_if_none=desk.frontmatter)
 
-    # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the note.
+    # Taken away meanwhile, the next look sees it; made unreadable, it explains that beside the
+    # note.
     with suppress(Gone, UnsafeEdit):
         desk.vault.edit(command.path, stamped)
 
 
 def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
     folder, _, name = path.rpartition("/")
-    if folder == Folder.PLANS and any(_has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)):
+    if folder == Folder.PLANS and any(
+        _has(vault, f"{decided}/{name}", text) for decided in (Folder.ACTIVE, Folder.REJECTED)
+    ):
         return ""  # it was published before a crash, and a person has decided on it meanwhile
     for place in _places(path, case):
         try:
@@ -179,10 +218,17 @@ def _rewrite(command: Rewrite, case: Case, desk: OutboxPorts) -> None:
     if digest(raw, PLAN_STAMPS) == command.expected:
         desk.vault.replace(command.path, sha256(raw).hexdigest(), text)
     elif command.keep:
-        # It awaits nobody in the archive: its callout says so, all else of it stays as its writer left it.
-        past = replace(show(replace(case, state=State.PLANNING, notice=""), command.path), before=show(case).above)
+        # It awaits nobody in the archive: its callout says so, all else of it stays as its writer
+        # left it.
+        past = replace(
+            show(replace(case, state=State.PLANNING, notice=""), command.path),
+            before=show(case).above,
+        )
         with suppress(Gone):
-            desk.vault.edit(command.path, lambda now: headed(now, past) if trace_of(now) == case.trace_id else now)
+            desk.vault.edit(
+                command.path,
+                lambda now: headed(now, past) if trace_of(now) == case.trace_id else now,
+            )
         _move(Move(command.path, command.keep), case, desk.vault)
         desk.vault.publish(command.path, text)
 

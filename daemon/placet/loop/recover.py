@@ -19,7 +19,9 @@ from placet.repo.repository import is_repository, open_repo
 from placet.repo.runner import GitError
 
 
-def look_back(vault: Vault, repositories: Mapping[str, Path]) -> tuple[list[KeptOutcome], list[str]]:
+def look_back(
+    vault: Vault, repositories: Mapping[str, Path]
+) -> tuple[list[KeptOutcome], list[str]]:
     """Return what missions came to, one value for each trace of which a report or commits tell, and what could not be read.
 
     `repositories` are paths by portal's name, "" for the vault's own. Of two reports on one trace the later one counts.
@@ -32,7 +34,9 @@ def look_back(vault: Vault, repositories: Mapping[str, Path]) -> tuple[list[Kept
         except (Stale, NotAFile, TooLarge, VaultTrouble) as error:
             problems.append(f"{show(path)}: {error}")
             continue
-        if outcome is not None and (outcome.trace_id not in found or found[outcome.trace_id].ended_at < outcome.ended_at):
+        if outcome is not None and (
+            outcome.trace_id not in found or found[outcome.trace_id].ended_at < outcome.ended_at
+        ):
             found[outcome.trace_id] = outcome
     for portal, place in repositories.items():
         try:
@@ -60,7 +64,22 @@ def _reported(path: str, raw: bytes) -> KeptOutcome | None:
         return None
     if not is_request_id(request) or not isinstance(ended, datetime | str):
         return None
-    moment = rfc3339(ended if ended.tzinfo else ended.replace(tzinfo=UTC)) if isinstance(ended, datetime) else ended
-    return KeptOutcome(trace, request, path, moment, completed, str(meta.get("agent") or ""), str(meta.get("branch") or ""), "", "",
-                   str(meta.get("commit") or ""), str(meta.get("became") or ""), PurePosixPath(path).stem)
-
+    moment = (
+        rfc3339(ended if ended.tzinfo else ended.replace(tzinfo=UTC))
+        if isinstance(ended, datetime)
+        else ended
+    )
+    return KeptOutcome(
+        trace,
+        request,
+        path,
+        moment,
+        completed,
+        str(meta.get("agent") or ""),
+        str(meta.get("branch") or ""),
+        "",
+        "",
+        str(meta.get("commit") or ""),
+        str(meta.get("became") or ""),
+        PurePosixPath(path).stem,
+    )

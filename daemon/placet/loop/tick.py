@@ -1,8 +1,9 @@
 """The one loop: scan, observe, decide, record, perform.
 
-A ring of the bell or the timer starts a tick. A tick lists the watched folders, lets pure functions say what changed and
-what follows, records each decision in one transaction, performs its commands, and starts the work that is due.
-Workers run beside it in threads of their own and come back with values; only the loop decides.
+A ring of the bell or the timer starts a tick. A tick lists the watched folders, lets pure functions
+say what changed and what follows, records each decision in one transaction, performs its commands,
+and starts the work that is due. Workers run beside it in threads of their own and come back with
+values; only the loop decides.
 """
 
 from __future__ import annotations
@@ -46,18 +47,50 @@ from placet.core.life.case import (
     Started,
     State,
 )
-from placet.core.life.decide import adopt_outcome, adopt_plan, decide, distrust, open_case, settle_branch, settle_revert
+from placet.core.life.decide import (
+    adopt_outcome,
+    adopt_plan,
+    decide,
+    distrust,
+    open_case,
+    settle_branch,
+    settle_revert,
+)
 from placet.core.life.drift import KEY, IfChanged
 from placet.core.life.lease import Owner
 from placet.core.life.notice import beside
-from placet.core.life.observe import DRAFT, OUTDATED, CaseNotes, is_by_place, look_at, may_begin, observe, sort_notes
+from placet.core.life.observe import (
+    DRAFT,
+    OUTDATED,
+    CaseNotes,
+    is_by_place,
+    look_at,
+    may_begin,
+    observe,
+    sort_notes,
+)
 from placet.core.life.quiet import Quiet
 from placet.core.life.request import RequestProblems, read_request, unknown_agent, unknown_portal
 from placet.core.life.waiting import Hold, Why
 from placet.core.life.why_failed import median, of_last_mission
 from placet.core.text.comments import diff_callout
-from placet.core.text.names import QUEUES, Folder, is_request_id, is_utf8, request_id, show, trace_id
-from placet.core.text.note import Frontmatter, UnsafeEdit, parse_note, read_note, stamp, without_keys
+from placet.core.text.names import (
+    QUEUES,
+    Folder,
+    is_request_id,
+    is_utf8,
+    request_id,
+    show,
+    trace_id,
+)
+from placet.core.text.note import (
+    Frontmatter,
+    UnsafeEdit,
+    parse_note,
+    read_note,
+    stamp,
+    without_keys,
+)
 from placet.core.text.plan import parse_plan
 from placet.core.turn.budget import Complexity, Limits, money_problem
 from placet.core.turn.mission import Ended, KeptOutcome
@@ -132,11 +165,13 @@ class Tick:
 
 @dataclass(slots=True)
 class Loop:
-    """The daemon's state between ticks. Everything in it can be built again from the vault and the journal.
+    """The daemon's state between ticks.
 
-    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that entered a new state and of a hold,
-    `reload` gives the ports with the configuration as it is now; `draft` and `carry_out` are the workers, `start` sets a
-    thread going in which one of them works.
+    Everything in it can be built again from the vault and the journal.
+
+    `ring` ends the bell's wait, `say` is for the daemon's own log, `tell` is told of a case that
+    entered a new state and of a hold, `reload` gives the ports with the configuration as it is now;
+    `draft` and `carry_out` are the workers, `start` sets a thread going in which one of them works.
     """
 
     ports: Ports
@@ -149,10 +184,14 @@ class Loop:
     draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
     carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
-    shown: Mapping[str, CaseNotes] = field(default_factory=dict)  # what the last look was certain of, of cases that it judged
-    drafts: dict[str, bool] = field(default_factory=dict)  # by trace: whether the request was a draft when it was last certain
-    unplanned: dict[str, str] = field(default_factory=dict)  # why nothing is planned from notes of known cases, by their paths
-    literal: dict[str, bool] = field(default_factory=dict)  # by digest: whether an approved plan needs no model
+    # what the last look was certain of, of cases that it judged
+    shown: Mapping[str, CaseNotes] = field(default_factory=dict)
+    # by trace: whether the request was a draft when it was last certain
+    drafts: dict[str, bool] = field(default_factory=dict)
+    # why nothing is planned from notes of known cases, by their paths
+    unplanned: dict[str, str] = field(default_factory=dict)
+    # by digest: whether an approved plan needs no model
+    literal: dict[str, bool] = field(default_factory=dict)
     scan_cost_s: float = 0.0
     beaten_at: float = float("-inf")
     archived_at: float = float("-inf")
@@ -174,11 +213,18 @@ class Loop:
         self.sight = Intake(self.vault, self.ports.clock, self.say)
         self.notices = Notices(self.vault, self.ports.journal, self.ports.clock, self.say)
         self.outbox = Outbox(self.ports.journal, self.ports.clock, self.say, self._reported)
-        self.waits = Waits(self.ports.journal, self.ports.clock, self.say, self.tell, self.ports.retry.longest_rest_s)
+        self.waits = Waits(
+            self.ports.journal,
+            self.ports.clock,
+            self.say,
+            self.tell,
+            self.ports.retry.longest_rest_s,
+        )
         self.branches = BranchWatch(self.ports.clock, self.say, self.ring)
         self.crew = Crew(self.ports.clock, self.ring, self.start)
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- life
+    # -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Take up what the journal knows: cases, commands that were recorded and not performed, leases left behind."""
@@ -191,19 +237,37 @@ class Loop:
             self.notices.said = {row.path: row.digest for row in reader.seen()}
             self.waits.load(reader, (case for case in self.cases.values() if case.state in WORKING))
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
-            ended_well = last is not None and last.action_type == Action.DAEMON_STOPPED and last.details.get("orderly", False)
-            begun = [case for case in self.cases.values() if ended_well and case.state in WORKING
-                     and reader.has_record(case.trace_id, case.generation, LIFE)]
+            ended_well = (
+                last is not None
+                and last.action_type == Action.DAEMON_STOPPED
+                and last.details.get("orderly", False)
+            )
+            begun = [
+                case
+                for case in self.cases.values()
+                if ended_well
+                and case.state in WORKING
+                and reader.has_record(case.trace_id, case.generation, LIFE)
+            ]
             asked = reader.asked()
-        for trace, attempt in asked:  # whatever has become of the case since: it may have been decided on before the daemon died
+        # whatever has become of the case since: it may have been decided on before the daemon died
+        for trace, attempt in asked:
             with suppress(BodyDamaged):  # said when its work is taken up
-                count_unseen(Record.load(self.ports.journal, self.cases[trace], attempt, self.ports.clock))
-        for case in begun:  # then a worker that did not come back in time was left, and did not crash
+                count_unseen(
+                    Record.load(self.ports.journal, self.cases[trace], attempt, self.ports.clock)
+                )
+        # then a worker that did not come back in time was left, and did not crash
+        for case in begun:
             with suppress(BodyDamaged):
-                Record.load(self.ports.journal, case, case.generation, self.ports.clock).leave_life()
+                Record.load(
+                    self.ports.journal, case, case.generation, self.ports.clock
+                ).leave_life()
 
     def tick(self, hinted: Iterable[str], mode: Mode, moved: Collection[str] = ()) -> Tick:
-        """Do everything that can be done now. `hinted` are paths that were just closed or moved into place, `moved` the latter."""
+        """Do everything that can be done now.
+
+        `hinted` are paths that were just closed or moved into place, `moved` the latter.
+        """
         clock = self.ports.clock
         # What is known to be due is done before looking, so that the look shows it.
         self._take_back()
@@ -212,17 +276,35 @@ class Loop:
         scan = self.vault.scan(QUEUES)
         self.scan_cost_s = clock.monotonic() - began
         if not scan.present:
-            return Tick(self.ports.config.daemon.scan_interval_s, idle=False,
-                        waiting=("the vault is not there",), away=True)
+            return Tick(
+                self.ports.config.daemon.scan_interval_s,
+                idle=False,
+                waiting=("the vault is not there",),
+                away=True,
+            )
         self._reload()
-        expected = {p for c in self.cases.values() if c.state in OPEN for p in (c.request_path, c.plan_path) if p}
+        expected = {
+            p
+            for c in self.cases.values()
+            if c.state in OPEN
+            for p in (c.request_path, c.plan_path)
+            if p
+        }
         view = self.sight.look(scan, hinted, expected, SLICE_S)
         self.dirty |= view.changed
         if view.changed or moved:
-            asked = {path: thing.fingerprint for path, thing in scan.found.items() if path.startswith(f"{Folder.REQUESTS}/")}
-            self.quiet.look((n for n in self.sight.notes.values() if n.folder is Folder.REQUESTS), asked,
-                            [path for path in moved if path.startswith(f"{Folder.REQUESTS}/")], clock.monotonic(),
-                            clock.wall().timestamp())
+            asked = {
+                path: thing.fingerprint
+                for path, thing in scan.found.items()
+                if path.startswith(f"{Folder.REQUESTS}/")
+            }
+            self.quiet.look(
+                (n for n in self.sight.notes.values() if n.folder is Folder.REQUESTS),
+                asked,
+                [path for path in moved if path.startswith(f"{Folder.REQUESTS}/")],
+                clock.monotonic(),
+                clock.wall().timestamp(),
+            )
         if self.dirty:
             self.dirty = False
             self._decide(view, scan.side_notes)
@@ -243,26 +325,46 @@ class Loop:
         self._take_back()
         self._perform()
 
-    # --- deciding -------------------------------------------------------------------------------------------
+    # --- deciding
+    # -------------------------------------------------------------------------------------------
 
     def _decide(self, view: Look, side_notes: Mapping[str, Found]) -> None:
         unread, unsure = view.unread, view.unsure
-        # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if not, its case waits until
-        # it is certain where the note is and what it says. Of two plans neither counts, also while one is on its way or edited.
+        # A note that is missing may be on its way: if it is seen elsewhere, that place counts; if
+        # not, its case waits until it is certain where the note is and what it says. Of two plans
+        # neither counts, also while one is on its way or edited.
         notes = self.sight.notes
         self.cases.find(notes.values(), unread)
         present = {_what(n) for p, n in notes.items() if p not in unsure}
-        astray = {n.trace_id for p in unsure if (n := notes.get(p)) is not None
-                  and (_what(n) not in present or (n.is_plan and p in unread))}
-        found = sort_notes(self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure])
-        by_place = set() if self.sight.is_certain else {t for t, its in found.of_case.items() if is_by_place(its)}
-        written = {c.trace_id for c in self.cases.values() if not unread.isdisjoint((c.request_path, c.plan_path))}
+        astray = {
+            n.trace_id
+            for p in unsure
+            if (n := notes.get(p)) is not None
+            and (_what(n) not in present or (n.is_plan and p in unread))
+        }
+        found = sort_notes(
+            self.cases.held, [n for p, n in sorted(notes.items()) if p not in unsure]
+        )
+        by_place = (
+            set()
+            if self.sight.is_certain
+            else {t for t, its in found.of_case.items() if is_by_place(its)}
+        )
+        written = {
+            c.trace_id
+            for c in self.cases.values()
+            if not unread.isdisjoint((c.request_path, c.plan_path))
+        }
         busy = self.outbox.busy | astray | written | by_place
         notices = {n.path: why for n, why in found.notices}
         self.unplanned = {}
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
-        self.drafts = {trace: known for trace, known in self.drafts.items() if trace in self.cases.held} | {
-            trace: its.request is not None and its.request.status == DRAFT for trace, its in self.shown.items()}
+        self.drafts = {
+            trace: known for trace, known in self.drafts.items() if trace in self.cases.held
+        } | {
+            trace: its.request is not None and its.request.status == DRAFT
+            for trace, its in self.shown.items()
+        }
         for trace, its in found.of_case.items():
             case = self.cases[trace]
             if trace not in busy and (gesture := self._observe(case, its)) is not None:
@@ -270,19 +372,26 @@ class Loop:
             elif trace not in busy:
                 self._acknowledge_places(case, its)
         for trace, case in list(self.cases.items()):
-            if case.state in OPEN and trace not in busy and trace not in found.of_case \
-                    and (gesture := self._observe(case, CaseNotes())) is not None:
+            if (
+                case.state in OPEN
+                and trace not in busy
+                and trace not in found.of_case
+                and (gesture := self._observe(case, CaseNotes())) is not None
+            ):
                 self._apply(case, gesture)
         for job in self.crew.jobs.values():
             if job.planning and self._is_draft(self.cases[job.trace_id]):
-                job.cancel.set()  # what it has so far is kept; the request is read anew once it says that it is ready
+                # what it has so far is kept; the request is read anew once it says that it is ready
+                job.cancel.set()
         taken = Taken(self.cases)
         unjudged = unread | unsure
         if not self.sight.is_certain:  # the request of a plan may be among what is unread
             unjudged |= {note.path for note in found.orphans}
         else:
             notices |= self._adopt(found.orphans, taken)
-        problems, later = self._take_up([n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken)
+        problems, later = self._take_up(
+            [n for n in found.new if n.path not in unread and n.trace_id not in self.cases], taken
+        )
         notices |= problems
         notices |= self.unplanned
         notices |= self.sight.notices()
@@ -291,21 +400,43 @@ class Loop:
         for trace in found.of_case.keys() - busy:
             for path, why in beside(self.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
-        known = {path for case in self.cases.values() for path in (case.request_path, case.plan_path)}
-        self.dirty |= self.notices.show(notices, side_notes, unjudged | later, notes, known, SLICE_S)
-        self.cases.let_go(notes.values(), notes.keys() | unread | unsure, self.outbox.busy | self.crew.jobs.keys())
+        known = {
+            path for case in self.cases.values() for path in (case.request_path, case.plan_path)
+        }
+        self.dirty |= self.notices.show(
+            notices, side_notes, unjudged | later, notes, known, SLICE_S
+        )
+        self.cases.let_go(
+            notes.values(), notes.keys() | unread | unsure, self.outbox.busy | self.crew.jobs.keys()
+        )
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add what is to be said beside notes that can be used: a planning that failed, an edit in vain, what work waits for."""
         for case in self.cases.values():
-            if case.state is State.FAILED and not case.report_path and case.request_path in self.sight.notes:
-                notices.setdefault(case.request_path, f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
-                                                      "try again.")
-            if case.state is State.RUNNING and case.reported_edit and (plan := self.sight.notes.get(case.plan_path)) is not None \
-                    and plan.digest == case.reported_edit:
+            if (
+                case.state is State.FAILED
+                and not case.report_path
+                and case.request_path in self.sight.notes
+            ):
+                notices.setdefault(
+                    case.request_path,
+                    f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
+                    "try again.",
+                )
+            if (
+                case.state is State.RUNNING
+                and case.reported_edit
+                and (plan := self.sight.notes.get(case.plan_path)) is not None
+                and plan.digest == case.reported_edit
+            ):
                 approved = self._known_text(case.approved_digest).decode(errors="replace")
-                notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, without_keys(plan.raw, PLAN_STAMPS).decode(
-                    errors="replace")))
+                notices.setdefault(
+                    plan.path,
+                    EDITED_IN_RUN
+                    + diff_callout(
+                        approved, without_keys(plan.raw, PLAN_STAMPS).decode(errors="replace")
+                    ),
+                )
         for trace, why in self.waits.told().items():
             if (path := self.cases[trace].request_path) and path in self.sight.notes:
                 notices.setdefault(path, why)
@@ -326,17 +457,24 @@ class Loop:
             if why:
                 return replace(gesture, kind=EventKind.APPROVAL_REFUSED, why=why)
             assert gesture.note is not None
-            # No plan of the daemon's where a person put one together for a case that had none: then every line is theirs.
+            # No plan of the daemon's where a person put one together for a case that had none: then
+            # every line is theirs.
             known = case.plan_digest if gesture.note.digest != case.plan_digest else ""
-            return replace(gesture, level=int(self.ports.sandbox), written=self._text_if_known(known))
+            return replace(
+                gesture, level=int(self.ports.sandbox), written=self._text_if_known(known)
+            )
         if gesture.kind in _PLANNED_FROM:
             return self._with_keys(gesture)
         if gesture.kind is EventKind.ACTIVE_EDITED:
-            return replace(gesture, approved_text=read_note(self._known_text(case.approved_digest)).body)
+            return replace(
+                gesture, approved_text=read_note(self._known_text(case.approved_digest)).body
+            )
         if gesture.note is None:
             path = case.request_path if gesture.kind is EventKind.REQUEST_GONE else case.plan_path
             other = self.sight.notes.get(path)
-            if path not in self.sight.gone and not (other is not None and other.trace_id not in ("", case.trace_id)):
+            if path not in self.sight.gone and not (
+                other is not None and other.trace_id not in ("", case.trace_id)
+            ):
                 return None
         return gesture
 
@@ -354,22 +492,36 @@ class Loop:
         return self.ports.worktrees.parent / "acts"
 
     def _with_keys(self, gesture: Gesture) -> Gesture | None:
-        """Return a gesture that leads to a plan, with what the request says now; None, and why, where that cannot be used."""
+        """Return a gesture that leads to a plan, with what the request says now.
+
+        None, and why, where that cannot be used.
+        """
         note = gesture.request
         if note is None:
             # Its request may be a file that was not read yet.
-            return gesture if gesture.kind is EventKind.REVISION_ASKED or self.sight.is_certain else None
+            return (
+                gesture
+                if gesture.kind is EventKind.REVISION_ASKED or self.sight.is_certain
+                else None
+            )
         asked = self._request_of(note)
         if not isinstance(asked, str):
             return replace(gesture, asked=asked)
-        self.unplanned[note.path] = f"{asked}\nNothing is planned from it until that is mended; what was decided before holds."
+        self.unplanned[note.path] = (
+            f"{asked}\nNothing is planned from it until that is mended; what was decided before holds."
+        )
         if gesture.note is not None and gesture.note.is_plan:
-            self.unplanned[gesture.note.path] = ("The changes wait for the request: beside it stands what is wrong with "
-                                                 f"`{show(note.path)}`.")
+            self.unplanned[gesture.note.path] = (
+                "The changes wait for the request: beside it stands what is wrong with "
+                f"`{show(note.path)}`."
+            )
         return None
 
     def _text_if_known(self, name: str) -> bytes:
-        """Return a plan that the daemon wrote; empty where the journal is older than the keeping of these texts."""
+        """Return a plan that the daemon wrote.
+
+        Empty where the journal is older than the keeping of these texts.
+        """
         with self.ports.journal.read() as reader:
             try:
                 text = reader.text(name) if name else None
@@ -381,36 +533,64 @@ class Loop:
         """Say why a plan's money limit cannot be kept to, empty if it can: an unknown price is not guessed."""
         assert gesture.note is not None
         model = self.ports.config.model
-        limits = Limits(usd=parse_plan(read_note(gesture.note.raw).body, PLANNABLE).scope.budget_usd)
-        known = cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted") is not None
+        limits = Limits(
+            usd=parse_plan(read_note(gesture.note.raw).body, PLANNABLE).scope.budget_usd
+        )
+        known = (
+            cost_usd(Usage(), model.name, self.ports.prices, free=model.provider == "scripted")
+            is not None
+        )
         return money_problem(limits, model.name, price_known=known) or ""
 
     def _not_there(self, case: Case, gesture: Gesture) -> str:
-        """Say what a plan names that there is not: who is to do it, or where; empty if both are there."""
+        """Say what a plan names that there is not: who is to do it, or where.
+
+        Empty if both are there.
+        """
         assert gesture.note is not None
         meta = gesture.note.meta
-        return "\n".join([*unknown_agent(str(meta.get("agent") or case.agent), agents(self.ports.vault)),
-                          *unknown_portal(str(meta.get("portal") or ""), self.ports.config.portals)])
+        return "\n".join(
+            [
+                *unknown_agent(str(meta.get("agent") or case.agent), agents(self.ports.vault)),
+                *unknown_portal(str(meta.get("portal") or ""), self.ports.config.portals),
+            ]
+        )
 
     def _adopt(self, orphans: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
-        """Take up plans whose cases the journal does not know; return what is wrong with those that cannot be.
+        """Take up plans whose cases the journal does not know.
+
+        Return what is wrong with those that cannot be.
 
         `taken` are the request ids that are in use; the new ones are added.
         """
         problems: dict[str, str] = {}
         notes = self.sight.notes.values() if orphans else ()
-        asked = {n.trace_id: n for n in notes if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS}
+        asked = {
+            n.trace_id: n
+            for n in notes
+            if not n.is_plan and not n.problem and n.folder is Folder.REQUESTS
+        }
         for note in sorted(orphans, key=lambda n: (n.folder is not Folder.ACTIVE, n.path)):
             named = str(note.meta.get("request_id") or "")
             if note.trace_id in self.cases:
-                continue  # the second of two with one trace_id, the first was adopted just now: the next look sees two plans
+                # the second of two with one trace_id, the first was adopted just now: the next look
+                # sees two plans
+                continue
             if is_request_id(named) and named not in taken:
                 taken.given.add(named)
-                copies = [n for n in orphans if n.trace_id == note.trace_id and n.folder is Folder.ACTIVE and n is not note]
-                self._record(adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now(), copies))
+                copies = [
+                    n
+                    for n in orphans
+                    if n.trace_id == note.trace_id and n.folder is Folder.ACTIVE and n is not note
+                ]
+                self._record(
+                    adopt_plan(note, asked.get(note.trace_id), self.ports.clock.now(), copies)
+                )
             else:
-                problems[note.path] = ("The journal does not know this plan, and its request_id is taken by another, missing, or "
-                                       "not one that placet would give.")
+                problems[note.path] = (
+                    "The journal does not know this plan, and its request_id is taken by another, missing, or "
+                    "not one that placet would give."
+                )
         return problems
 
     def reconcile(self, outcomes: Iterable[KeptOutcome], problems: Sequence[str]) -> None:
@@ -429,23 +609,38 @@ class Loop:
             with suppress(Stale, NotAFile, TooLarge, VaultTrouble):  # then it approves nothing
                 note = look_at(path, self.vault.read(path)[0], self.vault.owner(path))
                 case = self.cases.get(note.trace_id)
-                if case is not None and (decision := distrust(case, note, self.ports.clock.now())) is not None:
+                if (
+                    case is not None
+                    and (decision := distrust(case, note, self.ports.clock.now())) is not None
+                ):
                     self._record(decision)
-        row = Activity(self.ports.clock.now(), "", Actor.SYSTEM, Action.JOURNAL_RECONCILED, Entity.DAEMON, "placet", "",
-                       {"adopted": adopted, "begun": begun, "problems": list(problems)})
+        row = Activity(
+            self.ports.clock.now(),
+            "",
+            Actor.SYSTEM,
+            Action.JOURNAL_RECONCILED,
+            Entity.DAEMON,
+            "placet",
+            "",
+            {"adopted": adopted, "begun": begun, "problems": list(problems)},
+        )
         self.ports.journal.commit([AddActivity(row)])
         left = f" {len(begun)} branches have commits of missions without a report." if begun else ""
-        self.say(f"The journal is older than the vault: it was lost, or put back from a backup. {len(adopted)} missions were taken "
-                 f"up again from their reports.{left} Plans that the journal does not know, or whose approval it does not know, "
-                 "await review.")
+        self.say(
+            f"The journal is older than the vault: it was lost, or put back from a backup. {len(adopted)} missions were taken "
+            f"up again from their reports.{left} Plans that the journal does not know, or whose approval it does not know, "
+            "await review."
+        )
         for problem in problems:
             self.say(problem)
 
-    def _take_up(self, new: Sequence[NoteSeen], taken: Taken) -> tuple[dict[str, str], frozenset[str]]:
+    def _take_up(
+        self, new: Sequence[NoteSeen], taken: Taken
+    ) -> tuple[dict[str, str], frozenset[str]]:
         """Open cases for new requests, as many as a slice of the tick lets.
 
-        `taken` are the request ids that are in use; the new ones are added. Return the problems of those that have some, and the
-        paths of those that have to wait for the next tick.
+        `taken` are the request ids that are in use; the new ones are added. Return the problems of
+        those that have some, and the paths of those that have to wait for the next tick.
         """
         problems: dict[str, str] = {}
         opened: dict[str, Decision] = {}
@@ -463,7 +658,14 @@ class Loop:
             named = request_id(name, taken)
             taken.given.add(named)
             self.drafts[trace] = False
-            opened[trace] = open_case(note, request, trace, named, self.ports.clock.now(), ready=not self._quiet_left_s(note.path))
+            opened[trace] = open_case(
+                note,
+                request,
+                trace,
+                named,
+                self.ports.clock.now(),
+                ready=not self._quiet_left_s(note.path),
+            )
             if len(opened) == TAKE_UP_AT_ONCE:
                 self._record(*opened.values())
                 opened.clear()
@@ -479,9 +681,19 @@ class Loop:
         """Return the request that a note is, or what is wrong with it."""
         config = self.ports.config
         try:
-            request = read_request(note.path, read_note(note.raw), agents(self.ports.vault), config.portals,
-                                   config.vault.default_agent, config.vault.own_keys)
-            stamp(note.raw, {"status": "planning", "trace_id": "0" * 8}, kind_if_none=Frontmatter(config.vault.frontmatter))
+            request = read_request(
+                note.path,
+                read_note(note.raw),
+                agents(self.ports.vault),
+                config.portals,
+                config.vault.default_agent,
+                config.vault.own_keys,
+            )
+            stamp(
+                note.raw,
+                {"status": "planning", "trace_id": "0" * 8},
+                kind_if_none=Frontmatter(config.vault.frontmatter),
+            )
         except RequestProblems as found:
             return "\n".join(found.problems)
         except UnsafeEdit as error:
@@ -490,14 +702,24 @@ class Loop:
 
     def _acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
         """Remember where a case's notes lie now: renaming one means nothing, but commands need its place."""
-        request_path = notes.request.path if notes.request is not None and is_utf8(notes.request.path) else case.request_path
-        plan_path = notes.plans[0].path if len(notes.plans) == 1 and is_utf8(notes.plans[0].path) else case.plan_path
+        request_path = (
+            notes.request.path
+            if notes.request is not None and is_utf8(notes.request.path)
+            else case.request_path
+        )
+        plan_path = (
+            notes.plans[0].path
+            if len(notes.plans) == 1 and is_utf8(notes.plans[0].path)
+            else case.plan_path
+        )
         if not case.request_path:
             request_path = ""  # it was archived, or taken away
         if not case.plan_path:
             plan_path = ""
         if (request_path, plan_path) != (case.request_path, case.plan_path):
-            self._record(Decision(replace(case, request_path=request_path, plan_path=plan_path), ()))
+            self._record(
+                Decision(replace(case, request_path=request_path, plan_path=plan_path), ())
+            )
 
     def _apply(self, case: Case, event: Event, *writes: Write) -> Committed | None:
         """Decide an event and record what follows; None where nothing does."""
@@ -508,7 +730,11 @@ class Loop:
         committed = self._record(decision, writes=writes)
         if isinstance(event, Gesture) and event.kind in _OVERTAKES:
             forget(self._acts, case.trace_id)
-        if isinstance(event, Gesture) and event.kind is EventKind.REQUEST_PENDING and event.hand.via == "cli":
+        if (
+            isinstance(event, Gesture)
+            and event.kind is EventKind.REQUEST_PENDING
+            and event.hand.via == "cli"
+        ):
             self.quiet.end(decision.case.request_path)  # no editor has it open
         if job is not None:
             if decision.case.generation != job.generation:
@@ -521,8 +747,11 @@ class Loop:
     def _record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
         """Write decisions down in one transaction; only then do they exist."""
         batch: list[Write] = [*writes]
-        commands = [(decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
-                    for decision in decisions for command in decision.commands]
+        commands = [
+            (decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
+            for decision in decisions
+            for command in decision.commands
+        ]
         for decision in decisions:
             case = decision.case
             batch += [
@@ -532,8 +761,10 @@ class Loop:
             ]
         batch += [Enqueue(trace, command) for trace, command in commands]
         committed = self.ports.journal.commit(batch, durable=bool(commands or writes))
-        self.outbox.pending += [PendingCommand(number, trace, command, 0, "")
-                          for number, (trace, command) in zip(committed.outbox, commands, strict=True)]
+        self.outbox.pending += [
+            PendingCommand(number, trace, command, 0, "")
+            for number, (trace, command) in zip(committed.outbox, commands, strict=True)
+        ]
         for decision in decisions:
             case = decision.case
             before = self.cases.get(case.trace_id)
@@ -544,7 +775,8 @@ class Loop:
                 self.tell(self.cases[case.trace_id])
         return committed
 
-    # --- performing -----------------------------------------------------------------------------------------
+    # --- performing
+    # -----------------------------------------------------------------------------------------
 
     def _perform(self) -> None:
         desk = OutboxPorts(self.vault, self._text, Frontmatter(self.ports.config.vault.frontmatter))
@@ -552,8 +784,16 @@ class Loop:
 
     def _reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
         """Return what is written down of a report that was published at `place`: where it lies, also if `wanted` was taken."""
-        row = Activity(self.ports.clock.now(), case.trace_id, Actor.SYSTEM, Action.REPORT_WRITTEN, Entity.MISSION, case.request_id,
-                       case.agent, {"path": place, "size": size})
+        row = Activity(
+            self.ports.clock.now(),
+            case.trace_id,
+            Actor.SYSTEM,
+            Action.REPORT_WRITTEN,
+            Entity.MISSION,
+            case.request_id,
+            case.agent,
+            {"path": place, "size": size},
+        )
         if place == wanted:
             return [AddActivity(row)]
         case = replace(case, report_path=place, failure=case.failure.replace(wanted, place))
@@ -573,7 +813,8 @@ class Loop:
         assert text is not None, f"text {name} was stored with the decision that names it"
         return text
 
-    # --- work -----------------------------------------------------------------------------------------------
+    # --- work
+    # -----------------------------------------------------------------------------------------------
 
     def _start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
@@ -582,9 +823,17 @@ class Loop:
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
         for job in self.crew.jobs.values():
             free[job.planning] -= 1
-        due = [c for c in self.cases.values()
-               if c.state in WORKING and c.trace_id not in self.crew.jobs and c.trace_id not in busy and self._is_judged(c)
-               and not (c.state in _DRAFTING and (self._is_draft(c) or self._quiet_left_s(c.request_path)))]
+        due = [
+            c
+            for c in self.cases.values()
+            if c.state in WORKING
+            and c.trace_id not in self.crew.jobs
+            and c.trace_id not in busy
+            and self._is_judged(c)
+            and not (
+                c.state in _DRAFTING and (self._is_draft(c) or self._quiet_left_s(c.request_path))
+            )
+        ]
         for case in self.waits.may_start(sorted(due, key=_before_others), self._needs_no_model):
             planning = case.state in _DRAFTING
             if free[planning] <= 0:
@@ -596,22 +845,38 @@ class Loop:
                 self._cannot_go_on(case, damaged)
 
     def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
-        """Stop the work on a case whose texts or record are not as they were written; nothing is carried out from what is left."""
+        """Stop the work on a case whose texts or record are not as they were written.
+
+        Nothing is carried out from what is left.
+        """
         self.say(f"{case.request_id}: {damaged}")
         if case.state in _DRAFTING:
             self._apply(case, PlanningFailed(case.generation, str(damaged), type(damaged).__name__))
-        elif (note := self.sight.notes.get(case.plan_path)) is not None:  # else it is on its way: the next look says where
-            self._apply(case, Gesture(EventKind.TEXT_LOST, note, f"The journal is not as it was written: {damaged.what}."))
+        elif (
+            note := self.sight.notes.get(case.plan_path)
+        ) is not None:  # else it is on its way: the next look says where
+            self._apply(
+                case,
+                Gesture(
+                    EventKind.TEXT_LOST,
+                    note,
+                    f"The journal is not as it was written: {damaged.what}.",
+                ),
+            )
 
     def _is_draft(self, case: Case) -> bool:
         """Whether its request says that it is still being written, or was not looked at in this life. A folder says nothing."""
-        return self.drafts.get(case.trace_id, bool(case.request_path) and not self.sight.is_no_note(case.request_path))
+        return self.drafts.get(
+            case.trace_id, bool(case.request_path) and not self.sight.is_no_note(case.request_path)
+        )
 
     def _quiet_left_s(self, request_path: str) -> float:
         """Return for how long a request has to be left alone until it is planned."""
         if self.hurried:
             return 0.0
-        return self.quiet.left_s(request_path, self.ports.clock.monotonic(), self.ports.config.vault.quiet_s)
+        return self.quiet.left_s(
+            request_path, self.ports.clock.monotonic(), self.ports.config.vault.quiet_s
+        )
 
     def _is_judged(self, case: Case) -> bool:
         """Whether a look of this life has shown the note whose mission is to begin or to go on, and nothing speaks against that.
@@ -624,7 +889,10 @@ class Loop:
         return case.state is not State.APPROVED or may_begin(case, its)
 
     def _says_so_still(self, case: Case) -> bool:
-        """Whether the note in System/Active says in this moment what was approved; else the next look says what it does."""
+        """Whether the note in System/Active says in this moment what was approved.
+
+        Else the next look says what it does.
+        """
         path = self.shown[case.trace_id].plans[0].path
         try:
             note = look_at(path, self.vault.read(path)[0], "")
@@ -645,7 +913,10 @@ class Loop:
         return self.literal[case.approved_digest]
 
     def _expect_model(self) -> None:
-        """Let the model be made ready while something else is done: it will be asked soon. Nothing where it cannot be used yet."""
+        """Let the model be made ready while something else is done: it will be asked soon.
+
+        Nothing where it cannot be used yet.
+        """
         if not self.ports.config.daemon.paused:
             with suppress(ModelError, UserError):
                 self.ports.open_model()
@@ -654,9 +925,15 @@ class Loop:
     def _start_planning(self, case: Case) -> None:
         self._expect_model()
         request = read_note(self._text(case.request_digest)).body
-        current = read_note(self._text(case.basis_digest)).body if case.basis_digest and not case.is_elsewhere else None
+        current = (
+            read_note(self._text(case.basis_digest)).body
+            if case.basis_digest and not case.is_elsewhere
+            else None
+        )
         job = Job(case.trace_id, case.generation, planning=True, token=None)
-        assignment = Assignment(case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case))
+        assignment = Assignment(
+            case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case)
+        )
         self.crew.set_to(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
 
     def _what_failed(self, case: Case) -> str:
@@ -675,12 +952,21 @@ class Loop:
         note = read_note(raw)
         with self.ports.journal.read() as reader:
             lease = reader.lease(case.trace_id)
-        # The vault's lock proves that no other daemon lives here, so a lease of this machine that is still held is a dead one's.
-        gone = lease.token if lease is not None and lease.held and lease.owner.host == self.owner.host else None
+        # The vault's lock proves that no other daemon lives here, so a lease of this machine that
+        # is still held is a dead one's.
+        gone = (
+            lease.token
+            if lease is not None and lease.held and lease.owner.host == self.owner.host
+            else None
+        )
         acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
         plan = parse_plan(note.body, PLANNABLE)
-        facts = {"digest": case.approved_digest, "sandbox": self.ports.sandbox.title, "revision": case.revision,
-                 "steps": len(plan.steps)}
+        facts = {
+            "digest": case.approved_digest,
+            "sandbox": self.ports.sandbox.title,
+            "revision": case.revision,
+            "steps": len(plan.steps),
+        }
         if int(self.ports.sandbox) < case.approved_level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
@@ -691,20 +977,33 @@ class Loop:
             else:
                 record = Record.load(self.ports.journal, case, case.generation, self.ports.clock)
                 row = self._row(case, Action.EXECUTION_RESUMED, **facts, **resumption(record))
-                # With the case: who took this mission over while we stood still may have ended it, and its lease is free then.
+                # With the case: who took this mission over while we stood still may have ended it,
+                # and its lease is free then.
                 committed = self._record(Decision(case, (row,)), writes=[acquire])
         except LeaseHeld as held:
-            # The journal came from another machine, or this one had another name: the lease runs out unless its holder lives.
+            # The journal came from another machine, or this one had another name: the lease runs
+            # out unless its holder lives.
             self.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
             return
         case = self.cases[case.trace_id]
         if not self._needs_no_model(case):
             self._expect_model()
         token = committed.token
-        self.ports.journal.commit([AddActivity(self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner)))])
-        mission = Mission(case, plan,
-                          Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)), token,
-                          str(note.meta.get("base_commit") or ""), IfChanged(note.meta.get(KEY, IfChanged.ASK)))
+        self.ports.journal.commit(
+            [
+                AddActivity(
+                    self._row(case, Action.LEASE_ACQUIRED, token=token, owner=str(self.owner))
+                )
+            ]
+        )
+        mission = Mission(
+            case,
+            plan,
+            Complexity(str(note.meta.get("complexity") or Complexity.STANDARD)),
+            token,
+            str(note.meta.get("base_commit") or ""),
+            IfChanged(note.meta.get(KEY, IfChanged.ASK)),
+        )
         job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
         if case.stop:
             job.cancel.set()
@@ -715,10 +1014,14 @@ class Loop:
         now, then = self.ports.sandbox, Level(case.approved_level)
         why = f"It was approved when commands ran in: {then.title}. Now they would run in: {now.title}, which is weaker."
         if case.state is State.RUNNING:
-            hint = ("What was done by then is kept. It goes on when a daemon with the former sandbox is started; or move the plan "
-                    "to Inbox/Plans, and approve it again.")
+            hint = (
+                "What was done by then is kept. It goes on when a daemon with the former sandbox is started; or move the plan "
+                "to Inbox/Plans, and approve it again."
+            )
             self.waits.postpone(case, Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL))
-        elif (note := self.sight.notes.get(case.plan_path)) is not None:  # else it is on its way: the next look says where
+        elif (
+            note := self.sight.notes.get(case.plan_path)
+        ) is not None:  # else it is on its way: the next look says where
             self._apply(case, Gesture(EventKind.WALL_WEAKENED, note, why))
 
     def _mission(self, mission: Mission, job: Job) -> MissionEnded:
@@ -736,13 +1039,27 @@ class Loop:
         ports = self.ports
         moment = ports.clock.wall()
         with ports.journal.read() as reader:
-            rows = of_last_mission(reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True))
+            rows = of_last_mission(
+                reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True)
+            )
             costs = reader.costs(mission.complexity.value)
-        return outcome_of(ended, Circumstances(
-            mission.case, mission.plan, mission.complexity, ports.config.model.name, ports.config.model.provider,
-            ports.sandbox.title, moment,
-            rfc3339(moment), Frontmatter(ports.config.vault.frontmatter), rows, median(costs),
-            lambda path: os.path.lexists(ports.vault / path)))
+        return outcome_of(
+            ended,
+            Circumstances(
+                mission.case,
+                mission.plan,
+                mission.complexity,
+                ports.config.model.name,
+                ports.config.model.provider,
+                ports.sandbox.title,
+                moment,
+                rfc3339(moment),
+                Frontmatter(ports.config.vault.frontmatter),
+                rows,
+                median(costs),
+                lambda path: os.path.lexists(ports.vault / path),
+            ),
+        )
 
     def _take_back(self) -> None:
         """Take in what workers came back with."""
@@ -769,31 +1086,48 @@ class Loop:
         if now.vault != before.vault:
             self.waits.try_again(Why.HISTORY)
 
-    def _finish(self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None) -> None:
+    def _finish(
+        self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None
+    ) -> None:
         if token is None:
             self._apply(case, event)
             return
         row = self._row(case, Action.LEASE_RELEASED, token=token)
         note = self.sight.notes.get(case.plan_path)
-        here = note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
+        here = (
+            note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
+        )
         drift = event.drift if isinstance(event, MissionEnded) and here else None
         what = event if drift is None else Gesture(EventKind.FILES_CHANGED, note, drift=drift)
         try:
-            self._apply(case, what, Guard(case.trace_id, token), ReleaseLease(case.trace_id, token), AddActivity(row))
+            self._apply(
+                case,
+                what,
+                Guard(case.trace_id, token),
+                ReleaseLease(case.trace_id, token),
+                AddActivity(row),
+            )
         except LeaseLost:
-            self.say(f"{case.request_id}: another daemon has taken this mission over; what was done here counts for nothing")
+            self.say(
+                f"{case.request_id}: another daemon has taken this mission over; what was done here counts for nothing"
+            )
 
     def _release(self, job: Job) -> None:
         if job.token is None:
             return
         case = self.cases[job.trace_id]
         try:
-            self.ports.journal.commit([ReleaseLease(job.trace_id, job.token),
-                                       AddActivity(self._row(case, Action.LEASE_RELEASED, token=job.token))])
+            self.ports.journal.commit(
+                [
+                    ReleaseLease(job.trace_id, job.token),
+                    AddActivity(self._row(case, Action.LEASE_RELEASED, token=job.token)),
+                ]
+            )
         except LeaseLost:
             self.say(f"{case.request_id}: another daemon has taken this mission over")
 
-    # --- what people did with branches ----------------------------------------------------------------------
+    # --- what people did with branches
+    # ----------------------------------------------------------------------
 
     def _look_at_branches(self) -> None:
         """Decide what people did with branches since the last look, and begin the next one."""
@@ -808,24 +1142,55 @@ class Loop:
         for branches in self.cases.watched.values():
             for branch in branches:
                 if not branch.portal or branch.portal in config.portals:
-                    found.setdefault(portal_path(self.ports.vault, config, branch.portal), []).append(branch)
+                    found.setdefault(
+                        portal_path(self.ports.vault, config, branch.portal), []
+                    ).append(branch)
         for place in repositories(self.ports.vault, config):
-            if place not in found and is_repository(place):  # where nothing is open a merge may be taken back
+            # where nothing is open a merge may be taken back
+            if place not in found and is_repository(place):
                 found[place] = []
         return found
 
     def _settle_branches(self, found: Looked) -> None:
-        if found.calls and (found.asked or found.reverts or any(call.stderr for call in found.calls)):
+        if found.calls and (
+            found.asked or found.reverts or any(call.stderr for call in found.calls)
+        ):
             now, place = self.ports.clock.now(), str(found.path)
-            facts = {"operation": "look at the branches", "processes": len(found.calls), "branches": found.asked,
-                     "duration_ms": round(sum(call.duration_ms for call in found.calls), 1)}
-            self.ports.journal.commit([
-                AddActivity(Activity(now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place, metadata=one))
-                for one in (facts, *(failure_of(call) for call in found.calls if call.stderr))])
+            facts = {
+                "operation": "look at the branches",
+                "processes": len(found.calls),
+                "branches": found.asked,
+                "duration_ms": round(sum(call.duration_ms for call in found.calls), 1),
+            }
+            self.ports.journal.commit(
+                [
+                    AddActivity(
+                        Activity(
+                            now,
+                            "",
+                            Actor.SYSTEM,
+                            Action.GIT_RAN,
+                            Entity.REPOSITORY,
+                            place,
+                            metadata=one,
+                        )
+                    )
+                    for one in (facts, *(failure_of(call) for call in found.calls if call.stderr))
+                ]
+            )
         for fate in found.fates:
             by, reason = self._why_dropped(fate.of) if fate.became == "dropped" else ("", "")
-            decision = settle_branch(self.cases[fate.of.trace_id], fate.of, fate.became, fate.commit_sha, fate.how, reason,
-                                     by, found.owner, self.ports.clock.now())
+            decision = settle_branch(
+                self.cases[fate.of.trace_id],
+                fate.of,
+                fate.became,
+                fate.commit_sha,
+                fate.how,
+                reason,
+                by,
+                found.owner,
+                self.ports.clock.now(),
+            )
             if decision is not None:
                 self._record(decision)
         settled: set[str] = set()
@@ -843,13 +1208,18 @@ class Loop:
         merged = str(row.details.get("commit_sha", "")) if row is not None else ""
         if found.of not in ("", merged):
             return False
-        decision = settle_revert(case, merged, found.commit_sha, who, self.ports.clock.now(), again=found.again)
+        decision = settle_revert(
+            case, merged, found.commit_sha, who, self.ports.clock.now(), again=found.again
+        )
         if decision is not None:
             self._record(decision)
         return True
 
     def _why_dropped(self, branch: Branch) -> tuple[str, str]:
-        """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`); empty where it does not."""
+        """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`).
+
+        Empty where it does not.
+        """
         try:
             meta, _ = parse_note(self.vault.read(branch.report_path)[0])
         except (Stale, NotAFile, TooLarge, VaultTrouble):
@@ -872,31 +1242,63 @@ class Loop:
     def _archive(self) -> None:
         """Once a day, move old events out of the journal if the configuration says after how long: a piece of them each tick."""
         days, now = self.ports.config.journal.archive_after_days, self.ports.clock.monotonic()
-        if self.stopping or not days or (not self.archiving and now - self.archived_at < ARCHIVE_EVERY_S):
+        if (
+            self.stopping
+            or not days
+            or (not self.archiving and now - self.archived_at < ARCHIVE_EVERY_S)
+        ):
             return
         self.archived_at = now
         if not self.archiving:
             self.archiving = rfc3339(self.ports.clock.wall() - timedelta(days=days))
         is_open = {c.trace_id for c in self.cases.values() if c.state in OPEN} | {
-            trace for trace, branches in self.cases.watched.items() if any(not branch.became for branch in branches)}
+            trace
+            for trace, branches in self.cases.watched.items()
+            if any(not branch.became for branch in branches)
+        }
         path = self.ports.journal.archive(self.archiving, keep=is_open, most=ARCHIVE_AT_ONCE)
         if path is not None and path.name.endswith(ARCHIVING):
             return
         before, self.archiving = self.archiving, ""
         if path is not None:
             self.say(f"Events before {before[:10]} were moved to {path}.")
-            self.ports.journal.commit([AddActivity(Activity(self.ports.clock.now(), "", Actor.SYSTEM, Action.JOURNAL_ARCHIVED,
-                                                            Entity.DAEMON, "placet", "", {"path": path.name, "before": before}))])
+            self.ports.journal.commit(
+                [
+                    AddActivity(
+                        Activity(
+                            self.ports.clock.now(),
+                            "",
+                            Actor.SYSTEM,
+                            Action.JOURNAL_ARCHIVED,
+                            Entity.DAEMON,
+                            "placet",
+                            "",
+                            {"path": path.name, "before": before},
+                        )
+                    )
+                ]
+            )
 
     def _row(self, case: Case, action: Action, **metadata: object) -> Activity:
-        return Activity(self.ports.clock.now(), case.trace_id, Actor.SYSTEM, action, Entity.MISSION, case.request_id, case.agent,
-                        metadata)
+        return Activity(
+            self.ports.clock.now(),
+            case.trace_id,
+            Actor.SYSTEM,
+            action,
+            Entity.MISSION,
+            case.request_id,
+            case.agent,
+            metadata,
+        )
 
-    # --- what comes next ------------------------------------------------------------------------------------
+    # --- what comes next
+    # ------------------------------------------------------------------------------------
 
     def _next(self, settle_in_s: float | None, mode: Mode, began_s: float) -> Tick:
         interval_s = self.ports.config.daemon.scan_interval_s
-        waits = [max(interval_s, self.scan_cost_s * SCAN_SHARE) if mode is Mode.EVENTS else interval_s]
+        waits = [
+            max(interval_s, self.scan_cost_s * SCAN_SHARE) if mode is Mode.EVENTS else interval_s
+        ]
         if settle_in_s is not None:
             waits.append(settle_in_s)
         waits += self.outbox.waits_s()
@@ -906,18 +1308,40 @@ class Loop:
         if self.crew.jobs:
             waits.append(HEARTBEAT_S)
         paused = self.ports.config.daemon.paused
-        at_rest = settle_in_s is None and not self.crew.jobs and not self.outbox.pending and not self.branches.asks
+        at_rest = (
+            settle_in_s is None
+            and not self.crew.jobs
+            and not self.outbox.pending
+            and not self.branches.asks
+        )
         drafting = [c for c in self.cases.values() if c.state in _DRAFTING]
         waits += [left_s for c in drafting if (left_s := self._quiet_left_s(c.request_path))]
         drafts = {c.trace_id for c in drafting if self._is_draft(c)}
-        working = [c for c in self.cases.values() if c.state in WORKING and c.trace_id not in self.waits.postponed.keys() | drafts]
+        working = [
+            c
+            for c in self.cases.values()
+            if c.state in WORKING and c.trace_id not in self.waits.postponed.keys() | drafts
+        ]
         unjudged = [c for c in working if not self._is_judged(c)] if at_rest else []
-        idle = not self.dirty and not self.archiving and at_rest and (paused or len(working) == len(unjudged))
-        waiting = [f"all work waits for the model: {held.notice}"] if (held := self.waits.holding()) is not None else []
-        waiting += [f"{self.cases[trace].request_id}: {why}" for trace, why in self.waits.told().items()]
+        idle = (
+            not self.dirty
+            and not self.archiving
+            and at_rest
+            and (paused or len(working) == len(unjudged))
+        )
+        waiting = (
+            [f"all work waits for the model: {held.notice}"]
+            if (held := self.waits.holding()) is not None
+            else []
+        )
+        waiting += [
+            f"{self.cases[trace].request_id}: {why}" for trace, why in self.waits.told().items()
+        ]
         waiting += [c.error for c in self.outbox.pending if c.error]
-        waiting += [f"{c.request_id}: its mission waits until {show(c.plan_path)} can be read, and is the only note of that plan"
-                    for c in unjudged]
+        waiting += [
+            f"{c.request_id}: its mission waits until {show(c.plan_path)} can be read, and is the only note of that plan"
+            for c in unjudged
+        ]
         return Tick(max(0.0, min(waits)), idle, tuple(waiting), settling=settle_in_s is not None)
 
 
@@ -925,13 +1349,35 @@ SCAN_SHARE = 1000
 """Where events arrive, listing very full folders takes at most a thousandth of the time: events can be lost, not often."""
 
 _DRAFTING = frozenset({State.PLANNING, State.REVISING})
-_DECISIONS: Mapping[EventKind, str] = {EventKind.PLAN_APPROVED: "approve", EventKind.APPROVAL_REFUSED: "approve", EventKind.PLAN_REJECTED: "reject",  # noqa: E501
-                                  EventKind.REVISION_ASKED: "revise", EventKind.REQUEST_PENDING: "retry"}
-_OVERTAKES = frozenset({*_DECISIONS, EventKind.PLAN_TAKEN_BACK, EventKind.PLAN_MISPLACED, EventKind.PLAN_GONE, EventKind.STOP_ASKED})  # noqa: E501
+_DECISIONS: Mapping[EventKind, str] = {
+    EventKind.PLAN_APPROVED: "approve",
+    EventKind.APPROVAL_REFUSED: "approve",
+    EventKind.PLAN_REJECTED: "reject",
+    EventKind.REVISION_ASKED: "revise",
+    EventKind.REQUEST_PENDING: "retry",
+}
+_OVERTAKES = frozenset(
+    {
+        *_DECISIONS,
+        EventKind.PLAN_TAKEN_BACK,
+        EventKind.PLAN_MISPLACED,
+        EventKind.PLAN_GONE,
+        EventKind.STOP_ASKED,
+    }
+)
 """After these a word that was left before is used, or stale."""
-_PLANNED_FROM = frozenset({EventKind.REQUEST_EDITED, EventKind.REQUEST_PENDING, EventKind.REQUEST_RETURNED, EventKind.REVISION_ASKED})  # noqa: E501
-EDITED_IN_RUN = ("This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
-                 "has no effect. To stop the mission, move this note to Inbox/Plans.\n")
+_PLANNED_FROM = frozenset(
+    {
+        EventKind.REQUEST_EDITED,
+        EventKind.REQUEST_PENDING,
+        EventKind.REQUEST_RETURNED,
+        EventKind.REVISION_ASKED,
+    }
+)
+EDITED_IN_RUN = (
+    "This text was changed while its mission runs. The mission goes on with the text that was approved; the change "
+    "has no effect. To stop the mission, move this note to Inbox/Plans.\n"
+)
 
 
 def _before_others(case: Case) -> tuple[int, str, str]:
@@ -939,8 +1385,16 @@ def _before_others(case: Case) -> tuple[int, str, str]:
 
 
 def _put(case: Case) -> PutCase:
-    return PutCase(case.trace_id, case.request_id, case.state.value, CASE_JSON.dump_json(case).decode(), case.version,
-                   case.request_path, case.plan_path, bool(case.watched))
+    return PutCase(
+        case.trace_id,
+        case.request_id,
+        case.state.value,
+        CASE_JSON.dump_json(case).decode(),
+        case.version,
+        case.request_path,
+        case.plan_path,
+        bool(case.watched),
+    )
 
 
 def _what(note: NoteSeen) -> tuple[str, bool, str]:

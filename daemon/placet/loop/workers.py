@@ -22,7 +22,10 @@ MISTAKE_RETRY_S = 60.0
 
 @dataclass(slots=True)
 class Job:
-    """A worker under way for one case. Set `cancel` and it leaves everything, for the reason in `stop` if there is one."""
+    """A worker under way for one case.
+
+    Set `cancel` and it leaves everything, for the reason in `stop` if there is one.
+    """
 
     trace_id: str
     generation: int
@@ -35,7 +38,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """What a worker came back with; no event where it was interrupted, or has to wait, and its work stays to be done."""
+    """What a worker came back with.
+
+    No event where it was interrupted, or has to wait, and its work stays to be done.
+    """
 
     job: Job
     event: Drafted | PlanningFailed | MissionEnded | None
@@ -44,7 +50,10 @@ class Back:
 
 @dataclass(slots=True)
 class Crew:
-    """Those at work, by trace_id. `ring` ends the loop's wait when one comes back, `start` sets a thread going."""
+    """Those at work, by trace_id.
+
+    `ring` ends the loop's wait when one comes back, `start` sets a thread going.
+    """
 
     clock: Clock
     ring: Callable[[], None]
@@ -53,7 +62,11 @@ class Crew:
     back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
 
     def set_to(self, job: Job, work: Callable[[], Drafted | PlanningFailed | MissionEnded]) -> None:
-        """Let a worker do `work` for a job. It comes back in any case, with a mistake of placet's own too."""
+        """Let a worker do `work` for a job.
+
+        It comes back in any case, with a mistake of placet's own too.
+        """
+
         def run() -> None:
             try:
                 back = Back(job, work())
@@ -62,15 +75,28 @@ class Crew:
             except Postponed as postponed:
                 back = Back(job, None, postponed)
             except BodyDamaged as damaged:
-                back = Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged")) if job.planning \
+                back = (
+                    Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
+                    if job.planning
                     else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
+                )
             except Exception as error:
-                back = Back(job, PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value)) if job.planning \
+                back = (
+                    Back(
+                        job,
+                        PlanningFailed(job.generation, mistake(error), End.INTERNAL_ERROR.value),
+                    )
+                    if job.planning
                     else Back(job, None, Postponed(mistake(error), MISTAKE_RETRY_S, Why.MISTAKE))
+                )
             self.back.put(back)
             self.ring()
 
-        thread = threading.Thread(target=run, name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}", daemon=True)
+        thread = threading.Thread(
+            target=run,
+            name=f"{'plan' if job.planning else 'mission'}-{job.trace_id[:8]}",
+            daemon=True,
+        )
         self.jobs[job.trace_id] = job
         try:
             self.start(thread)

@@ -1,7 +1,7 @@
 """Model providers: a name in the configuration, and where it is.
 
-A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()`, and one line in `PROVIDERS`. Importing
-this package imports none of them.
+A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()`, and one
+line in `PROVIDERS`. Importing this package imports none of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ PROVIDERS: dict[str, str] = {
 class ModelSettings:
     """Which model to talk to.
 
-    `name` is the model's name as the provider knows it. `base_url` is the server, "" for the provider's own
-    (or `ANTHROPIC_BASE_URL`). `script` is the path of the scripted provider's file. `timeout_s` is how long
-    a server may be silent in the middle of an answer. Raises ValueError for a time that is not positive.
+    `name` is the model's name as the provider knows it. `base_url` is the server, "" for the
+    provider's own (or `ANTHROPIC_BASE_URL`). `script` is the path of the scripted provider's file.
+    `timeout_s` is how long a server may be silent in the middle of an answer. Raises ValueError for
+    a time that is not positive.
     """
 
     provider: str
@@ -41,31 +42,47 @@ class ModelSettings:
 
 
 def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Ask the provider's server whether the key and the model's name will do; return False where it does not say.
+    """Ask the provider's server whether the key and the model's name will do.
 
-    Raises UserError and ModelError as `open_model` and `Model.reply` do. Only for providers that have a server.
+    Return False where it does not say.
+
+    Raises UserError and ModelError as `open_model` and `Model.reply` do. Only for providers that
+    have a server.
     """
-    return cast("Callable[[ModelSettings, Mapping[str, str]], bool]",
-                importlib.import_module(PROVIDERS[settings.provider]).check)(settings, env)
+    return cast(
+        "Callable[[ModelSettings, Mapping[str, str]], bool]",
+        importlib.import_module(PROVIDERS[settings.provider]).check,
+    )(settings, env)
 
 
 def prepare(provider: str) -> None:
     """Begin, in the background, what the first call of a provider's model would have to wait for."""
-    begin = getattr(importlib.import_module(PROVIDERS[provider]), "prepare", None) if provider in PROVIDERS else None
+    begin = (
+        getattr(importlib.import_module(PROVIDERS[provider]), "prepare", None)
+        if provider in PROVIDERS
+        else None
+    )
     if begin is not None:
         begin()
 
 
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
-    """Return the model that `settings` name; `env` is the process's environment, where keys come from.
+    """Return the model that `settings` name.
 
-    Makes no connection. Raises UserError (exit code 2) for settings that a person must mend, ModelError
-    (permanent) for a missing or unusable key.
+    `env` is the process's environment, where keys come from.
+
+    Makes no connection. Raises UserError (exit code 2) for settings that a person must mend,
+    ModelError (permanent) for a missing or unusable key.
     """
     where = PROVIDERS.get(settings.provider)
     if where is None:
-        raise UserError(f"[model] provider: there is no provider {settings.provider!r}",
-                        f"Set it to one of: {', '.join(sorted(PROVIDERS))}.", exit_code=2)
-    opener = cast("Callable[[ModelSettings, Mapping[str, str]], Model]",
-                  importlib.import_module(where).open_model)
+        raise UserError(
+            f"[model] provider: there is no provider {settings.provider!r}",
+            f"Set it to one of: {', '.join(sorted(PROVIDERS))}.",
+            exit_code=2,
+        )
+    opener = cast(
+        "Callable[[ModelSettings, Mapping[str, str]], Model]",
+        importlib.import_module(where).open_model,
+    )
     return opener(settings, env)

@@ -1,13 +1,13 @@
 """The Messages API, at its vendor's or at any server that speaks it.
 
-The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes 1 to 4 s and 41 MB. The
-SDK's own retries are off: it retries neither a cut stream, nor a reset in mid-stream, nor an error event,
-and it obeys a `retry-after` of any length. One call here is one attempt; `core.retry` decides about the
-next one.
+The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes
+1 to 4 s and 41 MB. The SDK's own retries are off: it retries neither a cut stream, nor a reset in
+mid-stream, nor an error event, and it obeys a `retry-after` of any length. One call here is one
+attempt; `core.retry` decides about the next one.
 
-Tools are offered without `strict`: the API compiles all strict schemas of a request into one grammar and
-refuses the whole request where that grows too large, at a size that is not documented; placet checks every
-input itself anyway.
+Tools are offered without `strict`: the API compiles all strict schemas of a request into one
+grammar and refuses the whole request where that grows too large, at a size that is not documented;
+placet checks every input itself anyway.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _HAS_NO_SUCH_PATH = (404, 405, 501)
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name, with the key of `env`.
 
-    The key is `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`; a server on loopback
-    that is named by `base_url` or `ANTHROPIC_BASE_URL` may go without. Raises UserError for a `base_url`
-    that cannot be one, ModelError (permanent) for a missing or unusable key.
+    The key is `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`; a server on
+    loopback that is named by `base_url` or `ANTHROPIC_BASE_URL` may go without. Raises UserError
+    for a `base_url` that cannot be one, ModelError (permanent) for a missing or unusable key.
     """
     base_url = settings.base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
     host = _host_of(base_url)
@@ -78,13 +78,18 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
                 ModelErrorKind.PERMANENT,
                 f"there is no key for {host}. Export {KEY_VARIABLE}=…, or in the systemd unit set"
                 f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none: set"
-                ' base_url in [model]. Without any model, provider = "scripted" replays a file.')
+                ' base_url in [model]. Without any model, provider = "scripted" replays a file.',
+            )
         key = _NO_KEY
-    return AnthropicModel(settings.name or DEFAULT_NAME, base_url.rstrip("/"), key, settings.timeout_s)
+    return AnthropicModel(
+        settings.name or DEFAULT_NAME, base_url.rstrip("/"), key, settings.timeout_s
+    )
 
 
 def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Ask the server whether it takes the key and knows the model, which costs no tokens; return False where it does not say.
+    """Ask the server whether it takes the key and knows the model, which costs no tokens.
+
+    Return False where it does not say.
 
     Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.
     """
@@ -94,7 +99,9 @@ def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
 
 
 class AnthropicModel:
-    """One model at one server, through one client for as long as the model lives; several threads may use it at once.
+    """One model at one server, through one client for as long as the model lives.
+
+    Several threads may use it at once.
 
     The client and its connections live in a thread of their own, which ends with the model.
     """
@@ -110,7 +117,10 @@ class AnthropicModel:
         self._wire: _Wire | None = None
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
-        """Answer `ask` in one attempt, or raise ModelError; `cancelled` is polled four times a second."""
+        """Answer `ask` in one attempt, or raise ModelError.
+
+        `cancelled` is polled four times a second.
+        """
         if cancelled():
             raise _cancelled()
         request = request_of(ask, self.name)
@@ -118,10 +128,12 @@ class AnthropicModel:
             text = json.dumps(request, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (TypeError, ValueError) as error:
-            # A lone surrogate out of a file's name, a date, NaN: the SDK would raise the same bare error
-            # later.
-            raise ModelError(ModelErrorKind.BAD_REQUEST,
-                             f"the conversation cannot be written as JSON ({type(error).__name__})") from None
+            # A lone surrogate out of a file's name, a date, NaN: the SDK would raise the same bare
+            # error later.
+            raise ModelError(
+                ModelErrorKind.BAD_REQUEST,
+                f"the conversation cannot be written as JSON ({type(error).__name__})",
+            ) from None
         _load_sdk(cancelled)
         joined = _Joined()
         attempt = self._open_wire().run(lambda client: self._attempt(client, request, text, joined))
@@ -134,10 +146,14 @@ class AnthropicModel:
             error.used = joined.used if error.served else None
             raise
         finally:
-            attempt.cancel()  # a task that is cancelled closes its connection at once, so the server stops writing
+            # a task that is cancelled closes its connection at once, so the server stops writing
+            attempt.cancel()
 
     def is_known(self) -> bool:
-        """Ask for the model's description; False where the server has none, as many have that speak the Messages API."""
+        """Ask for the model's description.
+
+        False where the server has none, as many have that speak the Messages API.
+        """
         _load_sdk(lambda: False)
         return self._open_wire().run(self._is_known).result()
 
@@ -163,15 +179,26 @@ class AnthropicModel:
                 weakref.finalize(self, self._wire.close)
             return self._wire
 
-    async def _attempt(self, client: anthropic.AsyncAnthropic, request: Mapping[str, Any],
-                       text: str, joined: _Joined) -> Reply:
+    async def _attempt(
+        self,
+        client: anthropic.AsyncAnthropic,
+        request: Mapping[str, Any],
+        text: str,
+        joined: _Joined,
+    ) -> Reply:
         import anthropic
         import httpx2
 
         try:
-            # As plain JSON, `messages.create` but for its types: those take 2 MB, and what they read is turned back into JSON here.
-            async with await client.post("/v1/messages", body={**request, "stream": True}, cast_to=object, stream=True,
-                                         stream_cls=anthropic.AsyncStream[Any]) as stream:
+            # As plain JSON, `messages.create` but for its types: those take 2 MB, and what they
+            # read is turned back into JSON here.
+            async with await client.post(
+                "/v1/messages",
+                body={**request, "stream": True},
+                cast_to=object,
+                stream=True,
+                stream_cls=anthropic.AsyncStream[Any],
+            ) as stream:
                 return reply_of(await self._receive(stream, joined), self.name)
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
@@ -180,21 +207,28 @@ class AnthropicModel:
         except anthropic.APIConnectionError as error:
             self._unreachable(error.__cause__)
         except httpx2.TimeoutException:
-            raise self._transient(f"silent for {self._timeout_s:g} s in the middle of an answer") from None
+            raise self._transient(
+                f"silent for {self._timeout_s:g} s in the middle of an answer"
+            ) from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise self._transient(f"the connection broke in mid-stream ({type(error).__name__})") from None
+            raise self._transient(
+                f"the connection broke in mid-stream ({type(error).__name__})"
+            ) from None
 
     async def _receive(self, stream: anthropic.AsyncStream[Any], joined: _Joined) -> _Received:
         try:
             async for event in stream:
                 joined.add(event)
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-            # What a malformed stream trips up: the SDK's parser, or `add`. Its words may quote the stream.
+            # What a malformed stream trips up: the SDK's parser, or `add`. Its words may quote the
+            # stream.
             raise self._transient(f"the stream is malformed ({type(error).__name__})") from None
         if joined.message is None:
             kind = stream.response.headers.get("content-type", "no content type")
-            raise self._transient(f"the answer is no event stream but {kind[:60]}; does this server speak the"
-                                  " Messages API?")
+            raise self._transient(
+                f"the answer is no event stream but {kind[:60]}; does this server speak the"
+                " Messages API?"
+            )
         return joined.received()
 
     def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
@@ -204,25 +238,46 @@ class AnthropicModel:
         error_type, words = inner.get("type"), inner.get("message")
         error_type = error_type if isinstance(error_type, str) and error_type.isidentifier() else ""
         kind = kind_of(error.status_code, error_type, error.error_code or "")
-        what = "an error in mid-stream" if error.status_code == 200 else f"status {error.status_code}"
+        what = (
+            "an error in mid-stream" if error.status_code == 200 else f"status {error.status_code}"
+        )
         return ModelError(
             kind,
-            f"{self._who()}: {what}" + (f", {error_type}" if error_type else "")
-            + _quoted(words if isinstance(words, str) else "", key=self._key, request=request, name=self.name)
+            f"{self._who()}: {what}"
+            + (f", {error_type}" if error_type else "")
+            + _quoted(
+                words if isinstance(words, str) else "",
+                key=self._key,
+                request=request,
+                name=self.name,
+            )
             + (f". {_advice(error.status_code)}" if kind is ModelErrorKind.PERMANENT else ""),
-            status=error.status_code, served=error.status_code == 200,
-            retry_after_s=retry_after_s(error.response.headers, time.time()))
+            status=error.status_code,
+            served=error.status_code == 200,
+            retry_after_s=retry_after_s(error.response.headers, time.time()),
+        )
 
     def _unreachable(self, cause: BaseException | None) -> NoReturn:
         import httpx2
 
-        # Only a connection's own error is quoted: others (a header that may not be sent) would quote the key.
+        # Only a connection's own error is quoted: others (a header that may not be sent) would
+        # quote the key.
         if isinstance(cause, httpx2.ConnectError):
             raise self._transient(f"cannot connect ({cause})", served=False) from None
-        if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL,
-                              httpx2.TooManyRedirects)):
-            raise ModelError(ModelErrorKind.PERMANENT, f"{self._who()}: the request cannot be sent there"
-                             f" ({type(cause).__name__}). Check base_url in [model].") from None
+        if isinstance(
+            cause,
+            (
+                httpx2.UnsupportedProtocol,
+                httpx2.LocalProtocolError,
+                httpx2.InvalidURL,
+                httpx2.TooManyRedirects,
+            ),
+        ):
+            raise ModelError(
+                ModelErrorKind.PERMANENT,
+                f"{self._who()}: the request cannot be sent there"
+                f" ({type(cause).__name__}). Check base_url in [model].",
+            ) from None
         raise self._transient(f"the connection broke ({type(cause).__name__})") from None
 
     def _transient(self, what: str, *, served: bool = True) -> ModelError:
@@ -236,7 +291,10 @@ T = TypeVar("T")
 
 
 class _Wire:
-    """A client of the SDK's and the event loop that it lives on, in a thread of its own. Needs the SDK."""
+    """A client of the SDK's and the event loop that it lives on, in a thread of its own.
+
+    Needs the SDK.
+    """
 
     def __init__(self, base_url: str, key: str, timeout_s: float) -> None:
         import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
@@ -246,10 +304,12 @@ class _Wire:
 
         timeout = httpx2.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
         # A redirect is not followed: whoever is asked elsewhere would get the key.
-        http_client = anthropic.DefaultAsyncHttpxClient(verify=_tls(urlsplit(base_url).scheme), timeout=timeout,
-                                                        follow_redirects=False)
-        self._client = anthropic.AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=timeout,
-                                                http_client=http_client)
+        http_client = anthropic.DefaultAsyncHttpxClient(
+            verify=_tls(urlsplit(base_url).scheme), timeout=timeout, follow_redirects=False
+        )
+        self._client = anthropic.AsyncAnthropic(
+            api_key=key, base_url=base_url, max_retries=0, timeout=timeout, http_client=http_client
+        )
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._serve, name="model", daemon=True).start()
 
@@ -278,7 +338,8 @@ _Received = tuple[Mapping[str, Any], Mapping[int, str]]
 class _Joined:
     """The events of one answer, put together.
 
-    Not by the SDK's own helper: that parses a call's input anew with each piece of it, which takes the square of its length.
+    Not by the SDK's own helper: that parses a call's input anew with each piece of it, which takes
+    the square of its length.
     """
 
     def __init__(self) -> None:
@@ -287,7 +348,10 @@ class _Joined:
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
     def add(self, event: Any) -> None:
-        """Take in the next event. What does not fit raises ValueError, TypeError, LookupError or AttributeError."""
+        """Take in the next event.
+
+        What does not fit raises ValueError, TypeError, LookupError or AttributeError.
+        """
         match event["type"]:
             case "content_block_delta":
                 self._add_piece(event["index"], event["delta"])
@@ -302,8 +366,10 @@ class _Joined:
                     raise ValueError("the end of a message that has not begun")
                 self.message["stop_reason"] = event["delta"].get("stop_reason")
                 counts = event.get("usage") or {}  # not every server counts
-                self.message["usage"] = {**(self.message.get("usage") or {}),
-                                         **{key: count for key, count in counts.items() if count is not None}}
+                self.message["usage"] = {
+                    **(self.message.get("usage") or {}),
+                    **{key: count for key, count in counts.items() if count is not None},
+                }
 
     def _add_piece(self, index: int, delta: Any) -> None:
         if index < 0:
@@ -341,14 +407,19 @@ class _Joined:
 def request_of(ask: Ask, name: str) -> dict[str, Any]:
     """Return the request's arguments for `ask`.
 
-    What goes before the last turn is the same, byte for byte, in every request of a conversation. Three
-    cache marks: the tools, the system prompt (both outlive the conversation, and hold where a turn of more
-    than 20 blocks takes the third out of reach), and, at the top, the last block. A turn without blocks,
-    which a model may give and the API does not take back, is left out; `_content` says what else is.
+    What goes before the last turn is the same, byte for byte, in every request of a conversation.
+    Three cache marks: the tools, the system prompt (both outlive the conversation, and hold where a
+    turn of more than 20 blocks takes the third out of reach), and, at the top, the last block. A
+    turn without blocks, which a model may give and the API does not take back, is left out;
+    `_content` says what else is.
     """
     request: dict[str, Any] = {
         "max_tokens": ask.max_tokens,
-        "messages": [{"role": turn.role, "content": content} for turn in ask.turns if (content := _content(turn))],
+        "messages": [
+            {"role": turn.role, "content": content}
+            for turn in ask.turns
+            if (content := _content(turn))
+        ],
         "model": name,
         "cache_control": _CACHED,
     }
@@ -356,8 +427,16 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
     if system:
         request["system"] = _marked(system)
     if ask.tools:
-        request["tools"] = _marked([{"name": tool.name, "description": tool.description,
-                                     "input_schema": dict(tool.input_schema)} for tool in ask.tools])
+        request["tools"] = _marked(
+            [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": dict(tool.input_schema),
+                }
+                for tool in ask.tools
+            ]
+        )
     return request
 
 
@@ -412,10 +491,16 @@ def reply_of(received: _Received, name: str) -> Reply:
     try:
         json.dumps(blocks, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        raise _malformed("the answer holds characters or numbers that cannot be sent back") from None
+        raise _malformed(
+            "the answer holds characters or numbers that cannot be sent back"
+        ) from None
     model = message.get("model")
-    return Reply(Turn("assistant", tuple(blocks)), _stop_reason(reason), _usage(message.get("usage")),
-                 model if isinstance(model, str) and model else name)
+    return Reply(
+        Turn("assistant", tuple(blocks)),
+        _stop_reason(reason),
+        _usage(message.get("usage")),
+        model if isinstance(model, str) and model else name,
+    )
 
 
 # Where the model is stopped in the middle of a block.
@@ -449,7 +534,8 @@ def _usage(usage: Any) -> Usage:
         input_tokens=_count(counts.get("input_tokens")),
         output_tokens=_count(counts.get("output_tokens")),
         cache_read_tokens=_count(counts.get("cache_read_input_tokens")),
-        cache_write_tokens=_count(counts.get("cache_creation_input_tokens")))
+        cache_write_tokens=_count(counts.get("cache_creation_input_tokens")),
+    )
 
 
 def _count(value: Any) -> int:
@@ -465,8 +551,8 @@ def _cancelled(*, served: bool = False) -> ModelError:
     return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled", served=served)
 
 
-# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is not among
-# them, as other servers say it for everything that is wrong.
+# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is
+# not among them, as other servers say it for everything that is wrong.
 _BY_TYPE = {
     "overloaded_error": ModelErrorKind.TRANSIENT,
     "rate_limit_error": ModelErrorKind.TRANSIENT,
@@ -479,12 +565,21 @@ _BY_TYPE = {
     "not_found_error": ModelErrorKind.PERMANENT,
     "request_too_large": ModelErrorKind.BAD_REQUEST,
 }
-# Codes that name a cause which no waiting mends, whatever status they come with (SDK, `_error_classes.py`).
-_FOR_A_PERSON = frozenset({
-    "contract_spend_limit_reached", "enforced_spend_limit_reached", "linked_organization_spend_limit_reached",
-    "linked_organization_billing_unavailable", "organization_on_hold", "organization_type_not_supported",
-    "parent_organization_required", "cmek_key_disabled", "cmek_key_network_blocked",
-})
+# Codes that name a cause which no waiting mends, whatever status they come with (SDK,
+# `_error_classes.py`).
+_FOR_A_PERSON = frozenset(
+    {
+        "contract_spend_limit_reached",
+        "enforced_spend_limit_reached",
+        "linked_organization_spend_limit_reached",
+        "linked_organization_billing_unavailable",
+        "organization_on_hold",
+        "organization_type_not_supported",
+        "parent_organization_required",
+        "cmek_key_disabled",
+        "cmek_key_network_blocked",
+    }
+)
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
 _PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
 
@@ -529,9 +624,14 @@ def _quoted(words: str, *, key: str, request: str, name: str) -> str:
     """
     line = " ".join(words.split())[:_QUOTED_CHARACTERS]
     nameless = line.replace(name, "")  # the model's name may be said, however long it is
-    echoes = any(nameless[at:at + _ECHO_CHARACTERS] in request
-                 for at in range(len(nameless) - _ECHO_CHARACTERS + 1))
-    secret = any(key[at:at + _KEY_CHARACTERS] in line for at in range(max(1, len(key) - _KEY_CHARACTERS + 1)))
+    echoes = any(
+        nameless[at : at + _ECHO_CHARACTERS] in request
+        for at in range(len(nameless) - _ECHO_CHARACTERS + 1)
+    )
+    secret = any(
+        key[at : at + _KEY_CHARACTERS] in line
+        for at in range(max(1, len(key) - _KEY_CHARACTERS + 1))
+    )
     if echoes or secret:
         return " (its words are left out: they repeat what it was sent)"
     return f": {line}" if line else ""
@@ -561,16 +661,27 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 @cache
 def _tls(scheme: str) -> ssl.SSLContext:
-    """Read the machine's certificates, once a process: 70 ms and 3 MB. A server that is spoken to in the clear needs none."""
+    """Read the machine's certificates, once a process: 70 ms and 3 MB.
+
+    A server that is spoken to in the clear needs none.
+    """
     import ssl
 
     import httpx2
 
-    return httpx2.create_ssl_context() if scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return (
+        httpx2.create_ssl_context()
+        if scheme == "https"
+        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
 
 
 def _import_sdk() -> None:
-    """Import the SDK. Its 3,000 modules stay, so garbage is not looked for in them: that holds all threads for 40 to 160 ms."""
+    """Import the SDK.
+
+    Its 3,000 modules stay, so garbage is not looked for in them: that holds all threads for 40 to
+    160 ms.
+    """
     gc.disable()
     try:
         importlib.import_module("anthropic")
@@ -581,7 +692,10 @@ def _import_sdk() -> None:
 
 @cache
 def prepare() -> threading.Thread:
-    """Begin to import the SDK, which takes seconds the first time, in a thread, which is returned. Safe to repeat."""
+    """Begin to import the SDK, which takes seconds the first time, in a thread, which is returned.
+
+    Safe to repeat.
+    """
     loading = threading.Thread(target=_import_sdk, name="sdk", daemon=True)
     loading.start()
     return loading
@@ -605,12 +719,16 @@ def _key_from(env: Mapping[str, str]) -> str:
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(ModelErrorKind.PERMANENT,
-                             f"the credential {path} cannot be read ({type(error).__name__})") from None
+            raise ModelError(
+                ModelErrorKind.PERMANENT,
+                f"the credential {path} cannot be read ({type(error).__name__})",
+            ) from None
     key = key.strip()
     if not all("!" <= character <= "~" for character in key):
-        raise ModelError(ModelErrorKind.PERMANENT,
-                         f"{where} holds spaces, line ends or characters that no key has; set the key alone")
+        raise ModelError(
+            ModelErrorKind.PERMANENT,
+            f"{where} holds spaces, line ends or characters that no key has; set the key alone",
+        )
     return key
 
 
@@ -621,12 +739,17 @@ def _host_of(base_url: str) -> str:
     except ValueError:
         host = ""
     if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
-        raise UserError("[model] base_url (or ANTHROPIC_BASE_URL) is not a server's address",
-                        "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
-                        exit_code=2)
+        raise UserError(
+            "[model] base_url (or ANTHROPIC_BASE_URL) is not a server's address",
+            "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
+            exit_code=2,
+        )
     if parts.path.rstrip("/").endswith("/v1"):
-        raise UserError("[model] base_url (or ANTHROPIC_BASE_URL) ends in /v1", "Leave /v1 out; it is added.",
-                        exit_code=2)
+        raise UserError(
+            "[model] base_url (or ANTHROPIC_BASE_URL) ends in /v1",
+            "Leave /v1 out; it is added.",
+            exit_code=2,
+        )
     return host
 
 

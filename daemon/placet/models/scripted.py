@@ -1,6 +1,7 @@
 """A model that replays a file: for the demo, for tests, and for trying placet without a key.
 
-The file is TOML. A conversation is what the model says, reply by reply, to the requests that it names:
+The file is TOML. A conversation is what the model says, reply by reply, to the requests that it
+names:
 
     [[conversation]]
     purpose = "plan"            # plan, revise or execute
@@ -21,10 +22,10 @@ The file is TOML. A conversation is what the model says, reply by reply, to the 
     error = { kind = "transient", message = "overloaded", status = 529, retry_after_s = 1.0, times = 2 }
     text = "…"                  # what is said after the error has been raised twice
 
-Which reply is due follows from the conversation alone: it is as many replies in as there are assistant
-turns already. So a daemon that was killed goes on where it was. Only an error's `times` is counted in
-memory, for each conversation of a running daemon; without `times` the error is raised whenever its turn
-comes. Costs nothing; no network is touched.
+Which reply is due follows from the conversation alone: it is as many replies in as there are
+assistant turns already. So a daemon that was killed goes on where it was. Only an error's `times`
+is counted in memory, for each conversation of a running daemon; without `times` the error is raised
+whenever its turn comes. Costs nothing; no network is touched.
 """
 
 from __future__ import annotations
@@ -127,11 +128,15 @@ class _Script(_ScriptTable):
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
     """Return the model that replays `settings.script`.
 
-    Raises UserError (exit code 2) where the file is missing or wrong; it names every problem at once.
+    Raises UserError (exit code 2) where the file is missing or wrong; it names every problem at
+    once.
     """
     if not settings.script:
-        raise UserError('[model] provider = "scripted" needs a file of replies',
-                        'Set script = "…" in [model], or another provider.', exit_code=2)
+        raise UserError(
+            '[model] provider = "scripted" needs a file of replies',
+            'Set script = "…" in [model], or another provider.',
+            exit_code=2,
+        )
     path = Path(settings.script)
     return ScriptedModel(path, _read(path), settings.name or DEFAULT_NAME)
 
@@ -156,24 +161,36 @@ class ScriptedModel:
         number, conversation = self._conversation_for(ask)
         at = sum(turn.role == "assistant" for turn in ask.turns)
         if at >= len(conversation.reply):
-            raise ModelError(ModelErrorKind.BAD_REQUEST,
-                             f"{self._path}: conversation {number} ({conversation.purpose}, request"
-                             f" {conversation.request!r}) is over after {len(conversation.reply)} replies,"
-                             f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.")
+            raise ModelError(
+                ModelErrorKind.BAD_REQUEST,
+                f"{self._path}: conversation {number} ({conversation.purpose}, request"
+                f" {conversation.request!r}) is over after {len(conversation.reply)} replies,"
+                f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.",
+            )
         due = conversation.reply[at]
         _wait(conversation.delay_s if due.delay_s is None else due.delay_s, cancelled)
-        if due.error and self._is_raised(due.error, _ScriptPlace(number, at, ask.request_id, ask.trace_id)):
-            raise ModelError(due.error.kind, due.error.message, status=due.error.status,
-                             retry_after_s=due.error.retry_after_s)
+        if due.error and self._is_raised(
+            due.error, _ScriptPlace(number, at, ask.request_id, ask.trace_id)
+        ):
+            raise ModelError(
+                due.error.kind,
+                due.error.message,
+                status=due.error.status,
+                retry_after_s=due.error.retry_after_s,
+            )
         return _reply(due, at, self.name)
 
     def _conversation_for(self, ask: Ask) -> tuple[int, _ScriptedConversation]:
         for number, conversation in enumerate(self._script.conversation, start=1):
-            if conversation.purpose is ask.purpose and fnmatchcase(ask.request_id, conversation.request):
+            if conversation.purpose is ask.purpose and fnmatchcase(
+                ask.request_id, conversation.request
+            ):
                 return number, conversation
-        raise ModelError(ModelErrorKind.BAD_REQUEST,
-                         f"{self._path}: no conversation has purpose {ask.purpose.value!r} and a request that"
-                         f" fits {ask.request_id!r}. Add one to the file.")
+        raise ModelError(
+            ModelErrorKind.BAD_REQUEST,
+            f"{self._path}: no conversation has purpose {ask.purpose.value!r} and a request that"
+            f" fits {ask.request_id!r}. Add one to the file.",
+        )
 
     def _is_raised(self, error: _Error, place: _ScriptPlace) -> bool:
         if error.times is None:
@@ -194,11 +211,22 @@ class _ScriptPlace:
 
 def _reply(due: _ScriptedReply, at: int, name: str) -> Reply:
     blocks: list[Block] = [text_block(due.text)] if due.text.strip() else []
-    blocks += [{"type": "tool_use", "id": f"scripted_{at + 1}_{number}", "name": call.name,
-                "input": call.input} for number, call in enumerate(due.call, start=1)]
+    blocks += [
+        {
+            "type": "tool_use",
+            "id": f"scripted_{at + 1}_{number}",
+            "name": call.name,
+            "input": call.input,
+        }
+        for number, call in enumerate(due.call, start=1)
+    ]
     stop_reason = due.stop_reason or (StopReason.TOOL_USE if due.call else StopReason.END_TURN)
-    usage = Usage(due.usage.input_tokens, due.usage.output_tokens, due.usage.cache_read_tokens,
-                  due.usage.cache_write_tokens)
+    usage = Usage(
+        due.usage.input_tokens,
+        due.usage.output_tokens,
+        due.usage.cache_read_tokens,
+        due.usage.cache_write_tokens,
+    )
     return Reply(Turn("assistant", tuple(blocks)), stop_reason, usage, name)
 
 
@@ -217,14 +245,22 @@ def _read(path: Path) -> _Script:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: the file of replies cannot be read: {error.strerror}",
-                        "Mend script in [model].", exit_code=2) from None
+        raise UserError(
+            f"{path}: the file of replies cannot be read: {error.strerror}",
+            "Mend script in [model].",
+            exit_code=2,
+        ) from None
     except ValueError as error:  # not TOML, or not UTF-8
         raise UserError(f"{path}: not TOML: {error}", "Mend the file.", exit_code=2) from None
     try:
         return _Script.model_validate(tables)
     except ValidationError as error:
-        problems = [f"  {'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
-                    for problem in error.errors(include_url=False)]
-        raise UserError(f"{path}: {len(problems)} wrong in the file of replies\n" + "\n".join(problems),
-                        "Mend the file; positions count from 0.", exit_code=2) from None
+        problems = [
+            f"  {'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        ]
+        raise UserError(
+            f"{path}: {len(problems)} wrong in the file of replies\n" + "\n".join(problems),
+            "Mend the file; positions count from 0.",
+            exit_code=2,
+        ) from None

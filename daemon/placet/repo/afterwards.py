@@ -29,7 +29,17 @@ from placet.repo.history import (
     signs_commits,
     touched_by,
 )
-from placet.repo.repository import Refs, all_refs, current_branch, dirty_paths, is_repository, notes, open_repo, remote_of, resolve
+from placet.repo.repository import (
+    Refs,
+    all_refs,
+    current_branch,
+    dirty_paths,
+    is_repository,
+    notes,
+    open_repo,
+    remote_of,
+    resolve,
+)
 from placet.repo.runner import GitCall, GitError, Repo, RepositoryChanged
 from placet.repo.sift import Open, Sieve
 from placet.repo.worktree import forget_lost, is_worktree_of, kept_refs, let_go, remove_leftover
@@ -50,7 +60,9 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
         conflicts: Sequence[str] = ()
         if into:
             ahead, behind = ahead_behind(repo, branch, into)
-            conflicts = merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
+            conflicts = (
+                merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
+            )
         said = list(notes(repo))
         if signs_commits(repo):
             said.append("Your commits are signed; placet's are not.")
@@ -59,13 +71,25 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
         remote, theirs = remote_of(repo)
         if f"refs/remotes/{remote}/{into}" in refs.at:
             theirs = into
-        return After(into, ahead, behind, tuple(conflicts), tuple(said), tuple(dirty_paths(repo, MAX_UNSEEN)), remote, theirs,
-                     bare=repo.is_bare)
+        return After(
+            into,
+            ahead,
+            behind,
+            tuple(conflicts),
+            tuple(said),
+            tuple(dirty_paths(repo, MAX_UNSEEN)),
+            remote,
+            theirs,
+            bare=repo.is_bare,
+        )
     except (GitError, UserError) as error:
-        return After("", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ())
+        return After(
+            "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
+        )
 
 
-# --- tidying up ------------------------------------------------------------------------------------------------
+# --- tidying up
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +105,9 @@ class Leftover:
     problem: str = ""
 
 
-def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime,
-                     when: datetime) -> list[Leftover]:
+def remove_leftovers(
+    repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime, when: datetime
+) -> list[Leftover]:
     """Remove worktrees of missions that are not at work (`live` are the `trace8` of those that are), after keeping their work.
 
     Only those in which nothing changed since `before`, and only of these repositories.
@@ -91,7 +116,10 @@ def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[st
     for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
         owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
         try:
-            if any(trace8 in path.name for trace8 in live) or path.stat().st_mtime > before.timestamp():
+            if (
+                any(trace8 in path.name for trace8 in live)
+                or path.stat().st_mtime > before.timestamp()
+            ):
                 continue
         except FileNotFoundError:  # a mission that ended just now removed it
             continue
@@ -100,39 +128,68 @@ def remove_leftovers(repos: Sequence[Repo], worktrees: Path, live: Collection[st
             found.append(Leftover(path, removed=True))
             continue
         if owner is None:
-            found.append(Leftover(path, problem="it belongs to no repository that is configured; name that one as a portal"))
+            found.append(
+                Leftover(
+                    path,
+                    problem="it belongs to no repository that is configured; name that one as a portal",
+                )
+            )
             continue
         ref = f"refs/placet/left/{path.name}"
         try:
-            found.append(Leftover(path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""))
+            found.append(
+                Leftover(
+                    path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""
+                )
+            )
         except (PlacetError, OSError) as error:
             found.append(Leftover(path, problem=str(error)))
-    found += [Leftover(path, removed=True) for repo in repos for path in forget_lost(repo, worktrees, live)]
+    found += [
+        Leftover(path, removed=True)
+        for repo in repos
+        for path in forget_lost(repo, worktrees, live)
+    ]
     return found
 
 
-def tidy(repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime) -> list[str]:
-    """Take away what ended missions left in a repository before `before`; return names of references and worktrees.
+def tidy(
+    repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime
+) -> list[str]:
+    """Take away what ended missions left in a repository before `before`.
 
-    A reference goes only where a branch, of the person or of a remote, has everything that it keeps; a worktree only after what
-    was in it is at a reference.
+    Return names of references and worktrees.
+
+    A reference goes only where a branch, of the person or of a remote, has everything that it
+    keeps; a worktree only after what was in it is at a reference.
     """
-    gone = [str(one.path) for one in remove_leftovers([repo], worktrees, live, before, when) if one.removed]
+    gone = [
+        str(one.path)
+        for one in remove_leftovers([repo], worktrees, live, before, when)
+        if one.removed
+    ]
     try:
         for ref, sha, made in kept_refs(repo):
-            if made < before and not any(trace8 in ref for trace8 in live) and let_go(repo, ref, sha):
+            if (
+                made < before
+                and not any(trace8 in ref for trace8 in live)
+                and let_go(repo, ref, sha)
+            ):
                 gone.append(ref)
     except (GitError, RepositoryChanged):
         pass  # the next mission tries again; what git said is in the journal
     return gone
 
 
-# --- what became of it ----------------------------------------------------------------------------------------
+# --- what became of it
+# ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a branch: `merged`, as `commit_sha` and seen by `how`; `dropped`; empty where it is there again."""
+    """What became of a branch: `merged`, as `commit_sha` and seen by `how`.
+
+    `dropped`; empty where it is there again.
+    """
 
     of: Branch
     became: str
@@ -142,7 +199,10 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`; or that brings it in `again`."""
+    """A commit that takes back what the commit `of` brought in, of the mission of `trace_id`.
+
+    Or that brings it in `again`.
+    """
 
     trace_id: str
     of: str
@@ -151,16 +211,20 @@ class Revert:
 
 
 Stamp = tuple[int, int, int] | None
-"""What changes when git writes a file anew: its inode, its size, when it was written; None where there is none."""
+"""What changes when git writes a file anew: its inode, its size, when it was written.
+
+None where there is none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next look at a repository need not find out again.
 
-    `asked` are the tips of the missions that were asked for, `refs` all references as they were, None if not all could be looked
-    at. By tip, of branches that were open: `ends`, the commits of the branches that work ends up in, and `files`, those that
-    the mission changed. `stamps` are of the files in which git keeps the references that count. `seen` are the commits up to which
+    `asked` are the tips of the missions that were asked for, `refs` all references as they were,
+    None if not all could be looked at. By tip, of branches that were open: `ends`, the commits of
+    the branches that work ends up in, and `files`, those that the mission changed. `stamps` are of
+    the files in which git keeps the references that count. `seen` are the commits up to which
     reverts were looked for, None before the first look.
     """
 
@@ -181,9 +245,9 @@ class Memory:
 class Looked:
     """What a look at one repository found.
 
-    `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be looked at, `calls` the git
-    processes that it took where a reference had moved. `reverts` are the commits that came and take others back, `asked`
-    how many branches were looked at.
+    `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be
+    looked at, `calls` the git processes that it took where a reference had moved. `reverts` are the
+    commits that came and take others back, `asked` how many branches were looked at.
     """
 
     path: Path
@@ -201,7 +265,11 @@ def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
 
     What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
     """
-    return known.seen is None or not {one.tip for one in branches} <= known.asked or _stamps(known.stamps) != known.stamps
+    return (
+        known.seen is None
+        or not {one.tip for one in branches} <= known.asked
+        or _stamps(known.stamps) != known.stamps
+    )
 
 
 def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
@@ -215,7 +283,9 @@ def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
 
 def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     """Return the files in which git keeps what decides the fate of these branches."""
-    names = {one.ref for one in branches}.union(_lines(refs), *(_ends_up_in(refs, one) for one in branches))
+    names = {one.ref for one in branches}.union(
+        _lines(refs), *(_ends_up_in(refs, one) for one in branches)
+    )
     return {repo.common_dir / name for name in (*names, "packed-refs")}
 
 
@@ -226,7 +296,11 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
     somebody may have taken the work over.
     """
     if not is_repository(path):
-        return Looked(path, Memory.without_answer(branches), problem=f"{path} is not there, or no repository any more")
+        return Looked(
+            path,
+            Memory.without_answer(branches),
+            problem=f"{path} is not there, or no repository any more",
+        )
     calls: list[GitCall] = []
     asked = frozenset(one.tip for one in branches)
     try:
@@ -246,11 +320,27 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
             except GitError as error:  # of a broken branch: the others are seen all the same
                 problem = str(error)
         reverts = look.reverts()
-        memory = Memory(asked, None if problem else refs, look.ends, look.sieve.files, stamps, look.lines)
-        return Looked(path, memory, tuple(filter(None, fates)), reverts, _owner(repo.common_dir), problem, tuple(calls),
-                      len(branches))
+        memory = Memory(
+            asked, None if problem else refs, look.ends, look.sieve.files, stamps, look.lines
+        )
+        return Looked(
+            path,
+            memory,
+            tuple(filter(None, fates)),
+            reverts,
+            _owner(repo.common_dir),
+            problem,
+            tuple(calls),
+            len(branches),
+        )
     except (GitError, UserError) as error:
-        return Looked(path, Memory.without_answer(branches), problem=str(error), calls=tuple(calls), asked=len(branches))
+        return Looked(
+            path,
+            Memory.without_answer(branches),
+            problem=str(error),
+            calls=tuple(calls),
+            asked=len(branches),
+        )
 
 
 class _Look:
@@ -260,20 +350,33 @@ class _Look:
         self._repo, self._refs, self._known = repo, refs, known
         self.lines = frozenset(refs.at[ref] for ref in _lines(refs))
         self.ends: dict[str, frozenset[str]] = {}
-        there = [one for one in branches if refs.at.get(one.ref) == one.tip and one.became != "dropped"]
-        where = {one.tip: frozenset(refs.at[ref] for ref in _ends_up_in(refs, one)) for one in there}
+        there = [
+            one for one in branches if refs.at.get(one.ref) == one.tip and one.became != "dropped"
+        ]
+        where = {
+            one.tip: frozenset(refs.at[ref] for ref in _ends_up_in(refs, one)) for one in there
+        }
         then = {one.tip: known.ends.get(one.tip, frozenset({one.base})) for one in there}
         self._where = where
-        self.sieve = Sieve(repo, [Open(one.trace_id, one.base, one.tip, where[one.tip] - then[one.tip], then[one.tip])
-                                  for one in there],
-                           {tip: files for tip, files in known.files.items() if tip in where})
+        self.sieve = Sieve(
+            repo,
+            [
+                Open(one.trace_id, one.base, one.tip, where[one.tip] - then[one.tip], then[one.tip])
+                for one in there
+            ],
+            {tip: files for tip, files in known.files.items() if tip in where},
+        )
 
     def at(self, one: Branch) -> Fate | None:
         """Return what became of a branch; remember what an open one was compared with."""
         at = self._refs.at.get(one.ref)
         if one.became == "dropped":  # as long as it is gone there is nothing to look for
             return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
-        fate = fate_of(self._repo, one, self._refs) if at != one.tip or one.tip in self.sieve.maybe else None
+        fate = (
+            fate_of(self._repo, one, self._refs)
+            if at != one.tip or one.tip in self.sieve.maybe
+            else None
+        )
         if fate is None and at == one.tip:
             self.ends[one.tip] = self._where[one.tip]
         return fate
@@ -283,7 +386,10 @@ class _Look:
         return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
 
     def reverts(self) -> tuple[Revert, ...]:
-        """Return what was taken back, or brought in again, since the last look, newest first; before the first one, in a month."""
+        """Return what was taken back, or brought in again, since the last look, newest first.
+
+        Before the first one, in a month.
+        """
         then = self._known.seen
         news = self.lines - (then or frozenset())
         if not news:
@@ -322,7 +428,11 @@ def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
 def fate_here(repo: Repo, one: Branch) -> Fate | None:
     """Return how the branch that is checked out got a mission's work; None where it has not."""
     on = current_branch(repo)
-    found = _merged(repo, one, "HEAD") if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None else None
+    found = (
+        _merged(repo, one, "HEAD")
+        if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None
+        else None
+    )
     return Fate(one, "merged", *found) if found else None
 
 
@@ -352,11 +462,14 @@ def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
 
 def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
     """Return by which commit of `target` the branch got there, and how that shows."""
-    there = resolve(repo, one.tip) is not None  # a dropped branch's commits are collected as garbage some day
+    # a dropped branch's commits are collected as garbage some day
+    there = resolve(repo, one.tip) is not None
     if there and is_ancestor(repo, one.tip, target):
         sha = merged_by(repo, one.tip, target)
         return sha, "fast-forward" if sha == one.tip else "merge"
-    since = (merge_base(repo, one.tip, target) if there else None) or (one.base if resolve(repo, one.base) is not None else "")
+    since = (merge_base(repo, one.tip, target) if there else None) or (
+        one.base if resolve(repo, one.base) is not None else ""
+    )
     if there and since and (sha := same_patches(repo, since, one.tip, (target,), one.named)):
         return sha, "the same changes"
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)

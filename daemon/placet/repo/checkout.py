@@ -1,8 +1,10 @@
-"""The person's own checkout: only for a person's own command (`placet merge`, `placet undo`); no mission gets here.
+"""The person's own checkout: only for a person's own command (`placet merge`, `placet undo`).
 
-What is to be checked out is made first, as a commit on no reference, which changes nothing that anybody sees; conflicts come
-to light there. One git process then brings the checkout forward to it: killed before, nothing has happened, and placet
-killed meanwhile, git comes to its end.
+No mission gets here.
+
+What is to be checked out is made first, as a commit on no reference, which changes nothing that
+anybody sees; conflicts come to light there. One git process then brings the checkout forward to it:
+killed before, nothing has happened, and placet killed meanwhile, git comes to its end.
 """
 
 from __future__ import annotations
@@ -20,8 +22,25 @@ from placet.core.life.case import Branch
 from placet.core.text.names import show
 from placet.repo.commit import update_ref
 from placet.repo.differences import read_status
-from placet.repo.history import changes, commits_traced, content, merge_base, of_others, parents_of, patch_of, patches_of
-from placet.repo.repository import current_branch, filters_named, head, identity, private_dirs, resolve, tree_of
+from placet.repo.history import (
+    changes,
+    commits_traced,
+    content,
+    merge_base,
+    of_others,
+    parents_of,
+    patch_of,
+    patches_of,
+)
+from placet.repo.repository import (
+    current_branch,
+    filters_named,
+    head,
+    identity,
+    private_dirs,
+    resolve,
+    tree_of,
+)
 from placet.repo.runner import (
     BULK_TIMEOUT_S,
     GitError,
@@ -49,9 +68,12 @@ class Conflicts(PlacetError):  # noqa: N818 - named for what is the case
 
 @contextmanager
 def one_at_a_time(repo: Repo) -> Iterator[int]:
-    """Hold the repository while a command of a person's looks at it and changes it; others of placet's wait.
+    """Hold the repository while a command of a person's looks at it and changes it.
 
-    The lock is on the git directory itself, so that nothing is left behind; given is its descriptor, for git to inherit.
+    Others of placet's wait.
+
+    The lock is on the git directory itself, so that nothing is left behind; given is its
+    descriptor, for git to inherit.
     """
     descriptor = os.open(repo.git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -62,40 +84,76 @@ def one_at_a_time(repo: Repo) -> Iterator[int]:
 
 
 def must_be_ready(repo: Repo, rev: str) -> str:
-    """Return the branch that the person has checked out. Raises UserError where nothing must be changed in the checkout.
+    """Return the branch that the person has checked out.
 
-    `rev` is to be brought in or taken out. Untracked files are no reason by themselves; one that would be written over is,
-    ignored or not.
+    Raises UserError where nothing must be changed in the checkout.
+
+    `rev` is to be brought in or taken out. Untracked files are no reason by themselves; one that
+    would be written over is, ignored or not.
     """
     at = repo.by_hand
     if repo.is_bare:
-        raise UserError(f"{repo.path} is bare: there is no checkout to work in.", "Do it in a clone of it, and push.")
-    for name, what, begin in (("rebase-merge", "rebase", "rebase"), ("rebase-apply", "rebase", "rebase"),
-                              ("MERGE_HEAD", "merge", "merge"), ("CHERRY_PICK_HEAD", "cherry-pick", "cherry-pick"),
-                              ("REVERT_HEAD", "revert", "revert"), ("BISECT_LOG", "bisect", "bisect"),
-                              ("sequencer", "cherry-pick or revert", "cherry-pick")):
+        raise UserError(
+            f"{repo.path} is bare: there is no checkout to work in.",
+            "Do it in a clone of it, and push.",
+        )
+    for name, what, begin in (
+        ("rebase-merge", "rebase", "rebase"),
+        ("rebase-apply", "rebase", "rebase"),
+        ("MERGE_HEAD", "merge", "merge"),
+        ("CHERRY_PICK_HEAD", "cherry-pick", "cherry-pick"),
+        ("REVERT_HEAD", "revert", "revert"),
+        ("BISECT_LOG", "bisect", "bisect"),
+        ("sequencer", "cherry-pick or revert", "cherry-pick"),
+    ):
         if (repo.git_dir / name).exists():
-            raise UserError(f"A {what} is in progress in {repo.path}.",
-                            f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}")
+            raise UserError(
+                f"A {what} is in progress in {repo.path}.",
+                f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}",
+            )
     branch = current_branch(repo)
     if not branch:
-        raise UserError(f"HEAD is detached in {repo.path}: there is no branch to work on.", f"Check one out: {at} switch BRANCH")
+        raise UserError(
+            f"HEAD is detached in {repo.path}: there is no branch to work on.",
+            f"Check one out: {at} switch BRANCH",
+        )
     if resolve(repo, "HEAD") is None:
-        raise UserError(f"{branch} has no commit yet in {repo.path}.", f"Check another branch out: {at} switch BRANCH")
+        raise UserError(
+            f"{branch} has no commit yet in {repo.path}.",
+            f"Check another branch out: {at} switch BRANCH",
+        )
     lock = repo.git_dir / "index.lock"
     if lock.exists():
-        raise UserError(f"git is at work in {repo.path}, or was killed there: {lock} exists.",
-                        "Wait for it; if no git runs there, delete that file.")
+        raise UserError(
+            f"git is at work in {repo.path}, or was killed there: {lock} exists.",
+            "Wait for it; if no git runs there, delete that file.",
+        )
     _, changed, _ = read_status(_checkout(repo), untracked="no")
     if changed:
-        raise UserError(f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}.",
-                        f"Commit them, or put them aside: {at} stash")
-    rows = [item.split("\t", 1) for commit in ("HEAD", rev)
-            for item in items_of(run_git(place_of(repo), "ls-tree", "-r", "-z", "--end-of-options", commit,
-                                         timeout_s=BULK_TIMEOUT_S)[1])]
+        raise UserError(
+            f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}.",
+            f"Commit them, or put them aside: {at} stash",
+        )
+    rows = [
+        item.split("\t", 1)
+        for commit in ("HEAD", rev)
+        for item in items_of(
+            run_git(
+                place_of(repo),
+                "ls-tree",
+                "-r",
+                "-z",
+                "--end-of-options",
+                commit,
+                timeout_s=BULK_TIMEOUT_S,
+            )[1]
+        )
+    ]
     if filters_named(repo, rows):
-        raise UserError(f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run.",
-                        "Do it with git, which does; `placet show` has the branch.")
+        raise UserError(
+            f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run.",
+            "Do it with git, which does; `placet show` has the branch.",
+        )
     return branch
 
 
@@ -106,28 +164,52 @@ def _checkout(repo: Repo) -> Place:
 
 def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
     """Work in the person's checkout as the person, with hooks and options of the branch switched off."""
-    place = configured(_checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false")))
+    place = configured(
+        _checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
+    )
     env = {"GIT_REFLOG_ACTION": "placet"}
     who, stamp = identity(repo), f"@{int(when.timestamp())} +0000"
     for role in ("AUTHOR", "COMMITTER"):
-        env |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.email, f"GIT_{role}_DATE": stamp}
+        env |= {
+            f"GIT_{role}_NAME": who.name,
+            f"GIT_{role}_EMAIL": who.email,
+            f"GIT_{role}_DATE": stamp,
+        }
     return with_env(place, env)
 
 
 def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:
-    """Merge the commit `tip` into the person's `branch`, which is checked out, with a merge commit; return it.
+    """Merge the commit `tip` into the person's `branch`, which is checked out, with a merge commit.
 
-    The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way) or GitError; then the
-    checkout is as it was.
+    Return it.
+
+    The caller has seen that the checkout is ready. Raises Conflicts, UserError (a file in the way)
+    or GitError; then the checkout is as it was.
     """
     place, before = _as_person(repo, branch, when), head(repo)
-    return _bring_forward(repo, place, before, _commit(place, _merged(place, before, tip), message, before, tip))
+    return _bring_forward(
+        repo, place, before, _commit(place, _merged(place, before, tip), message, before, tip)
+    )
 
 
 def _merged(place: Place, ours: str, theirs: str) -> str:
-    """Return the tree of two commits merged, as git's own merge makes it, attributes heeded. Raises Conflicts."""
-    code, out = run_git(place, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options",
-                        ours, theirs, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+    """Return the tree of two commits merged, as git's own merge makes it, attributes heeded.
+
+    Raises Conflicts.
+    """
+    code, out = run_git(
+        place,
+        "merge-tree",
+        "--write-tree",
+        "-z",
+        "--name-only",
+        "--no-messages",
+        "--end-of-options",
+        ours,
+        theirs,
+        ok=(0, 1),
+        timeout_s=BULK_TIMEOUT_S,
+    )
     tree, *paths = items_of(out)
     if code != 0:
         raise Conflicts(sorted({path for path in paths if path}))
@@ -137,7 +219,11 @@ def _merged(place: Place, ours: str, theirs: str) -> str:
 def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
     """Make a commit on no reference."""
     named = [word for parent in parents for word in ("-p", parent)]
-    return text_of(run_git(place, "commit-tree", *named, "-F", "-", tree, stdin=message.encode("utf-8", "replace"))[1])
+    return text_of(
+        run_git(
+            place, "commit-tree", *named, "-F", "-", tree, stdin=message.encode("utf-8", "replace")
+        )[1]
+    )
 
 
 def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
@@ -148,13 +234,26 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
     added = [change.path for change in changes(repo, before, new) if change.status == "A"]
     for path in added:
         above = [repo.path / folder for folder in Path(path).parents if folder != Path()]
-        if os.path.lexists(repo.path / path) or any(folder.is_symlink() or folder.is_file() for folder in above):
-            raise UserError(f"{show(str(repo.path / path))} is in the way: it is in no commit, and would be written over.",
-                            "Move it away first.")
+        if os.path.lexists(repo.path / path) or any(
+            folder.is_symlink() or folder.is_file() for folder in above
+        ):
+            raise UserError(
+                f"{show(str(repo.path / path))} is in the way: it is in no commit, and would be written over.",
+                "Move it away first.",
+            )
     try:
         with _to_its_end():
-            run_git(place, "merge", "--ff-only", "--no-stat", "--no-verify-signatures", "--no-autostash", "-q", new,
-                    timeout_s=BULK_TIMEOUT_S)
+            run_git(
+                place,
+                "merge",
+                "--ff-only",
+                "--no-stat",
+                "--no-verify-signatures",
+                "--no-autostash",
+                "-q",
+                new,
+                timeout_s=BULK_TIMEOUT_S,
+            )
     except GitError as error:
         if head(repo) != new:
             _put_back(repo, place, before, new, added, error)
@@ -175,23 +274,43 @@ def _to_its_end() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _put_back(repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError) -> None:
-    """Undo what a git that failed had checked out already. Raises UserError where that cannot be done."""
+def _put_back(
+    repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError
+) -> None:
+    """Undo what a git that failed had checked out already.
+
+    Raises UserError where that cannot be done.
+    """
     with suppress(GitError):
         if head(repo) == before and read_status(place, untracked="no")[1]:
             run_git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
-    for path in added:  # what git wrote before it failed is not in its index yet; else it is not git's
+    # what git wrote before it failed is not in its index yet; else it is not git's
+    for path in added:
         file = repo.path / path
         with suppress(OSError):
-            wrote = os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes().replace(b"\r\n", b"\n")
-            if content(repo, new, path, max_bytes=_MAX_FILE_BYTES).replace(b"\r\n", b"\n").startswith(wrote):
+            wrote = (
+                os.fsencode(file.readlink())
+                if file.is_symlink()
+                else file.read_bytes().replace(b"\r\n", b"\n")
+            )
+            if (
+                content(repo, new, path, max_bytes=_MAX_FILE_BYTES)
+                .replace(b"\r\n", b"\n")
+                .startswith(wrote)
+            ):
                 file.unlink()
                 os.removedirs(file.parent)  # as far up as nothing else is in them
     at = repo.by_hand
-    if head(repo) != before or (repo.git_dir / "index.lock").exists() or read_status(place, untracked="no")[1]:
-        raise UserError(f"git stopped in the middle: {error.stderr}",
-                        f"See what it left: {at} status; take it back, once {repo.git_dir / 'index.lock'} is gone: "
-                        f"{at} reset --hard {before[:12]}")
+    if (
+        head(repo) != before
+        or (repo.git_dir / "index.lock").exists()
+        or read_status(place, untracked="no")[1]
+    ):
+        raise UserError(
+            f"git stopped in the middle: {error.stderr}",
+            f"See what it left: {at} status; take it back, once {repo.git_dir / 'index.lock'} is gone: "
+            f"{at} reset --hard {before[:12]}",
+        )
 
 
 def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
@@ -206,12 +325,21 @@ def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
     parents = parents_of(repo, sha)
     if len(parents) > 1:
         after = _commits(repo, "--ancestry-path", f"{tip}..{sha}")
-        return [sha] if set(_commits(repo, sha, f"^{parents[0]}")) <= {*own, *after} or not own else own
+        return (
+            [sha]
+            if set(_commits(repo, sha, f"^{parents[0]}")) <= {*own, *after} or not own
+            else own
+        )
     if sha == tip:
         return own
     since = merge_base(repo, tip, sha) or base
     wanted = patches_of(repo, (tip,), (base,))
-    there = patches_of(repo, (sha,), (since,), without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)))
+    there = patches_of(
+        repo,
+        (sha,),
+        (since,),
+        without=of_others(repo, (sha,), since, (branch.trace_id, branch.digest)),
+    )
     if wanted.keys() <= there.keys():
         return [commit for patch, commit in there.items() if patch in wanted]
     if patch_of(repo, base, tip) in there:
@@ -221,10 +349,16 @@ def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
 
 def _commits(repo: Repo, *which: str) -> list[str]:
     """Return commits that are no merges, newest first."""
-    return text_of(run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[1]).split()
+    return text_of(
+        run_git(place_of(repo), "rev-list", "--no-merges", *which, "--", timeout_s=BULK_TIMEOUT_S)[
+            1
+        ]
+    ).split()
 
 
-def revert_in_checkout(repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime) -> str:
+def revert_in_checkout(
+    repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime
+) -> str:
     """Take these commits (newest first) back by one new commit on the person's `branch`, which is checked out; return it.
 
     Raises Conflicts, UserError (a file in the way, nothing to take back) or GitError; then the checkout is as it was.
@@ -234,25 +368,42 @@ def revert_in_checkout(repo: Repo, branch: str, commits: Sequence[str], message:
     for sha in commits:
         parents = parents_of(repo, sha)
         if not parents:
-            raise UserError(f"What was there before {sha[:12]} is not known here.",
-                            f"Where the clone is shallow, fetch it: {repo.by_hand} fetch --unshallow")
-        # A merge from which the commit is the base, and its parent what somebody else made of it. `merge-tree` finds the base
-        # in the history (naming it needs git 2.40), so the three get one of their own, on no reference.
+            raise UserError(
+                f"What was there before {sha[:12]} is not known here.",
+                f"Where the clone is shallow, fetch it: {repo.by_hand} fetch --unshallow",
+            )
+        # A merge from which the commit is the base, and its parent what somebody else made of it.
+        # `merge-tree` finds the base in the history (naming it needs git 2.40), so the three get
+        # one of their own, on no reference.
         base = _commit(place, tree_of(repo, sha), "base")
-        tree = _merged(place, _commit(place, tree, "ours", base), _commit(place, tree_of(repo, parents[0]), "theirs", base))
+        tree = _merged(
+            place,
+            _commit(place, tree, "ours", base),
+            _commit(place, tree_of(repo, parents[0]), "theirs", base),
+        )
     if tree == was:
         raise UserError(f"{branch} has nothing of it any more: it was taken back already.")
     return _bring_forward(repo, place, before, _commit(place, tree, message, before))
 
 
 def where_checked_out(repo: Repo, branch: str) -> Path | None:
-    """Return the checkout of the person, or another worktree, that is on this branch or rebases it; None where none is."""
+    """Return the checkout of the person, or another worktree, that is on this branch or rebases it.
+
+    None where none is.
+    """
     line = f"refs/heads/{branch}"
     for folder in (repo.common_dir, *private_dirs(repo)):
         for name in ("HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
             with suppress(OSError):
-                said = (folder / name).read_text("utf-8", "surrogateescape").strip().removeprefix("ref: ")
-                if said not in (line, branch) or (name == "HEAD" and folder == repo.git_dir and repo.is_bare):
+                said = (
+                    (folder / name)
+                    .read_text("utf-8", "surrogateescape")
+                    .strip()
+                    .removeprefix("ref: ")
+                )
+                if said not in (line, branch) or (
+                    name == "HEAD" and folder == repo.git_dir and repo.is_bare
+                ):
                     continue
                 with suppress(OSError):
                     return Path(os.fsdecode((folder / "gitdir").read_bytes()).rstrip("\n")).parent

@@ -1,4 +1,7 @@
-"""What a commit is made by: files put into an index, a commit object, a reference moved. Each is one git command."""
+"""What a commit is made by: files put into an index, a commit object, a reference moved.
+
+Each is one git command.
+"""
 
 from __future__ import annotations
 
@@ -25,31 +28,65 @@ from placet.repo.runner import (
 )
 
 
-def stage(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), write: bool = True,
-          may_vanish: bool = False) -> str:
-    """Put these paths, as they are now, into the index, and return the tree that it makes; none unless `write`.
+def stage(
+    place: Place,
+    changes: Sequence[FileChange],
+    *,
+    config: Sequence[str] = (),
+    write: bool = True,
+    may_vanish: bool = False,
+) -> str:
+    """Put these paths, as they are now, into the index, and return the tree that it makes.
 
-    `may_vanish` is for a folder that people work in meanwhile: a file that is gone by now counts as deleted. Else that is an error.
+    None unless `write`.
+
+    `may_vanish` is for a folder that people work in meanwhile: a file that is gone by now counts as
+    deleted. Else that is an error.
     """
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
-    if gone:  # first and by force: git refuses to look for a deleted file where its folder became a link
-        run_git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=gone, timeout_s=BULK_TIMEOUT_S)
+    # first and by force: git refuses to look for a deleted file where its folder became a link
+    if gone:
+        run_git(
+            place,
+            "update-index",
+            "--force-remove",
+            "-z",
+            "--stdin",
+            stdin=gone,
+            timeout_s=BULK_TIMEOUT_S,
+        )
     if here:
         options = ("--add", "--replace", *(("--remove",) if may_vanish else ()), "-z", "--stdin")
-        run_git(place, "update-index", *options, stdin=here, config=(UNFLUSHED, *config), timeout_s=BULK_TIMEOUT_S)
-    return text_of(run_git(place, "write-tree", config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1]) if write else ""
+        run_git(
+            place,
+            "update-index",
+            *options,
+            stdin=here,
+            config=(UNFLUSHED, *config),
+            timeout_s=BULK_TIMEOUT_S,
+        )
+    return (
+        text_of(run_git(place, "write-tree", config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
+        if write
+        else ""
+    )
 
 
 MAX_LEFT_OUT = 20
 """With more files that git cannot add something else is wrong than these files."""
 
 
-def stage_possible(place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()) -> list[str]:
-    """Put those of these paths into the index that git can add; return the others, which stay there as they were.
+def stage_possible(
+    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()
+) -> list[str]:
+    """Put those of these paths into the index that git can add.
 
-    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds none of them. Raises GitError
-    where it is not the files: the machine is at fault, or none can be added.
+    Return the others, which stay there as they were.
+
+    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds
+    none of them. Raises GitError where it is not the files: the machine is at fault, or none can be
+    added.
     """
     left_out: list[str] = []
     pieces = [list(changes)]
@@ -63,21 +100,37 @@ def stage_possible(place: Place, changes: Sequence[FileChange], *, config: Seque
             if len(piece) == 1:
                 left_out.append(piece[0].path)
             else:
-                pieces += [piece[len(piece) // 2:], piece[:len(piece) // 2]]
+                pieces += [piece[len(piece) // 2 :], piece[: len(piece) // 2]]
     return sorted(left_out)
 
 
-def write_commit(place: Place, tree: str, parent: str | None, message: str, who: Author, when: datetime) -> str:
+def write_commit(
+    place: Place, tree: str, parent: str | None, message: str, who: Author, when: datetime
+) -> str:
     """Make a commit of `tree`, on no reference, by exactly this author, who is its committer too, at this time; return it."""
-    names = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER")
-             for what, value in (("NAME", who.name), ("EMAIL", who.email), ("DATE", f"@{int(when.timestamp())} +0000"))}
+    names = {
+        f"GIT_{role}_{what}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for what, value in (
+            ("NAME", who.name),
+            ("EMAIL", who.email),
+            ("DATE", f"@{int(when.timestamp())} +0000"),
+        )
+    }
     text = message.encode("utf-8", "replace").replace(b"\0", b"")
     parents = () if parent is None else ("-p", parent)
-    return text_of(run_git(with_env(place, names), "commit-tree", *parents, tree, stdin=text, config=(UNFLUSHED,))[1])
+    return text_of(
+        run_git(
+            with_env(place, names), "commit-tree", *parents, tree, stdin=text, config=(UNFLUSHED,)
+        )[1]
+    )
 
 
 def update_ref(place: Place, ref: str, new: str, old: str) -> None:
-    """Move `ref` from `old` (zeros: must not exist) to `new`; RepositoryChanged where it is elsewhere."""
+    """Move `ref` from `old` (zeros: must not exist) to `new`.
+
+    RepositoryChanged where it is elsewhere.
+    """
     try:
         run_git(place, "update-ref", "-m", "placet", ref, new, old)
     except GitError as error:
@@ -97,22 +150,36 @@ def filters_in_the_way(repo: Repo, place: Place, paths: Sequence[str]) -> dict[s
     """
     assert place.work_tree is not None
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    inside = [place.work_tree / folder / ".gitattributes" for folder in folders]  # where git follows no link
-    files = [repo.common_dir / "info/attributes", persons_file(repo, "core.attributesfile", "attributes"),
-             *(file for file in inside if not file.is_symlink())]
+    # where git follows no link
+    inside = [place.work_tree / folder / ".gitattributes" for folder in folders]
+    files = [
+        repo.common_dir / "info/attributes",
+        persons_file(repo, "core.attributesfile", "attributes"),
+        *(file for file in inside if not file.is_symlink()),
+    ]
     if not any(map(_may_name_a_filter, files)):
         return {}
-    _, out = run_git(place, "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
+    _, out = run_git(
+        place, "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""]))
+    )
     items = items_of(out)
-    return {path: name for path, name in zip(items[0::3], items[2::3], strict=True)
-            if name == "lfs" or (repo.setting(f"filter.{name}.required") or "false").lower() not in ("false", "no", "off", "0")}
+    return {
+        path: name
+        for path, name in zip(items[0::3], items[2::3], strict=True)
+        if name == "lfs"
+        or (repo.setting(f"filter.{name}.required") or "false").lower()
+        not in ("false", "no", "off", "0")
+    }
 
 
-_MAX_ATTRIBUTES_BYTES = 1024 * 1024  # of a larger file git is asked, whose memory is not the daemon's
+# of a larger file git is asked, whose memory is not the daemon's
+_MAX_ATTRIBUTES_BYTES = 1024 * 1024
 
 
 def _may_name_a_filter(file: Path) -> bool:
     try:
-        return file.is_file() and (file.stat().st_size > _MAX_ATTRIBUTES_BYTES or b"filter" in file.read_bytes())
+        return file.is_file() and (
+            file.stat().st_size > _MAX_ATTRIBUTES_BYTES or b"filter" in file.read_bytes()
+        )
     except OSError:  # git says what is wrong with it
         return True

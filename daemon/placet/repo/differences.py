@@ -11,19 +11,29 @@ from placet.repo.runner import FileChange, Place, items_of, run_git
 def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
     """Return HEAD's commit, what differs from it (by path), and whether anything is staged.
 
-    Submodules are not looked into: git would run git in there. A repository that lies in the worktree is
-    listed as its plain files, so that a commit holds its content instead of a link to nowhere.
+    Submodules are not looked into: git would run git in there. A repository that lies in the
+    worktree is listed as its plain files, so that a commit holds its content instead of a link to
+    nowhere.
     """
     _, out = run_git(
-        place, "status", "--porcelain=v2", "-z", "--branch", "--no-ahead-behind", "--no-renames",
-        f"--untracked-files={untracked}", "--ignore-submodules=all",
+        place,
+        "status",
+        "--porcelain=v2",
+        "-z",
+        "--branch",
+        "--no-ahead-behind",
+        "--no-renames",
+        f"--untracked-files={untracked}",
+        "--ignore-submodules=all",
     )
     tip, staged = "", False
     found: dict[str, str] = {}
     for item in items_of(out):
         match item[0]:
             case "#":
-                tip = item.removeprefix("# branch.oid ") if item.startswith("# branch.oid ") else tip
+                tip = (
+                    item.removeprefix("# branch.oid ") if item.startswith("# branch.oid ") else tip
+                )
             case "?":
                 for path in _files_of(place, item[2:]) if untracked == "all" else [item[2:]]:
                     found[path] = "M" if path in found else "A"

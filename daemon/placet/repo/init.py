@@ -1,4 +1,7 @@
-"""A folder becomes a repository, with a first commit; of a vault only what is text, and so much of it."""
+"""A folder becomes a repository, with a first commit.
+
+Of a vault only what is text, and so much of it.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,29 @@ from placet.disk import delete_tree
 from placet.repo.commit import stage, stage_possible, update_ref, write_commit
 from placet.repo.differences import read_status
 from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
-from placet.repo.runner import Author, FileChange, OnCall, Place, Repo, neutral, place_of, run_git, text_of, with_env
+from placet.repo.runner import (
+    Author,
+    FileChange,
+    OnCall,
+    Place,
+    Repo,
+    neutral,
+    place_of,
+    run_git,
+    text_of,
+    with_env,
+)
 
 _INIT_FOLDER = ".placet-init"
 
 ATTACHMENTS = (
-    "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "heif", "avif", "ico", "psd", "raw", "svgz", "mp4", "m4v",
-    "mov", "avi", "mkv", "webm", "mpg", "mpeg", "wmv", "flv", "mp3", "m4a", "wav", "flac", "ogg", "oga", "opus", "aac", "aiff",
-    "wma", "pdf", "epub", "mobi", "djvu", "zip", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar", "tar", "iso", "dmg", "doc",
-    "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "pages", "numbers", "key", "exe", "dll", "so", "dylib", "bin",
-    "class", "jar", "apk", "sqlite", "db",
-)
+    "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "heif", "avif", "ico",
+    "psd", "raw", "svgz", "mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "wmv", "flv",
+    "mp3", "m4a", "wav", "flac", "ogg", "oga", "opus", "aac", "aiff", "wma", "pdf", "epub", "mobi",
+    "djvu", "zip", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar", "tar", "iso", "dmg", "doc",
+    "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "pages", "numbers", "key", "exe",
+    "dll", "so", "dylib", "bin", "class", "jar", "apk", "sqlite", "db",
+)  # fmt: skip
 """Suffixes of files that a vault's history leaves out: pictures, films, sound, books, archives, office files, programs."""
 
 MAX_KEPT_BYTES = 1_000_000
@@ -41,12 +56,18 @@ _SAY_EVERY_S = 1.0
 
 def attachment_patterns() -> list[str]:
     """Return what keeps attachments out as gitignore patterns, one a suffix, in capitals or not."""
-    return ["*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix) for suffix in ATTACHMENTS]
+    return [
+        "*." + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in suffix)
+        for suffix in ATTACHMENTS
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a history would hold, and what it would leave out. `kinds` has the bytes of each suffix that it would hold."""
+    """How much a history would hold, and what it would leave out.
+
+    `kinds` has the bytes of each suffix that it would hold.
+    """
 
     files: int
     bytes: int
@@ -68,13 +89,21 @@ class TooMuch(PlacetError):  # noqa: N818 - named for what is the case
     """A first commit would hold more than its allowance; nothing was begun."""
 
     def __init__(self, size: Size) -> None:
-        super().__init__(f"{size.files} files with {size.bytes} bytes are too much for a first commit")
+        super().__init__(
+            f"{size.files} files with {size.bytes} bytes are too much for a first commit"
+        )
         self.size = size
 
 
 def init_repo(
-    path: Path, *, excludes: Sequence[str], message: str, when: datetime, author: Author | None = None,
-    on_call: OnCall | None = None, allowance: Allowance | None = None,
+    path: Path,
+    *,
+    excludes: Sequence[str],
+    message: str,
+    when: datetime,
+    author: Author | None = None,
+    on_call: OnCall | None = None,
+    allowance: Allowance | None = None,
 ) -> tuple[Repo, str]:
     """Make `path` a repository with an initial commit of what is there, and return it with that commit.
 
@@ -98,7 +127,9 @@ def init_repo(
         sha = resolve(repo, "HEAD")
         if sha is None:
             if repo.is_bare:
-                raise UserError(f"{top} is a bare repository without a commit", "Push a first commit to it.")
+                raise UserError(
+                    f"{top} is a bare repository without a commit", "Push a first commit to it."
+                )
             sha = _first_commit(repo, excludes, author or identity(repo), message, when, allowance)
         else:
             _put_index(repo)
@@ -122,9 +153,19 @@ def _begin(top: Path, building: Path, on_call: OnCall | None) -> Repo:
     outside = Place(None, None, building, on_call)
     _, out = run_git(outside, "config", "--get", "init.defaultBranch", ok=(0, 1))
     branch = text_of(out) or "main"
-    run_git(outside, "init", "-q", "--template=", f"--initial-branch={branch}", "--", str(building),
-            config=("init.defaultRefFormat=files",))  # not a reftable, which `open_repo` refuses
-    return Repo(top, building / ".git", building / ".git", is_bare=False, is_shallow=False, on_call=on_call)
+    run_git(
+        outside,
+        "init",
+        "-q",
+        "--template=",
+        f"--initial-branch={branch}",
+        "--",
+        str(building),
+        config=("init.defaultRefFormat=files",),
+    )  # not a reftable, which `open_repo` refuses
+    return Repo(
+        top, building / ".git", building / ".git", is_bare=False, is_shallow=False, on_call=on_call
+    )
 
 
 def survey(path: Path, excludes: Sequence[str]) -> Size:
@@ -185,8 +226,11 @@ def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
 
     Notes that placet is writing in this moment are none yet.
     """
-    found = [change for change in found
-             if change.status != "A" or not PurePosixPath(change.path).name.startswith(TEMP_PREFIX)]
+    found = [
+        change
+        for change in found
+        if change.status != "A" or not PurePosixPath(change.path).name.startswith(TEMP_PREFIX)
+    ]
     new = [change.path for change in found if change.status == "A"]
     _, large = _split(repo.path, new)
     if large:
@@ -200,13 +244,19 @@ def _literal(path: str) -> str:
 
 
 def _first_commit(
-    repo: Repo, excludes: Sequence[str], author: Author, message: str, when: datetime, allowance: Allowance | None,
+    repo: Repo,
+    excludes: Sequence[str],
+    author: Author,
+    message: str,
+    when: datetime,
+    allowance: Allowance | None,
 ) -> str:
     """Commit what is there as the repository's first commit, and return it."""
     place = Place(repo.git_dir, repo.path, repo.path, repo.on_call)
     if run_git(place, "ls-files", "-z")[1]:
         raise UserError(
-            f"{repo.path} has staged files but no commit yet", f"Finish it: git -C '{repo.path}' commit",
+            f"{repo.path} has staged files but no commit yet",
+            f"Finish it: git -C '{repo.path}' commit",
         )
     exclude(repo, excludes)
     index = repo.git_dir / "placet-index"
@@ -216,32 +266,52 @@ def _first_commit(
     run_git(place, "read-tree", "--empty")
     _, found, _ = read_status(place)
     found = [change for change in found if not change.path.startswith(f"{_INIT_FOLDER}/")]
-    tree = stage(place, found, may_vanish=True) if allowance is None else _stage_within(repo, place, found, excludes, allowance)
+    tree = (
+        stage(place, found, may_vanish=True)
+        if allowance is None
+        else _stage_within(repo, place, found, excludes, allowance)
+    )
     sha = write_commit(place, tree, None, message, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
     return sha
 
 
-def _stage_within(repo: Repo, place: Place, found: Sequence[FileChange], excludes: Sequence[str], allowance: Allowance) -> str:
-    """Stage a vault's files, a piece at a time, into few packs; return the tree. Raises TooMuch before anything is stored."""
+def _stage_within(
+    repo: Repo,
+    place: Place,
+    found: Sequence[FileChange],
+    excludes: Sequence[str],
+    allowance: Allowance,
+) -> str:
+    """Stage a vault's files, a piece at a time, into few packs; return the tree.
+
+    Raises TooMuch before anything is stored.
+    """
     kept, _ = _split(repo.path, [change.path for change in found])
     total = sum(kept.values())
-    if total > allowance.max_bytes or (allowance.max_files is not None and len(kept) > allowance.max_files):
+    if total > allowance.max_bytes or (
+        allowance.max_files is not None and len(kept) > allowance.max_files
+    ):
         raise TooMuch(_size(repo.path, kept, excludes))
     found = without_large(repo, found)
-    allowance.say(f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {total / 1e6:.1f} MB.")
+    allowance.say(
+        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {total / 1e6:.1f} MB."
+    )
     batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
         batch.append(change)
         size += kept.get(change.path, 0)
         if size >= max(_BATCH_BYTES, total // 50) or number == len(found):
-            # Git would write each file into one of its own and flush it: what it takes for large goes into one pack.
-            stage_possible(place, batch, config=("core.bigFileThreshold=1",))  # the rest the next call tries, and tells
+            # Git would write each file into one of its own and flush it: what it takes for large
+            # goes into one pack. the rest the next call tries, and tells
+            stage_possible(place, batch, config=("core.bigFileThreshold=1",))
             done, batch, size = done + size, [], 0
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()
-                allowance.say(f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB.")
+                allowance.say(
+                    f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB."
+                )
     return stage(place, [])
 
 

@@ -9,9 +9,9 @@ from placet.repo.runner import BOT
 _SUBJECT_LENGTH = 72
 
 
-
-
-def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str, co_author: str = "") -> str:
+def commit_message(
+    subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str, co_author: str = ""
+) -> str:
     """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with a blank line between each two.
 
     `co_author` is a name for a `Co-authored-by` trailer with placet's address; there is none where it is empty.
@@ -25,10 +25,22 @@ def commit_message(subject: str, body: str, trace_id: str, plan_digest: str, app
         line = line[: _SUBJECT_LENGTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
     text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")
     text = re.sub(r"^---", " ---", text, flags=re.MULTILINE)
-    trailers = (f"Placet-Trace: {_one_line(trace_id)}", f"Placet-Plan: {_one_line(plan_digest)}",
-                f"Approved-By: {_one_line(approved_by)}",
-                *([f"Co-authored-by: {re.sub('[<>]', '', _one_line(co_author))} <{BOT.email}>"] if co_author else []))
-    parts = [line, *([text] if text else []), f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
+    trailers = (
+        f"Placet-Trace: {_one_line(trace_id)}",
+        f"Placet-Plan: {_one_line(plan_digest)}",
+        f"Approved-By: {_one_line(approved_by)}",
+        *(
+            [f"Co-authored-by: {re.sub('[<>]', '', _one_line(co_author))} <{BOT.email}>"]
+            if co_author
+            else []
+        ),
+    )
+    parts = [
+        line,
+        *([text] if text else []),
+        f"[ExoTrace: {_one_line(trace_id)}]",
+        "\n".join(trailers),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -32,9 +32,16 @@ def pins(wt: Worktree) -> Pins:
         "configuration": _digest("\0".join(used).encode("utf-8", "surrogateescape")),
         "hooks": _digest(b"".join(_stamp(hook) for hook in sorted((common / "hooks").glob("*")))),
     }
-    for path in (common / "info/attributes", common / "info/grafts", common / "objects/info/alternates",
-                 wt.git_dir / "info/attributes", wt.git_dir / "gitdir", wt.git_dir / "commondir",
-                 wt.git_dir / "HEAD", wt.path / ".git"):
+    for path in (
+        common / "info/attributes",
+        common / "info/grafts",
+        common / "objects/info/alternates",
+        wt.git_dir / "info/attributes",
+        wt.git_dir / "gitdir",
+        wt.git_dir / "commondir",
+        wt.git_dir / "HEAD",
+        wt.path / ".git",
+    ):
         named[str(path)] = _digest(_stamp(path))
     return Pins(tuple(named.items()))
 
@@ -44,7 +51,10 @@ def _digest(content: bytes) -> str:
 
 
 def _stamp(path: Path) -> bytes:
-    """Return name, kind, executable bit and content of a file as bytes to digest; a link is not followed."""
+    """Return name, kind, executable bit and content of a file as bytes to digest.
+
+    A link is not followed.
+    """
     if path.is_symlink():
         return b"link " + os.fsencode(path) + b"\0" + os.fsencode(path.readlink()) + b"\0"
     if not path.is_file():
@@ -56,6 +66,8 @@ def _stamp(path: Path) -> bytes:
 def check_pins(wt: Worktree, pinned: Pins) -> None:
     """Raise RepositoryChanged, naming what, unless everything is as it was when `pinned` was taken."""
     before, now = dict(pinned.digests), dict(pins(wt).digests)
-    changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    changed = [
+        name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)
+    ]
     if changed:
         raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")

@@ -1,4 +1,7 @@
-"""A repository of the person's: opening it, what is configured, what is peculiar about it. Reads only."""
+"""A repository of the person's: opening it, what is configured, what is peculiar about it.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ from placet.repo.runner import (
 )
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
-"""Where placet, or git for it, makes files in a git directory. Other folders are links in an honest repository too."""
+"""Where placet, or git for it, makes files in a git directory.
+
+Other folders are links in an honest repository too.
+"""
 
 
 KEPT_MARK = "placet.history"
@@ -47,10 +53,12 @@ def _is_bare_layout(path: Path) -> bool:
 
 
 def is_repository(path: Path) -> bool:
-    """Say whether this very folder is the top of a work tree, or a bare repository; starts no process.
+    """Say whether this very folder is the top of a work tree, or a bare repository.
 
-    A folder somewhere inside a repository is none of its own: a vault inside a bigger repository gets its
-    own.
+    Starts no process.
+
+    A folder somewhere inside a repository is none of its own: a vault inside a bigger repository
+    gets its own.
     """
     return os.path.lexists(path / ".git") or _is_bare_layout(path)
 
@@ -71,7 +79,10 @@ def common_dir_at(top: Path) -> Path | None:
 
 
 def private_dirs(repo: Repo) -> list[Path]:
-    """Return the private git directories of the repository's worktrees. Others may go, and the folder of all, as they are read."""
+    """Return the private git directories of the repository's worktrees.
+
+    Others may go, and the folder of all, as they are read.
+    """
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted((repo.common_dir / "worktrees").iterdir())
     return []
@@ -82,7 +93,11 @@ def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
 
     A git at work may hold one for long, while it waits for a commit message; one that was killed holds it for ever.
     """
-    found = {*repo.git_dir.glob("*.lock"), *repo.common_dir.glob("*.lock"), *(repo.common_dir / "refs").rglob("*.lock")}
+    found = {
+        *repo.git_dir.glob("*.lock"),
+        *repo.common_dir.glob("*.lock"),
+        *(repo.common_dir / "refs").rglob("*.lock"),
+    }
     taken = {}
     for lock in sorted(found):
         with suppress(FileNotFoundError):
@@ -93,8 +108,8 @@ def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
 def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     """Look at the repository whose top is `path` (symbolic links in it are followed once, here).
 
-    `on_call` is told of each git process from now on. Raises UserError where there is none, it lies inside
-    another one, it belongs to somebody else, it is broken, or git is missing.
+    `on_call` is told of each git process from now on. Raises UserError where there is none, it lies
+    inside another one, it belongs to somebody else, it is broken, or git is missing.
     """
     top = path.resolve()
     if not is_repository(top):
@@ -102,53 +117,91 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
         if outer is not None:
             raise UserError(
                 f"{top} is not a repository of its own; it lies inside the one at {outer}",
-                f"Name {outer} instead, or make one of its own: git -C '{top}' init", exit_code=2,
+                f"Name {outer} instead, or make one of its own: git -C '{top}' init",
+                exit_code=2,
             )
-        raise UserError(f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2)
-    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it to this
-    # folder.
+        raise UserError(
+            f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2
+        )
+    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it
+    # to this folder.
     place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
     bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
     try:
         # The last question fails in a bare repository, after the others were answered.
         asked = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
-        code, out = run_git(place, "rev-parse", "--path-format=absolute", *asked, "--show-toplevel", config=bare_layout,
-                            ok=(0, 128))
+        code, out = run_git(
+            place,
+            "rev-parse",
+            "--path-format=absolute",
+            *asked,
+            "--show-toplevel",
+            config=bare_layout,
+            ok=(0, 128),
+        )
         if code != 0:
-            _, out = run_git(place, "rev-parse", "--path-format=absolute", *asked, config=bare_layout)
-        bare, shallow, git_dir, common_dir, top_dir = [*text_of(out).split("\n"), *([""] if code != 0 else [])]
+            _, out = run_git(
+                place, "rev-parse", "--path-format=absolute", *asked, config=bare_layout
+            )
+        bare, shallow, git_dir, common_dir, top_dir = [
+            *text_of(out).split("\n"),
+            *([""] if code != 0 else []),
+        ]
     except GitError as error:
         raise UserError(
-            f"git does not accept {top} as a repository: {error.stderr}", f"Look at: git -C '{top}' status",
+            f"git does not accept {top} as a repository: {error.stderr}",
+            f"Look at: git -C '{top}' status",
             exit_code=2,
         ) from error
     except ValueError as error:
-        raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}") from error
+        raise UserError(
+            f"a repository's path must not have a line break in it: {str(top)!r}"
+        ) from error
     if bare == "false" and not top_dir:
-        raise UserError(f"{top} is where git keeps a repository, not the folder with its files", "Name that folder instead.",
-                        exit_code=2)
+        raise UserError(
+            f"{top} is where git keeps a repository, not the folder with its files",
+            "Name that folder instead.",
+            exit_code=2,
+        )
     if bare == "false" and Path(top_dir).resolve() != top:
         raise UserError(
             f"the work tree of {top} is elsewhere ({top_dir})",
-            f"Look at: git -C '{top}' config core.worktree", exit_code=2,
+            f"Look at: git -C '{top}' config core.worktree",
+            exit_code=2,
         )
     found = Path(git_dir).resolve(), Path(common_dir).resolve()
-    for link in (*(found[1] / name for name in _OURS), *found[1].glob("refs/placet/*"), *found[1].glob("logs/refs/placet/*")):
+    for link in (
+        *(found[1] / name for name in _OURS),
+        *found[1].glob("refs/placet/*"),
+        *found[1].glob("logs/refs/placet/*"),
+    ):
         if link.is_symlink():
-            raise UserError(f"{link} is a symbolic link, and what placet writes there would be outside of the repository",
-                            f"Look at it, then: rm {shlex.quote(str(link))}", exit_code=2)
+            raise UserError(
+                f"{link} is a symbolic link, and what placet writes there would be outside of the repository",
+                f"Look at it, then: rm {shlex.quote(str(link))}",
+                exit_code=2,
+            )
     if (found[1] / "reftable").exists():
         raise UserError(
             f"{top} keeps its references in a reftable, with which placet cannot work yet",
-            f"Put them into files: git -C '{top}' refs migrate --ref-format=files", exit_code=2,
+            f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
+            exit_code=2,
         )
     return Repo(top, *found, bare == "true", shallow == "true", on_call)
 
 
 def resolve(repo: Repo, rev: str) -> str | None:
-    """Return the commit that `rev` names, None where there is none. A name is never taken for an option."""
+    """Return the commit that `rev` names, None where there is none.
+
+    A name is never taken for an option.
+    """
     code, out = run_git(
-        place_of(repo), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}",
+        place_of(repo),
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{rev}^{{commit}}",
         ok=(0, 1, 128),
     )
     return text_of(out) if code == 0 else None
@@ -156,7 +209,11 @@ def resolve(repo: Repo, rev: str) -> str | None:
 
 def tree_of(repo: Repo, commit: str) -> str:
     """Return the tree of a commit that is there."""
-    return text_of(run_git(place_of(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[1].splitlines()[-1])
+    return text_of(
+        run_git(place_of(repo), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")[
+            1
+        ].splitlines()[-1]
+    )
 
 
 def loose_tip(repo: Repo, branch: str) -> str | None:
@@ -170,7 +227,10 @@ def loose_tip(repo: Repo, branch: str) -> str | None:
 
 
 def ref_now(repo: Repo, ref: str) -> str | None:
-    """Return what a full reference name is at, None where there is none; starts a process only for a symbolic one."""
+    """Return what a full reference name is at, None where there is none.
+
+    Starts a process only for a symbolic one.
+    """
     for _ in range(2):  # between the two looks a `git pack-refs` may have moved it
         with suppress(OSError):
             line = (repo.common_dir / ref).read_text("ascii", "replace").strip()
@@ -183,7 +243,10 @@ def ref_now(repo: Repo, ref: str) -> str | None:
 
 
 def head(repo: Repo) -> str:
-    """Return the commit that the person's HEAD is at. Raises UserError where the repository has no commit."""
+    """Return the commit that the person's HEAD is at.
+
+    Raises UserError where the repository has no commit.
+    """
     sha = loose_tip(repo, current_branch(repo)) or resolve(repo, "HEAD")
     if sha is None:
         raise UserError(
@@ -215,18 +278,41 @@ class Refs:
     @property
     def default(self) -> str:
         """The branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
-        remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix("refs/remotes/origin/")
-        return next((name for name in (remote, "main", "master", self.current) if name and f"refs/heads/{name}" in self.at), "")
+        remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix(
+            "refs/remotes/origin/"
+        )
+        return next(
+            (
+                name
+                for name in (remote, "main", "master", self.current)
+                if name and f"refs/heads/{name}" in self.at
+            ),
+            "",
+        )
 
     def ends_in(self, base_branch: str) -> str:
         """Return the branch that work which was begun on `base_branch` ends up in: that one, where it is still there."""
-        return base_branch if base_branch and f"refs/heads/{base_branch}" in self.at else self.default
+        return (
+            base_branch if base_branch and f"refs/heads/{base_branch}" in self.at else self.default
+        )
 
     def named(self, names: Sequence[str]) -> list[str]:
         """Return the branches of these names, the person's before those of remotes, and each remote's default."""
-        remotes = [ref for ref in self.at if ref.startswith("refs/remotes/") and ref.split("/", 3)[-1] in names]
-        defaults = [to for ref, to in self.symbolic.items() if ref.startswith("refs/remotes/") and ref.endswith("/HEAD")]
-        return [ref for ref in (*(f"refs/heads/{name}" for name in names), *remotes, *defaults) if ref in self.at]
+        remotes = [
+            ref
+            for ref in self.at
+            if ref.startswith("refs/remotes/") and ref.split("/", 3)[-1] in names
+        ]
+        defaults = [
+            to
+            for ref, to in self.symbolic.items()
+            if ref.startswith("refs/remotes/") and ref.endswith("/HEAD")
+        ]
+        return [
+            ref
+            for ref in (*(f"refs/heads/{name}" for name in names), *remotes, *defaults)
+            if ref in self.at
+        ]
 
 
 def all_refs(repo: Repo) -> Refs:
@@ -235,8 +321,19 @@ def all_refs(repo: Repo) -> Refs:
     _, out = run_git(place_of(repo), "for-each-ref", form, "refs/heads", "refs/remotes")
     rows = [item.lstrip("\n") for item in items_of(out)]
     names, links, commits, marks = (rows[n::4] for n in range(4))
-    current = next((name.removeprefix("refs/heads/") for name, mark in zip(names, marks, strict=True) if mark == "*"), "")
-    return Refs(dict(zip(names, commits, strict=True)), {name: to for name, to in zip(names, links, strict=True) if to}, current)
+    current = next(
+        (
+            name.removeprefix("refs/heads/")
+            for name, mark in zip(names, marks, strict=True)
+            if mark == "*"
+        ),
+        "",
+    )
+    return Refs(
+        dict(zip(names, commits, strict=True)),
+        {name: to for name, to in zip(names, links, strict=True) if to},
+        current,
+    )
 
 
 def default_branch(repo: Repo) -> str:
@@ -249,12 +346,19 @@ def remote_of(repo: Repo) -> tuple[str, str]:
 
     A name that a shell could take for something else does not count.
     """
-    names = [item.split("\n")[0].removeprefix("remote.").removesuffix(".url") for _, item in repo.settings
-             if re.match(r"remote\.[A-Za-z0-9][A-Za-z0-9._/-]*\.url\n", item)]
+    names = [
+        item.split("\n")[0].removeprefix("remote.").removesuffix(".url")
+        for _, item in repo.settings
+        if re.match(r"remote\.[A-Za-z0-9][A-Za-z0-9._/-]*\.url\n", item)
+    ]
     name = "origin" if "origin" in names else next(iter(names), "")
     with suppress(OSError):  # a symbolic reference is never packed
-        line = (repo.common_dir / "refs/remotes" / name / "HEAD").read_text("utf-8", "replace").strip()
-        return name, line.removeprefix(f"ref: refs/remotes/{name}/") if line.startswith("ref: ") else ""
+        line = (
+            (repo.common_dir / "refs/remotes" / name / "HEAD").read_text("utf-8", "replace").strip()
+        )
+        return name, line.removeprefix(f"ref: refs/remotes/{name}/") if line.startswith(
+            "ref: "
+        ) else ""
     return name, ""
 
 
@@ -281,10 +385,19 @@ def notes(repo: Repo) -> list[str]:
         said.append(f"The folder is a worktree of {repo.common_dir}: the branch appears there too.")
     if repo.is_shallow:
         said.append("The clone is shallow: older history is missing.")
-    busy = {"rebase-merge": "rebase", "rebase-apply": "rebase", "MERGE_HEAD": "merge",
-            "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "BISECT_LOG": "bisect"}
-    said += [f"A {what} is in progress in {repo.path}; it is left as it is." for name, what in busy.items()
-             if (repo.git_dir / name).exists()]
+    busy = {
+        "rebase-merge": "rebase",
+        "rebase-apply": "rebase",
+        "MERGE_HEAD": "merge",
+        "CHERRY_PICK_HEAD": "cherry-pick",
+        "REVERT_HEAD": "revert",
+        "BISECT_LOG": "bisect",
+    }
+    said += [
+        f"A {what} is in progress in {repo.path}; it is left as it is."
+        for name, what in busy.items()
+        if (repo.git_dir / name).exists()
+    ]
     if (repo.common_dir / "objects/info/alternates").exists():
         said.append("Some objects are borrowed from another repository (objects/info/alternates).")
     if not loose_tip(repo, current_branch(repo)) and resolve(repo, "HEAD") is None:
@@ -293,34 +406,61 @@ def notes(repo: Repo) -> list[str]:
     rows = [item.split("\t", 1) for item in items_of(out)]
     modules = [path for what, path in rows if what.startswith("160000 ")]
     if modules:
-        said.append(f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}.")
+        said.append(
+            f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}."
+        )
     filters = filters_named(repo, rows)
     if filters:
         if "lfs" in filters:
-            said.append("Files kept with git LFS appear as small pointer files, and must not be edited.")
-        said += [f"The filter {name!a} is not run: its files appear as they are stored."
-                 for name in filters if name != "lfs"]
+            said.append(
+                "Files kept with git LFS appear as small pointer files, and must not be edited."
+            )
+        said += [
+            f"The filter {name!a} is not run: its files appear as they are stored."
+            for name in filters
+            if name != "lfs"
+        ]
     return said
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name, and those set for them outside."""
     outside = _filters_outside(repo, [path for _, path in rows])
-    attributes = [what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"]
+    attributes = [
+        what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"
+    ]
     if not attributes:
         return sorted(outside)
-    _, out = run_git(place_of(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode())
-    words = {word for line in out.decode("utf-8", "replace").splitlines() if not line.startswith("#")
-             for word in line.split()[1:]}
-    return sorted(outside | {word.removeprefix("filter=") for word in words if word.startswith("filter=")})
+    _, out = run_git(
+        place_of(repo), "cat-file", "--batch", stdin="\n".join([*attributes, ""]).encode()
+    )
+    words = {
+        word
+        for line in out.decode("utf-8", "replace").splitlines()
+        if not line.startswith("#")
+        for word in line.split()[1:]
+    }
+    return sorted(
+        outside | {word.removeprefix("filter=") for word in words if word.startswith("filter=")}
+    )
 
 
 def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
     """Return the filters that attributes in no commit give these files: the repository's own, and the person's."""
-    files = (persons_file(repo, "core.attributesfile", "attributes"), repo.common_dir / "info/attributes")
+    files = (
+        persons_file(repo, "core.attributesfile", "attributes"),
+        repo.common_dir / "info/attributes",
+    )
     if not paths or not any(file.is_file() for file in files):
         return set()
-    _, out = run_git(place_of(repo), "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""])))
+    _, out = run_git(
+        place_of(repo),
+        "check-attr",
+        "-z",
+        "--stdin",
+        "filter",
+        stdin=os.fsencode("\0".join([*paths, ""])),
+    )
     return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}
 
 
@@ -331,18 +471,26 @@ def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
     """
     # On file systems that fold case, `Feat` is in the way of `feat/…` too.
     taken = {name.casefold() for name in _branches(repo)}
-    folders = {"/".join(name.split("/")[:n]) for name in taken for n in range(1, name.count("/") + 1)}
+    folders = {
+        "/".join(name.split("/")[:n]) for name in taken for n in range(1, name.count("/") + 1)
+    }
     prefix = "feat-" if "feat" in taken else "feat/"
     wanted = f"{prefix}{request_id}-{trace8}"
     stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
-    names: Iterator[str] = iter((wanted, stamped, *(f"{stamped}-{n}" for n in range(2, len(taken) + 4))))
+    names: Iterator[str] = iter(
+        (wanted, stamped, *(f"{stamped}-{n}" for n in range(2, len(taken) + 4)))
+    )
     return next(name for name in names if name.casefold() not in taken | folders)
 
 
 def _branches(repo: Repo) -> list[str]:
     """Return the names of all branches; starts no process."""
     top = repo.common_dir / "refs/heads"
-    found = [str(Path(folder, name).relative_to(top)) for folder, _, names in os.walk(top) for name in names]
+    found = [
+        str(Path(folder, name).relative_to(top))
+        for folder, _, names in os.walk(top)
+        for name in names
+    ]
     with suppress(FileNotFoundError):
         for row in (repo.common_dir / "packed-refs").read_bytes().splitlines():
             _, _, name = row.partition(b" refs/heads/")

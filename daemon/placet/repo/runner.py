@@ -1,17 +1,19 @@
 """Git: one worktree and one branch for each mission; the person's checkout is only ever read.
 
-Everything goes through one runner, `run_git`. A repository is data that a stranger may have written, and plain
-git runs programs that its configuration, attributes and hooks name. The runner therefore fixes the
-configuration that can start a program, switches off every driver that the repository configures (`neutral`),
-starts from an empty environment, and names the git directory and the work tree outright, so that a `.git`
-file which a mission replaced is never believed.
+Everything goes through one runner, `run_git`. A repository is data that a stranger may have
+written, and plain git runs programs that its configuration, attributes and hooks name. The runner
+therefore fixes the configuration that can start a program, switches off every driver that the
+repository configures (`neutral`), starts from an empty environment, and names the git directory and
+the work tree outright, so that a `.git` file which a mission replaced is never believed.
 
-A commit or a checkpoint costs one flush to the disk: git writes its objects out without one (`UNFLUSHED`), and the one for the
-reference, which comes last, flushes them with it, as `core.fsyncMethod=batch` does within one process.
+A commit or a checkpoint costs one flush to the disk: git writes its objects out without one
+(`UNFLUSHED`), and the one for the reference, which comes last, flushes them with it, as
+`core.fsyncMethod=batch` does within one process.
 
-Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name survives. One
-writer for each worktree: the functions that write hold a lock file beside it (`_writing` in `worktrees`), which a git
-process that outlives a killed daemon inherits; so the next daemon waits for it instead of removing its locks.
+Paths inside a repository are `str` with surrogateescape (git's `-z` output), so any file name
+survives. One writer for each worktree: the functions that write hold a lock file beside it
+(`_writing` in `worktrees`), which a git process that outlives a killed daemon inherits; so the next
+daemon waits for it instead of removing its locks.
 """
 
 from __future__ import annotations
@@ -43,10 +45,12 @@ BULK_TIMEOUT_S = 600.0
 """For what touches every file of a worktree; 10,000 files take about a second."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-_MAX_DRIVERS = 500  # each costs up to four environment variables; the kernel's limit is some thousands
+# each costs up to four environment variables; the kernel's limit is some thousands
+_MAX_DRIVERS = 500
 
-# Configuration that can start a program or reach the network, each with a value that does neither. Git lets
-# the command line win over every file. An empty fsmonitor, not `false`: before 2.37 `false` was a path.
+# Configuration that can start a program or reach the network, each with a value that does neither.
+# Git lets the command line win over every file. An empty fsmonitor, not `false`: before 2.37
+# `false` was a path.
 _OVERRIDES = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=",
@@ -64,8 +68,9 @@ _OVERRIDES = (
     "safe.bareRepository=explicit",
     "gc.auto=0",
     "maintenance.auto=false",
-    # Git's default does not flush loose objects: a power cut would leave a branch that points at nothing.
-    # `batch` flushes many at once; what a commit of placet's own is made by, see `UNFLUSHED`.
+    # Git's default does not flush loose objects: a power cut would leave a branch that points at
+    # nothing. `batch` flushes many at once; what a commit of placet's own is made by, see
+    # `UNFLUSHED`.
     "core.fsync=committed",
     "core.fsyncMethod=batch",
     "core.quotePath=true",
@@ -77,10 +82,11 @@ _OVERRIDES = (
 UNFLUSHED = "core.fsyncMethod=writeout-only"
 """For what makes objects: they are handed to the disk, and flushed by `update_ref`, before anything names them."""
 
-# A repository may name programs for filters, merges and hooks under names of its own; all that it names are
-# given these values. `required=false` lets an emptied filter pass the file through. A merge driver cannot be
-# unset and an empty one would claim a clean merge, so it is made to fail: the preview then says conflict.
-# Configured hooks (`hook.NAME`) exist in newer versions of git, and core.hooksPath does not reach them.
+# A repository may name programs for filters, merges and hooks under names of its own; all that it
+# names are given these values. `required=false` lets an emptied filter pass the file through. A
+# merge driver cannot be unset and an empty one would claim a clean merge, so it is made to fail:
+# the preview then says conflict. Configured hooks (`hook.NAME`) exist in newer versions of git, and
+# core.hooksPath does not reach them.
 _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
     "filter": (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")),
     "merge": (("driver", "false"),),
@@ -122,7 +128,10 @@ class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A name and an address as a commit bears them. Raises ValueError where git could not write them."""
+    """A name and an address as a commit bears them.
+
+    Raises ValueError where git could not write them.
+    """
 
     name: str
     email: str
@@ -141,9 +150,9 @@ BOT = Author("placet", "bot@placet.local")
 class FileChange:
     """A changed file.
 
-    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path can be
-    held against a plan's scope. Counts are None for a binary file, and where nothing was counted. `link` is where a
-    symbolic link points, of changes between two commits.
+    `status` is A, M, D or T (type changed); a rename is its D and its A, so that each touched path
+    can be held against a plan's scope. Counts are None for a binary file, and where nothing was
+    counted. `link` is where a symbolic link points, of changes between two commits.
     """
 
     path: str
@@ -157,8 +166,8 @@ class FileChange:
 class Repo:
     """A repository of the person's, as `open_repo` found it; no resource is held.
 
-    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is this
-    checkout's, `common_dir` what all its worktrees share.
+    `path` is the top of the work tree (the bare directory itself where `is_bare`); `git_dir` is
+    this checkout's, `common_dir` what all its worktrees share.
     """
 
     path: Path
@@ -175,11 +184,17 @@ class Repo:
 
     @cached_property
     def settings(self) -> Settings:
-        """What git was configured to do when this was first asked for. What must be so now asks `settings_of`."""
+        """What git was configured to do when this was first asked for.
+
+        What must be so now asks `settings_of`.
+        """
         return settings_of(place_of(self))
 
     def setting(self, key: str) -> str | None:
-        """Return the value that wins, of a key in small letters; None for none, or where it stands there without a value."""
+        """Return the value that wins, of a key in small letters.
+
+        None for none, or where it stands there without a value.
+        """
         said = (item.partition("\n") for _, item in reversed(self.settings))
         return next((value if given else None for name, given, value in said if name == key), None)
 
@@ -196,8 +211,6 @@ class Place:
     held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
 
 
-
-
 @lru_cache(maxsize=1)
 def _program(path: str) -> str:
     """Return the full path of `git` on this PATH.
@@ -206,9 +219,19 @@ def _program(path: str) -> str:
     """
     git = shutil.which("git", path=path)
     if git is None:
-        raise UserError("git is not installed, or not on PATH", "Install git, then try again.", exit_code=2)
-    said = subprocess.run([git, "version"], env=_environment(path), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          errors="replace", check=False, timeout=CALL_TIMEOUT_S).stdout.strip()
+        raise UserError(
+            "git is not installed, or not on PATH", "Install git, then try again.", exit_code=2
+        )
+    said = subprocess.run(
+        [git, "version"],
+        env=_environment(path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=CALL_TIMEOUT_S,
+    ).stdout.strip()
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or (int(found[1]), int(found[2])) < MINIMUM_GIT:
         wanted = ".".join(map(str, MINIMUM_GIT))
@@ -217,9 +240,12 @@ def _program(path: str) -> str:
 
 
 def git_found() -> tuple[str, str, bool]:
-    """Return which git a person's shell finds, its version, and whether that is new enough; for a command that a person gives.
+    """Return which git a person's shell finds, its version, and whether that is new enough.
 
-    Never for work: GitPython hands the caller's whole environment on. Raises UserError where there is none, or it cannot be asked.
+    For a command that a person gives.
+
+    Never for work: GitPython hands the caller's whole environment on. Raises UserError where there
+    is none, or it cannot be asked.
     """
     program = shutil.which("git")
     if program is None:
@@ -231,7 +257,9 @@ def git_found() -> tuple[str, str, bool]:
         git.refresh(program)
         version = git.Git().version_info
     if not version:
-        raise UserError(f"{program} does not say its version", f"Try it: {program} version", exit_code=2)
+        raise UserError(
+            f"{program} does not say its version", f"Try it: {program} version", exit_code=2
+        )
     return program, ".".join(map(str, version)), version[:2] >= MINIMUM_GIT
 
 
@@ -275,18 +303,25 @@ def leavable(told: Callable[[], bool]) -> Iterator[None]:
 
 
 def _read_all(
-    process: subprocess.Popen[bytes], timeout_s: float, max_bytes: int,
+    process: subprocess.Popen[bytes],
+    timeout_s: float,
+    max_bytes: int,
 ) -> tuple[bytes, bytes, bool, bool]:
-    """Read both outputs to their end; return them, whether time ran out, and whether the output was cut.
+    """Read both outputs to their end.
 
-    Raises Interrupted where it is `leavable` and is to be left.
-    `communicate` would hold whatever a hostile repository makes git print, so this stops at `max_bytes`.
+    Return them, whether time ran out, and whether the output was cut.
+
+    Raises Interrupted where it is `leavable` and is to be left. `communicate` would hold whatever a
+    hostile repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
     told = _told.get()
     assert process.stdout is not None
     assert process.stderr is not None
-    taken: dict[int, bytearray] = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    taken: dict[int, bytearray] = {
+        process.stdout.fileno(): bytearray(),
+        process.stderr.fileno(): bytearray(),
+    }
     late = cut = False
     with selectors.DefaultSelector() as selector:
         for descriptor in taken:
@@ -304,21 +339,26 @@ def _read_all(
                 cut = cut or len(taken[key.fd]) > max_bytes
     if late or cut:
         end(process)
-    # Git closes its outputs only by exiting, so this does not wait; `wait(timeout=…)` would poll, 1 ms a
-    # call.
+    # Git closes its outputs only by exiting, so this does not wait; `wait(timeout=…)` would poll, 1
+    # ms a call.
     process.wait()
     out, err = taken.values()
     return bytes(out[:max_bytes]), bytes(err[:max_bytes]), late, cut
 
 
 def start_git(
-    place: Place, args: Sequence[str], source: BinaryIO | None, config: Sequence[str] = (),
+    place: Place,
+    args: Sequence[str],
+    source: BinaryIO | None,
+    config: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start one git command that reads `source`, with pipes for both of its outputs; the caller reads them and waits.
+    """Start one git command that reads `source`, with pipes for both of its outputs.
 
-    Not by GitPython, which always adds the daemon's environment to the one given: its keys, and every `GIT_…` that somebody
-    has set, would reach git, or a second program (`env -i`) would have to be started for each. A session of its own, so that it
-    is ended with whatever it has started.
+    The caller reads them and waits.
+
+    Not by GitPython, which always adds the daemon's environment to the one given: its keys, and
+    every `GIT_…` that somebody has set, would reach git, or a second program (`env -i`) would have
+    to be started for each. A session of its own, so that it is ended with whatever it has started.
     """
     path = os.environ.get("PATH", os.defpath)
     argv = [_program(path), "-C", str(place.cwd)]
@@ -330,8 +370,14 @@ def start_git(
         argv.append(f"--work-tree={place.work_tree}")
     held = () if place.held is None else (place.held,)
     return subprocess.Popen(
-        [*argv, *args], env={**_environment(path), **place.env}, stdin=subprocess.DEVNULL if source is None else source,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, pass_fds=held)
+        [*argv, *args],
+        env={**_environment(path), **place.env},
+        stdin=subprocess.DEVNULL if source is None else source,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=held,
+    )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -342,13 +388,20 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_git(
-    place: Place, *args: str, stdin: bytes = b"", ok: Sequence[int] = (0,), config: Sequence[str] = (),
-    timeout_s: float = CALL_TIMEOUT_S, max_bytes: int | None = None,
+    place: Place,
+    *args: str,
+    stdin: bytes = b"",
+    ok: Sequence[int] = (0,),
+    config: Sequence[str] = (),
+    timeout_s: float = CALL_TIMEOUT_S,
+    max_bytes: int | None = None,
 ) -> tuple[int, bytes]:
-    """Run one git command and return its exit code and output. Raises GitError unless the code is in `ok`.
+    """Run one git command and return its exit code and output.
 
-    Raises Interrupted as `leavable` says.
-    Output beyond `max_bytes` is an error, except where a limit was asked for: then the output is cut there.
+    Raises GitError unless the code is in `ok`.
+
+    Raises Interrupted as `leavable` says. Output beyond `max_bytes` is an error, except where a
+    limit was asked for: then the output is cut there.
     """
     began = time.monotonic()
     # Input comes from a file, so that git cannot wait for it while it is being waited for.
@@ -416,14 +469,26 @@ def neutral(place: Place) -> Place:
     Reading configuration runs nothing. Raises UserError past a sane number.
     """
     names = (item.partition("\n")[0] for _, item in settings_of(place))
-    sections = {name.rpartition(".")[0] for name in names if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))}
+    sections = {
+        name.rpartition(".")[0]
+        for name in names
+        if name.startswith(tuple(f"{kind}." for kind in _NEUTRAL))
+    }
     drivers = [section.split(".", 1) for section in sorted(sections) if "." in section]
     if len(drivers) > _MAX_DRIVERS:
         raise UserError(
             f"{place.git_dir} configures {len(drivers)} filter, merge and hook drivers; "
-            f"at most {_MAX_DRIVERS} are accepted", f"Look at: git --git-dir={place.git_dir} config --list",
+            f"at most {_MAX_DRIVERS} are accepted",
+            f"Look at: git --git-dir={place.git_dir} config --list",
         )
-    return configured(place, [(f"{kind}.{name}.{key}", value) for kind, name in drivers for key, value in _NEUTRAL[kind]])
+    return configured(
+        place,
+        [
+            (f"{kind}.{name}.{key}", value)
+            for kind, name in drivers
+            for key, value in _NEUTRAL[kind]
+        ],
+    )
 
 
 def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:

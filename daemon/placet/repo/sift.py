@@ -1,6 +1,9 @@
-"""Many branches at once: which of them somebody may have taken over. Few git processes, however many branches there are.
+"""Many branches at once: which of them somebody may have taken over.
 
-It says "maybe" too often rather than too rarely; what became of a branch of which it does, `afterwards` finds out for itself.
+Few git processes, however many branches there are.
+
+It says "maybe" too often rather than too rarely; what became of a branch of which it does,
+`afterwards` finds out for itself.
 """
 
 from __future__ import annotations
@@ -40,13 +43,28 @@ def commits_since(repo: Repo, news: Collection[str], then: Collection[str]) -> d
     """Return the commits that any of `news` has and not all of `then` have, by one process, two for several."""
     beyond = sorted(then)
     if len(beyond) > 1:
-        code, out = run_git(place_of(repo), "merge-base", "--octopus", *beyond, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+        code, out = run_git(
+            place_of(repo), "merge-base", "--octopus", *beyond, ok=(0, 1), timeout_s=BULK_TIMEOUT_S
+        )
         beyond = text_of(out).split() if code == 0 else []
     mark = secrets.token_hex(8)  # that no file is named
     _, out = run_git(
-        place_of(repo), "log", "-m", "-z", f"--format={mark} %H %P%x00%B", "--name-only", "--no-renames", "--no-notes",
-        "--no-show-signature", "--no-ext-diff", "--no-textconv", *sorted(news), *(f"^{sha}" for sha in beyond), "--",
-        config=("log.showRoot=true",), timeout_s=BULK_TIMEOUT_S,
+        place_of(repo),
+        "log",
+        "-m",
+        "-z",
+        f"--format={mark} %H %P%x00%B",
+        "--name-only",
+        "--no-renames",
+        "--no-notes",
+        "--no-show-signature",
+        "--no-ext-diff",
+        "--no-textconv",
+        *sorted(news),
+        *(f"^{sha}" for sha in beyond),
+        "--",
+        config=("log.showRoot=true",),
+        timeout_s=BULK_TIMEOUT_S,
     )
     found: dict[str, Newer] = {}
     items = iter(items_of(out))
@@ -66,8 +84,18 @@ def files_of(repo: Repo, branches: Iterable[Open]) -> dict[str, frozenset[str]]:
     pairs = {one.tip: one.base for one in branches}
     if not pairs:
         return {}
-    _, out = run_git(place_of(repo), "diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff",
-                     stdin="".join(f"{tip} {base}\n" for tip, base in pairs.items()).encode(), timeout_s=BULK_TIMEOUT_S)
+    _, out = run_git(
+        place_of(repo),
+        "diff-tree",
+        "--stdin",
+        "-r",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--no-ext-diff",
+        stdin="".join(f"{tip} {base}\n" for tip, base in pairs.items()).encode(),
+        timeout_s=BULK_TIMEOUT_S,
+    )
     found: dict[str, set[str]] = {tip: set() for tip in pairs}
     tip = ""
     for item in items_of(out):
@@ -81,10 +109,13 @@ def files_of(repo: Repo, branches: Iterable[Open]) -> dict[str, frozenset[str]]:
 class Sieve:
     """What came to a repository since, and what of it could be the work of one of these branches.
 
-    `commits` are those that came, `maybe` the tips of the branches that somebody may have taken over, `files` those of all of them.
+    `commits` are those that came, `maybe` the tips of the branches that somebody may have taken
+    over, `files` those of all of them.
     """
 
-    def __init__(self, repo: Repo, branches: Sequence[Open], files: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self, repo: Repo, branches: Sequence[Open], files: Mapping[str, frozenset[str]]
+    ) -> None:
         self.maybe: set[str] = set()
         self.files = dict(files)
         self.commits: dict[str, Newer] = {}
@@ -93,15 +124,23 @@ class Sieve:
         if not asked:
             return
         try:
-            news, then = (frozenset[str]().union(*sets) for sets in ([one.news for one in asked], [one.then for one in asked]))
+            news, then = (
+                frozenset[str]().union(*sets)
+                for sets in ([one.news for one in asked], [one.then for one in asked])
+            )
             self.commits, self._then = commits_since(repo, news, then), then
             self.files |= files_of(repo, [one for one in asked if one.tip not in self.files])
             self._sift(repo, asked)
         except GitError:  # what was there then is gone after a rewrite, or it is too much to list
             self.maybe = {one.tip for one in asked}
 
-    def messages(self, news: Collection[str], then: Collection[str]) -> list[tuple[str, str]] | None:
-        """Return the commits that `news` have and `then` have not, with messages, newest first; None where it looked at others."""
+    def messages(
+        self, news: Collection[str], then: Collection[str]
+    ) -> list[tuple[str, str]] | None:
+        """Return the commits that `news` have and `then` have not, with messages, newest first.
+
+        None where it looked at others.
+        """
         if frozenset(then) != self._then or len(then) != 1 or not self.commits.keys() >= set(news):
             return None
         came = self._closure(news)
@@ -138,14 +177,22 @@ class Sieve:
         for sha, commit in self.commits.items():
             for trace in _TRACE.findall(commit.message):
                 named.setdefault(trace, set()).add(sha)
-        silent = [(one, shas) for one, shas in left if one.tip not in shas and named.get(one.trace_id, set()).isdisjoint(shas)]
+        silent = [
+            (one, shas)
+            for one, shas in left
+            if one.tip not in shas and named.get(one.trace_id, set()).isdisjoint(shas)
+        ]
         if len(silent) == 1:  # to ask for it costs no more than to compare
             silent = []
         self.maybe |= {one.tip for one, _ in left} - {one.tip for one, _ in silent}
         if not silent:
             return
         files = frozenset[str]().union(*(self.files[one.tip] for one, _ in silent))
-        like = [sha for sha, commit in self.commits.items() if len(commit.parents) < 2 and not commit.files.isdisjoint(files)]
+        like = [
+            sha
+            for sha, commit in self.commits.items()
+            if len(commit.parents) < 2 and not commit.files.isdisjoint(files)
+        ]
         there = patch_ids(repo, like)
         whole = patch_ids(repo, [f"{one.tip} {one.base}" for one, _ in silent])
         own = commits_since(repo, {one.tip for one, _ in silent}, {one.base for one, _ in silent})
@@ -156,7 +203,10 @@ class Sieve:
                 self.maybe.add(one.tip)
 
     def _each(self, one: Open, own: Mapping[str, Newer], patches: Mapping[str, str]) -> set[str]:
-        """Return the patch-ids of a branch's commits one by one; none, which counts as all of them, where they are not known."""
+        """Return the patch-ids of a branch's commits one by one.
+
+        None, which counts as all of them, where they are not known.
+        """
         found: set[str] = set()
         seen, ahead = {one.base}, [one.tip]
         while ahead:

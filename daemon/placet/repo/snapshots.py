@@ -25,16 +25,31 @@ from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 
-_BUSY = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "sequencer")
+_BUSY = (
+    "rebase-merge",
+    "rebase-apply",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "BISECT_LOG",
+    "sequencer",
+)
 
 
 def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
-    """Commit what people changed in a vault whose history placet keeps; return the commit, how many files, and what git cannot add.
+    """Commit what people changed in a vault whose history placet keeps.
 
-    For none "" and 0. `index` is the place of an index of placet's own, below the state folder, which is kept from call to call.
-    Nothing is done in any other repository, off a branch, in the middle of a merge, or where a person has staged files.
+    Return the commit, how many files, and what git cannot add.
+
+    For none "" and 0. `index` is the place of an index of placet's own, below the state folder,
+    which is kept from call to call. Nothing is done in any other repository, off a branch, in the
+    middle of a merge, or where a person has staged files.
     """
-    if not is_kept(repo) or not current_branch(repo) or any((repo.git_dir / name).exists() for name in _BUSY):
+    if (
+        not is_kept(repo)
+        or not current_branch(repo)
+        or any((repo.git_dir / name).exists() for name in _BUSY)
+    ):
         return "", 0, []
     with one_at_a_time(repo) as held:
         try:
@@ -43,7 +58,8 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
             return "", 0, []
         theirs = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
         own = with_env(theirs, {"GIT_INDEX_FILE": str(index)})
-        behind = index.with_suffix(".behind")  # has the commit that their index is of, where it could not follow
+        # has the commit that their index is of, where it could not follow
+        behind = index.with_suffix(".behind")
         index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
         if not index.exists():
             index.parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +93,11 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
 
 def not_added(paths: Sequence[str]) -> str:
     """Return what people are told of notes that git cannot add to a vault's history."""
-    return (f"git cannot add to the vault's history, which goes on without it: {', '.join(map(show, paths))}. Agents do not see "
-            "what was changed in it. Mend what `.gitattributes` says of it (as working-tree-encoding), or leave it out by a line "
-            "in `.gitignore`.")
+    return (
+        f"git cannot add to the vault's history, which goes on without it: {', '.join(map(show, paths))}. Agents do not see "
+        "what was changed in it. Mend what `.gitattributes` says of it (as working-tree-encoding), or leave it out by a line "
+        "in `.gitignore`."
+    )
 
 
 def _stamp(repo: Repo) -> tuple[int, int, int] | None:
@@ -97,11 +115,19 @@ def _follows(theirs: Place, before: str, behind: Path) -> bool:
     commits = [before]
     with suppress(OSError):
         commits.append(behind.read_text("ascii", "replace").strip())
-    return any(run_git(theirs, "diff-index", "--cached", "--quiet", commit, "--", ok=(0, 1, 128))[0] == 0 for commit in commits)
+    return any(
+        run_git(theirs, "diff-index", "--cached", "--quiet", commit, "--", ok=(0, 1, 128))[0] == 0
+        for commit in commits
+    )
 
 
-def _follow(repo: Repo, index: Path, seen: tuple[int, int, int] | None, behind: Path, before: str) -> None:
-    """Give the person's index what HEAD has now, under git's own lock on it; where somebody holds that, the next call does it."""
+def _follow(
+    repo: Repo, index: Path, seen: tuple[int, int, int] | None, behind: Path, before: str
+) -> None:
+    """Give the person's index what HEAD has now, under git's own lock on it.
+
+    Where somebody holds that, the next call does it.
+    """
     theirs, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
     try:
         with lock.open("xb") as file:

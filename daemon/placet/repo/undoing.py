@@ -16,14 +16,16 @@ _LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything cou
 def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     """Delete the files of a worktree that were written since a moment; say how many.
 
-    What counts is the time of a file's last change of any kind (ctime), which no command can set. Those that
-    the commit at `ref` has (of the worktree, where there is none) are then written again as they are there. Deleting takes no
-    space. Raises OSError or GitError.
+    What counts is the time of a file's last change of any kind (ctime), which no command can set.
+    Those that the commit at `ref` has (of the worktree, where there is none) are then written again
+    as they are there. Deleting takes no space. Raises OSError or GitError.
     """
     gone = _delete_since(wt.path, since_ns)
     back = put_back(wt, ref, gone) if gone else []
-    return (f"what it had written was deleted, so that there is room again: {len(gone)} files, of which {len(back)} are again as "
-            "they were at the last checkpoint")
+    return (
+        f"what it had written was deleted, so that there is room again: {len(gone)} files, of which {len(back)} are again as "
+        "they were at the last checkpoint"
+    )
 
 
 def _delete_since(top: Path, since_ns: int) -> list[str]:

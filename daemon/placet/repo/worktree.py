@@ -41,7 +41,10 @@ from placet.repo.runner import (
 
 
 class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
-    """A worktree was not removed, since it holds work that no commit has. `paths` are some of the files."""
+    """A worktree was not removed, since it holds work that no commit has.
+
+    `paths` are some of the files.
+    """
 
     def __init__(self, path: Path, paths: Sequence[str]) -> None:
         super().__init__(f"{path} holds uncommitted work: {', '.join(map(ascii, paths[:5]))}")
@@ -53,9 +56,10 @@ class WorkNotKept(PlacetError):  # noqa: N818 - named for what is the case, as S
 class Worktree:
     """A mission's own worktree.
 
-    `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read from the
-    `.git` file in the worktree, which a mission could replace. `base` is the commit it began at. Where
-    `branch` is empty it is detached at `base`, and only read: that is what a plan is written from.
+    `git_dir` is its private directory under `common_dir/worktrees`, remembered here and never read
+    from the `.git` file in the worktree, which a mission could replace. `base` is the commit it
+    began at. Where `branch` is empty it is detached at `base`, and only read: that is what a plan
+    is written from.
     """
 
     repo: Repo
@@ -100,7 +104,8 @@ def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
                     ) from None
                 time.sleep(0.02)
                 continue
-            # The holder before may have removed the file with its worktree: then this one locks nothing.
+            # The holder before may have removed the file with its worktree: then this one locks
+            # nothing.
             try:
                 current = _lock_path(path).stat().st_ino == os.fstat(file.fileno()).st_ino
             except FileNotFoundError:
@@ -110,7 +115,12 @@ def _writing(path: Path, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[int]:
                 return
 
 
-_SETTINGS = (("core.splitIndex", "false"), ("core.untrackedCache", "false"), ("index.sparse", "false"), ("core.safecrlf", "false"))
+_SETTINGS = (
+    ("core.splitIndex", "false"),
+    ("core.untrackedCache", "false"),
+    ("index.sparse", "false"),
+    ("core.safecrlf", "false"),
+)
 """What git is told in worktrees of ours, whatever the person has set: their index is one file, and has every file.
 
 Where `core.safecrlf` is true git refuses every file that a check-out would give other line ends.
@@ -133,10 +143,18 @@ def _registered(repo: Repo, path: Path) -> Path | None:
 
 
 def _worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
-    """Give the private git directory and the folder of each worktree that the repository knows; a broken entry is nobody's."""
+    """Give the private git directory and the folder of each worktree that the repository knows.
+
+    A broken entry is nobody's.
+    """
     for admin in private_dirs(repo):
         with suppress(OSError):
-            yield admin, Path(os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n").removesuffix("/.git"))
+            yield (
+                admin,
+                Path(
+                    os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n").removesuffix("/.git")
+                ),
+            )
 
 
 def _place_for(repo: Repo, path: Path) -> Path:
@@ -149,18 +167,24 @@ def _place_for(repo: Repo, path: Path) -> Path:
     if any(inside) or (not repo.is_bare and place.is_relative_to(repo.path)):
         raise UserError(
             f"a worktree cannot lie inside its own repository: {place}",
-            "Set PLACET_STATE_HOME to a folder outside of it.", exit_code=2,
+            "Set PLACET_STATE_HOME to a folder outside of it.",
+            exit_code=2,
         )
     if place.is_symlink():
-        raise UserError(f"{place} is a symbolic link, not a folder", f"Look at it, then: rm '{place}'")
+        raise UserError(
+            f"{place} is a symbolic link, not a folder", f"Look at it, then: rm '{place}'"
+        )
     return place
 
 
 def _register(repo: Repo, path: Path, head_line: str) -> Path:
-    """Make the private git directory and the worktree's `.git` file as `git worktree add` does; return it.
+    """Make the private git directory and the worktree's `.git` file as `git worktree add` does.
 
-    By hand, after gitrepository-layout(5) and in git's own order: the command would start three more
-    processes, which read configuration for a branch (`includeIf`) that could not be looked at beforehand.
+    Return it.
+
+    By hand, after gitrepository-layout(5) and in git's own order: the command would start three
+    more processes, which read configuration for a branch (`includeIf`) that could not be looked at
+    beforehand.
     """
     stale = repo.common_dir / "worktrees" / path.name
     if stale.is_dir() and not (stale / "gitdir").exists():  # a making of ours that was killed
@@ -184,19 +208,28 @@ def _register(repo: Repo, path: Path, head_line: str) -> Path:
 
 
 def _point(path: Path, admin: Path) -> None:
-    """Make the worktree's folder and its `.git` file, for who runs git in there; nothing here reads it."""
+    """Make the worktree's folder and its `.git` file, for who runs git in there.
+
+    Nothing here reads it.
+    """
     path.mkdir(exist_ok=True)
     (path / ".git").write_bytes(os.fsencode(f"gitdir: {admin}\n"))
 
 
-def add_worktree(repo: Repo, path: Path, branch: str, base: str, *, by_name: Sequence[str] = ()) -> Worktree:
-    """Create `branch` at the commit `base` and check it out at `path`; or finish what a killed call began.
+def add_worktree(
+    repo: Repo, path: Path, branch: str, base: str, *, by_name: Sequence[str] = ()
+) -> Worktree:
+    """Create `branch` at the commit `base` and check it out at `path`.
 
-    The caller holds the mission's lease; `path` is in the state folder and its last part is the mission's
-    own. A branch that exists must descend from `base`; a worktree that was complete is left as it is, with
-    its work. An empty `branch` makes none: the worktree is detached at `base`, to be read and removed; one that is there at
-    another commit is made anew. `by_name` are files that are kept and committed although git ignores them, since a person
-    approved them by name. Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to something else.
+    Or finish what a killed call began.
+
+    The caller holds the mission's lease; `path` is in the state folder and its last part is the
+    mission's own. A branch that exists must descend from `base`; a worktree that was complete is
+    left as it is, with its work. An empty `branch` makes none: the worktree is detached at `base`,
+    to be read and removed; one that is there at another commit is made anew. `by_name` are files
+    that are kept and committed although git ignores them, since a person approved them by name.
+    Raises UserError where `path` is taken or not safe, RepositoryChanged where it belongs to
+    something else.
     """
     good_branch = not branch or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", branch)
     if not good_branch or not re.fullmatch(r"[0-9a-f]{40,64}", base):
@@ -204,7 +237,8 @@ def add_worktree(repo: Repo, path: Path, branch: str, base: str, *, by_name: Seq
     path = _place_for(repo, path)
     with _writing(path) as held:
         admin = _registered(repo, path)
-        if admin is not None and not branch and _head_of(admin) != base:  # left by a call that was killed, and only read
+        # left by a call that was killed, and only read
+        if admin is not None and not branch and _head_of(admin) != base:
             _delete(Worktree(repo, path, admin, branch, base))
             admin = None
         if admin is None:
@@ -217,7 +251,8 @@ def add_worktree(repo: Repo, path: Path, branch: str, base: str, *, by_name: Seq
         _check_head(wt)
         if by_name:
             (admin / _BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
-        if not (admin / "index").exists():  # the index is written last, so nothing has been worked on yet
+        # the index is written last, so nothing has been worked on yet
+        if not (admin / "index").exists():
             _remove_locks(wt)
             place = _inside(wt, held)
             if branch:
@@ -246,11 +281,16 @@ def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
 def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     """Return why a commit would not hold these files as they are, of each for which it would not: a filter or a submodule."""
     plain = [path for path in paths if not (wt.path / path).is_symlink()]
-    found = {path: f"git stores it through the filter {name}, which placet does not run"
-             for path, name in filters_in_the_way(wt.repo, _looking(wt), plain).items()}
+    found = {
+        path: f"git stores it through the filter {name}, which placet does not run"
+        for path, name in filters_in_the_way(wt.repo, _looking(wt), plain).items()
+    }
     for module in _modules(wt):
-        found |= {path: f"it is in the submodule {module}, which is a repository of its own"
-                  for path in paths if path == module or path.startswith(f"{module}/")}
+        found |= {
+            path: f"it is in the submodule {module}, which is a repository of its own"
+            for path in paths
+            if path == module or path.startswith(f"{module}/")
+        }
     return found
 
 
@@ -259,7 +299,11 @@ def found_in_modules(wt: Worktree) -> list[str]:
     found = []
     for module in _modules(wt):
         folder = wt.path / module
-        if any(above.is_symlink() for above in (folder, *folder.parents) if above != wt.path and above.is_relative_to(wt.path)):
+        if any(
+            above.is_symlink()
+            for above in (folder, *folder.parents)
+            if above != wt.path and above.is_relative_to(wt.path)
+        ):
             continue  # it leads elsewhere, which is nobody's business
         first = next((Path(inner, files[0]) for inner, _, files in os.walk(folder) if files), None)
         if first is not None:
@@ -286,7 +330,8 @@ _MODULE_MODE = b"\0\0\xe0\0"  # in an index: without it there is nothing to ask 
 class Rule:
     """A rule by which git ignores a file: the file that it is in, its line and its pattern.
 
-    `for_good` is one that leaves files out of the history of a vault that placet keeps: no approval overrules it.
+    `for_good` is one that leaves files out of the history of a vault that placet keeps: no approval
+    overrules it.
     """
 
     file: str
@@ -304,22 +349,33 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
     One that a person approved by name is committed all the same, unless it is left out for good.
     """
     named = _named(wt)
-    return {path: rule for path, rule in _rules(wt, paths).items() if rule.for_good or path not in named}
+    return {
+        path: rule for path, rule in _rules(wt, paths).items() if rule.for_good or path not in named
+    }
 
 
 def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
     if not paths or not _has_rules(wt, paths):
         return {}
-    # Of a file that git has it says nothing, whatever the rules are.
-    # It takes no literal names; behind `./` none is magic. It fails for what lies beyond a link, where nothing is written anyway.
+    # Of a file that git has it says nothing, whatever the rules are. It takes no literal names;
+    # behind `./` none is magic. It fails for what lies beyond a link, where nothing is written
+    # anyway.
     place = with_env(_looking(wt), {"GIT_LITERAL_PATHSPECS": "0"})
     names = os.fsencode("".join(f"./{path}\0" for path in paths))
-    items = items_of(run_git(place, "check-ignore", "-v", "-z", "--stdin", stdin=names, ok=(0, 1, 128))[1])
+    items = items_of(
+        run_git(place, "check-ignore", "-v", "-z", "--stdin", stdin=names, ok=(0, 1, 128))[1]
+    )
     mine = wt.repo.common_dir / "info/exclude"
     kept = is_kept(wt.repo)
-    return {path.removeprefix("./"): Rule(_shown_rules(wt, file), int(line), pattern, kept and Path(wt.path, file) == mine)
-            for file, line, pattern, path in zip(items[0::4], items[1::4], items[2::4], items[3::4], strict=True)
-            if not pattern.startswith("!")}
+    return {
+        path.removeprefix("./"): Rule(
+            _shown_rules(wt, file), int(line), pattern, kept and Path(wt.path, file) == mine
+        )
+        for file, line, pattern, path in zip(
+            items[0::4], items[1::4], items[2::4], items[3::4], strict=True
+        )
+        if not pattern.startswith("!")
+    }
 
 
 def _shown_rules(wt: Worktree, file: str) -> str:
@@ -337,7 +393,9 @@ _BY_NAME = "placet-by-name"
 
 def _named(wt: Worktree) -> frozenset[str]:
     with suppress(FileNotFoundError):
-        return frozenset(filter(None, os.fsdecode((wt.git_dir / _BY_NAME).read_bytes()).split("\0")))
+        return frozenset(
+            filter(None, os.fsdecode((wt.git_dir / _BY_NAME).read_bytes()).split("\0"))
+        )
     return frozenset()
 
 
@@ -345,11 +403,20 @@ def _read_status(wt: Worktree, place: Place) -> tuple[str, list[FileChange], boo
     """Return what `read_status` does, with the files that git ignores and a person approved by name."""
     tip, changes, begun = read_status(place)
     more = _ignored_by_name(wt, {change.path for change in changes})
-    return tip, sorted([*changes, *(FileChange(path, "A") for path in more)], key=lambda change: change.path), begun
+    return (
+        tip,
+        sorted(
+            [*changes, *(FileChange(path, "A") for path in more)], key=lambda change: change.path
+        ),
+        begun,
+    )
 
 
 def _ignored_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
-    """Return the files in the worktree that git ignores and a person approved by name; `changed` are those of which git tells."""
+    """Return the files in the worktree that git ignores and a person approved by name.
+
+    `changed` are those of which git tells.
+    """
     if not (there := [path for path in _named(wt).difference(changed) if _is_work(wt, path)]):
         return []
     modules = tuple(f"{module}/" for module in _modules(wt))
@@ -360,7 +427,9 @@ def _ignored_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
 def _is_work(wt: Worktree, path: str) -> bool:
     """Say whether there is a file or a link at a path, reached through no link, that is not git's own."""
     parts = PurePosixPath(path).parts
-    if ".git" in map(str.casefold, parts) or any((wt.path / folder).is_symlink() for folder in PurePosixPath(path).parents):
+    if ".git" in map(str.casefold, parts) or any(
+        (wt.path / folder).is_symlink() for folder in PurePosixPath(path).parents
+    ):
         return False
     try:
         mode = (wt.path / path).lstat().st_mode
@@ -372,9 +441,16 @@ def _is_work(wt: Worktree, path: str) -> bool:
 def _has_rules(wt: Worktree, paths: Sequence[str]) -> bool:
     """Say whether there may be a rule that ignores any of these files; git is asked only then."""
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    return any(map(_may_say_something, (
-        wt.repo.common_dir / "info/exclude", persons_file(wt.repo, "core.excludesfile", "ignore"),
-        *(wt.path / folder / ".gitignore" for folder in folders))))
+    return any(
+        map(
+            _may_say_something,
+            (
+                wt.repo.common_dir / "info/exclude",
+                persons_file(wt.repo, "core.excludesfile", "ignore"),
+                *(wt.path / folder / ".gitignore" for folder in folders),
+            ),
+        )
+    )
 
 
 _MAX_RULES_BYTES = 1_000_000
@@ -385,7 +461,9 @@ def _may_say_something(file: Path) -> bool:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_RULES_BYTES:
             return True  # git says what is wrong with it
-        return any(line.strip() and not line.startswith(b"#") for line in file.read_bytes().splitlines())
+        return any(
+            line.strip() and not line.startswith(b"#") for line in file.read_bytes().splitlines()
+        )
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -393,8 +471,13 @@ def _may_say_something(file: Path) -> bool:
 
 
 def ignored_files(wt: Worktree) -> list[str]:
-    """Return the files in the worktree that git ignores; a folder of which it ignores all is given alone, with a slash."""
-    _, out = run_git(_looking(wt), "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    """Return the files in the worktree that git ignores.
+
+    A folder of which it ignores all is given alone, with a slash.
+    """
+    _, out = run_git(
+        _looking(wt), "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
+    )
     return items_of(out)
 
 
@@ -469,38 +552,55 @@ class Writing:
         self._found: list[FileChange] = []
 
     def changes(self) -> list[str]:
-        """Return the paths of what differs from the branch's last commit. Raises RepositoryChanged where the branch is gone."""
+        """Return the paths of what differs from the branch's last commit.
+
+        Raises RepositoryChanged where the branch is gone.
+        """
         self._tip, self._found, begun = _since_tip(self._wt, self._place)
-        if begun:  # a killed commit: begin from the last one, so that only what is asked for goes in
+        # a killed commit: begin from the last one, so that only what is asked for goes in
+        if begun:
             run_git(self._place, "read-tree", "--reset", self._tip)
             self._tip, self._found, _ = _read_status(self._wt, self._place)
         return [change.path for change in self._found]
 
-    def commit(self, paths: Collection[str], message: str, author: Author, when: datetime) -> str | None:
-        """Commit those of the changes that are among `paths`; return the new commit, None where that is nothing.
+    def commit(
+        self, paths: Collection[str], message: str, author: Author, when: datetime
+    ) -> str | None:
+        """Commit those of the changes that are among `paths`.
 
-        There are no empty commits, and a commit that was made before a crash is not made twice. The branch is moved by
-        compare-and-swap. Raises RepositoryChanged where somebody else moved it since the changes were looked at, and ToolError
-        `outside_scope` where the commit would change more: a file that is put where a folder was takes away what was in it.
+        Return the new commit, None where that is nothing.
+
+        There are no empty commits, and a commit that was made before a crash is not made twice. The
+        branch is moved by compare-and-swap. Raises RepositoryChanged where somebody else moved it
+        since the changes were looked at, and ToolError `outside_scope` where the commit would
+        change more: a file that is put where a folder was takes away what was in it.
         """
         wanted = frozenset(paths)
         chosen = [change for change in self._found if change.path in wanted]
         if not chosen:
             return None
         tree = stage(self._place, chosen)
-        differs = items_of(run_git(self._place, "diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)[1])
+        differs = items_of(
+            run_git(
+                self._place, "diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree
+            )[1]
+        )
         if not differs:  # other bytes in the folder, the same in a commit: line ends
             return None
         _must_be_chosen(wanted, differs)
         new = write_commit(self._place, tree, self._tip, message, author, when)
-        # The branch comes last: a kill before it leaves something staged, from which the next call begins again.
+        # The branch comes last: a kill before it leaves something staged, from which the next call
+        # begins again.
         update_ref(self._place, self._wt.ref, new, self._tip)
         return new
 
 
 @contextmanager
 def writing(wt: Worktree) -> Iterator[Writing]:
-    """Hold a mission's worktree for a commit. Raises RepositoryChanged where it is no longer on its branch."""
+    """Hold a mission's worktree for a commit.
+
+    Raises RepositoryChanged where it is no longer on its branch.
+    """
     _check_branch(wt)
     with _writing(wt.path) as held:
         _check_head(wt)
@@ -510,9 +610,16 @@ def writing(wt: Worktree) -> Iterator[Writing]:
 def _must_be_chosen(chosen: Collection[str], changed: Collection[str]) -> None:
     """Raise ToolError where a commit changes, or deletes, a file that was not chosen for it."""
     if more := sorted(set(changed) - set(chosen)):
-        named = ", ".join(map(show, more[:MAX_NAMED])) + (f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else "")
-        raise ToolError("outside_scope", f"Nothing was committed: the commit would also change or delete {named}, which the plan "
-                        "does not allow. Put that back as it was.", refused=True, paths=[show(path) for path in more[:MAX_NAMED]])
+        named = ", ".join(map(show, more[:MAX_NAMED])) + (
+            f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else ""
+        )
+        raise ToolError(
+            "outside_scope",
+            f"Nothing was committed: the commit would also change or delete {named}, which the plan "
+            "does not allow. Put that back as it was.",
+            refused=True,
+            paths=[show(path) for path in more[:MAX_NAMED]],
+        )
 
 
 MAX_NAMED = 20
@@ -535,25 +642,36 @@ def must_be_there(wt: Worktree) -> None:
 
 
 def _snapshot(
-    wt: Worktree, place: Place, allow: Callable[[list[str]], object] = list, paths: Sequence[str] | None = None,
+    wt: Worktree,
+    place: Place,
+    allow: Callable[[list[str]], object] = list,
+    paths: Sequence[str] | None = None,
 ) -> tuple[str, str]:
     """Return the branch's commit and the tree of everything in the worktree, "" for the commit's own; its index is left alone.
 
     `paths` are the only files that can have changed, where that is known: git is not asked which then.
     """
     changes: Sequence[FileChange]
-    if paths is not None and all(_is_plain(wt, path) for path in paths) and (at := _tip(wt)) is not None:
-        tip, changes = at, [FileChange(path, "M" if os.path.lexists(wt.path / path) else "D") for path in paths]
+    if (
+        paths is not None
+        and all(_is_plain(wt, path) for path in paths)
+        and (at := _tip(wt)) is not None
+    ):
+        tip, changes = (
+            at,
+            [FileChange(path, "M" if os.path.lexists(wt.path / path) else "D") for path in paths],
+        )
     else:
         tip, changes, _ = _since_tip(wt, place)
     if not changes:
         return tip, ""
     allow([change.path for change in changes])
     index = wt.git_dir / "placet-index"
-    index.with_name(f"{index.name}.lock").unlink(missing_ok=True)  # of a git that was ended; there is one writer
+    # of a git that was ended; there is one writer
+    index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
     try:
-        # With its time: git distrusts an entry as young as the index; a younger copy would hide a change of
-        # the same size made within the second of the check-out.
+        # With its time: git distrusts an entry as young as the index; a younger copy would hide a
+        # change of the same size made within the second of the check-out.
         shutil.copy2(wt.git_dir / "index", index)
         return tip, stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
     finally:
@@ -561,7 +679,10 @@ def _snapshot(
 
 
 def _tip(wt: Worktree) -> str | None:
-    """Return the branch's commit, None where there is no branch. Raises RepositoryChanged where it is gone."""
+    """Return the branch's commit, None where there is no branch.
+
+    Raises RepositoryChanged where it is gone.
+    """
     must_be_there(wt)
     return ref_now(wt.repo, wt.ref) if wt.branch else None
 
@@ -584,15 +705,22 @@ def snapshot(wt: Worktree) -> str:
 
 
 def checkpoint(
-    wt: Worktree, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list, *,
+    wt: Worktree,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
+    *,
     paths: Sequence[str] | None = None,
 ) -> str:
-    """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`; return it.
+    """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
 
-    The commit is the branch's own where nothing is uncommitted, else a child of it. Branch and index stay as
-    they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow` is told the changed paths before;
-    what it raises is raised, and nothing is kept. `paths` are the only files that can have changed since the branch's commit,
-    where that is known.
+    Return it.
+
+    The commit is the branch's own where nothing is uncommitted, else a child of it. Branch and
+    index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow` is
+    told the changed paths before; what it raises is raised, and nothing is kept. `paths` are the
+    only files that can have changed since the branch's commit, where that is known.
     """
     with _writing(wt.path) as held:
         _check_head(wt)
@@ -600,7 +728,12 @@ def checkpoint(
 
 
 def _checkpoint(
-    wt: Worktree, place: Place, ref: str, message: str, when: datetime, allow: Callable[[list[str]], object] = list,
+    wt: Worktree,
+    place: Place,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
     paths: Sequence[str] | None = None,
 ) -> str:
     if not ref.startswith("refs/placet/"):
@@ -609,8 +742,14 @@ def _checkpoint(
     old, new = ref_now(wt.repo, ref) or "0" * len(tip), tip
     if tree:
         form = "--format=%(refname)%00%(objectname)%00%(tree)%00%(parent)%00"
-        items = [item.lstrip("\n") for item in items_of(run_git(place, "for-each-ref", form, wt.ref, ref)[1])]
-        known = {name: (sha, of, parent) for name, sha, of, parent in zip(*(items[n::4] for n in range(4)), strict=True)}
+        items = [
+            item.lstrip("\n")
+            for item in items_of(run_git(place, "for-each-ref", form, wt.ref, ref)[1])
+        ]
+        known = {
+            name: (sha, of, parent)
+            for name, sha, of, parent in zip(*(items[n::4] for n in range(4)), strict=True)
+        }
         if known.get(ref) == (old, tree, tip):
             return old
         if known.get(wt.ref, ("", "", ""))[:2] != (tip, tree):
@@ -645,8 +784,16 @@ def put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
             known = frozenset(items_of(run_git(place, "ls-files", "-z")[1]))
             back = [path for path in paths if path in known]
             if back:
-                run_git(place, "checkout-index", "-f", "-q", "-z", "--stdin", stdin=os.fsencode("\0".join([*back, ""])),
-                        timeout_s=BULK_TIMEOUT_S)
+                run_git(
+                    place,
+                    "checkout-index",
+                    "-f",
+                    "-q",
+                    "-z",
+                    "--stdin",
+                    stdin=os.fsencode("\0".join([*back, ""])),
+                    timeout_s=BULK_TIMEOUT_S,
+                )
         finally:
             index.unlink(missing_ok=True)
     return back
@@ -657,12 +804,18 @@ def kept_refs(repo: Repo) -> list[tuple[str, str, datetime]]:
     form = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00"
     _, out = run_git(place_of(repo), "for-each-ref", form, "refs/placet")
     rows = [item.lstrip("\n") for item in items_of(out)]
-    return [(name, sha, datetime.fromtimestamp(int(at), UTC))
-            for name, sha, at in zip(rows[0::3], rows[1::3], rows[2::3], strict=True) if at]
+    return [
+        (name, sha, datetime.fromtimestamp(int(at), UTC))
+        for name, sha, at in zip(rows[0::3], rows[1::3], rows[2::3], strict=True)
+        if at
+    ]
 
 
 def let_go(repo: Repo, ref: str, sha: str) -> bool:
-    """Delete one of placet's own references, which is at `sha`, if a branch has all that it keeps; say whether it did."""
+    """Delete one of placet's own references, which is at `sha`, if a branch has all that it keeps.
+
+    Say whether it did.
+    """
     if not ref.startswith("refs/placet/"):
         raise ValueError(f"not a reference of placet's own: {ref!r}")
     if not contained_in(repo, sha):
@@ -693,7 +846,8 @@ def _remove_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
 def _remove_ref_lock(lock: Path) -> None:
     """Remove the lock of a reference, once it is so old that no git holds it any more.
 
-    What moves the references of a daemon that was killed ends by itself, but after the move that it is at.
+    What moves the references of a daemon that was killed ends by itself, but after the move that it
+    is at.
     """
     deadline = time.monotonic() + MOVE_S
     with suppress(FileNotFoundError):
@@ -719,7 +873,10 @@ def clear_stale_locks(wt: Worktree, refs: Sequence[str] = ()) -> None:
 
 
 def _make(admin: Path) -> None:
-    """Make a private git directory; who removes the last worktree of a repository takes their common folder away, at any moment."""
+    """Make a private git directory.
+
+    Who removes the last worktree of a repository takes their common folder away, at any moment.
+    """
     for _ in range(100):
         with suppress(FileExistsError):  # also where it was there, and is not any more
             admin.parent.mkdir()
@@ -750,8 +907,8 @@ def _delete(wt: Worktree) -> None:
 def remove_worktree(wt: Worktree, kept: str | None = None) -> None:
     """Remove the worktree; the branch stays. Does nothing where it is gone already.
 
-    Raises WorkNotKept where it has uncommitted work, unless the commit (or tree) `kept` holds exactly what is in it.
-    Ignored files are deleted with it.
+    Raises WorkNotKept where it has uncommitted work, unless the commit (or tree) `kept` holds
+    exactly what is in it. Ignored files are deleted with it.
     """
     with _writing(wt.path) as held:
         if wt.path.exists() and (wt.git_dir / "index").exists():
@@ -788,7 +945,8 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
             if at != wt.base or kept is not None or changes:
                 kept = _checkpoint(wt, place, keep_ref, message, when)
         tip = resolve(wt.repo, wt.ref)
-        if tip is not None and tip != wt.base and kept is None:  # the worktree is lost, the commits are not
+        # the worktree is lost, the commits are not
+        if tip is not None and tip != wt.base and kept is None:
             kept = tip
             update_ref(neutral(place_of(wt.repo)), keep_ref, tip, "0" * len(tip))
         _delete(wt)
@@ -816,22 +974,32 @@ def is_worktree_of(repo: Repo, path: Path) -> bool:
 
 
 def forget_lost(repo: Repo, worktrees: Path, live: Collection[str]) -> list[Path]:
-    """Take out what git knows of worktrees below `worktrees` whose folders are gone; return those folders.
+    """Take out what git knows of worktrees below `worktrees` whose folders are gone.
 
-    Git would count their branches as checked out for ever. `live` are parts of the names of those that are still needed.
+    Return those folders.
+
+    Git would count their branches as checked out for ever. `live` are parts of the names of those
+    that are still needed.
     """
     gone = []
     for admin, place in list(_worktrees(repo)):
-        if place.parent == worktrees.resolve() and not os.path.lexists(place) and not any(name in place.name for name in live):
+        if (
+            place.parent == worktrees.resolve()
+            and not os.path.lexists(place)
+            and not any(name in place.name for name in live)
+        ):
             delete_tree(admin)
             gone.append(place)
     return gone
 
 
 def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
-    """Remove a worktree of ours that a crash left; return the commit, at `ref`, that keeps what was in it, empty for nothing.
+    """Remove a worktree of ours that a crash left.
 
-    Commits that only its HEAD has are kept too. Raises WorkNotKept where what is in it is not at `ref` afterwards.
+    Return the commit, at `ref`, that keeps what was in it, empty for nothing.
+
+    Commits that only its HEAD has are kept too. Raises WorkNotKept where what is in it is not at
+    `ref` afterwards.
     """
     place = _place_for(repo, path)
     admin = _registered(repo, place)
@@ -851,6 +1019,10 @@ def remove_leftover(repo: Repo, path: Path, ref: str, when: datetime) -> str:
         _remove_locks(wt)
         inside = _inside(wt, held)
         _, found, _ = _read_status(wt, inside)
-        kept = _checkpoint(wt, inside, ref, "Left over from a crash", when) if found or not contained_in(repo, tip) else ""
+        kept = (
+            _checkpoint(wt, inside, ref, "Left over from a crash", when)
+            if found or not contained_in(repo, tip)
+            else ""
+        )
     remove_worktree(wt, kept or None)
     return kept

@@ -1,8 +1,8 @@
 """The attacks that the wall must withstand; run inside a box as `python -I -S -c SOURCE TARGETS`.
 
-Standard library only. TARGETS is a JSON object of what to attack (see `probe`). Prints a JSON object: attack
--> true where it was blocked. Each attack runs in a process of its own: it came through if it returns without
-an exception.
+Standard library only. TARGETS is a JSON object of what to attack (see `probe`). Prints a JSON
+object: attack -> true where it was blocked. Each attack runs in a process of its own: it came
+through if it returns without an exception.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def read_secret() -> None:
 
 def list_home() -> None:
     """See something in the person's home that is no tool chain."""
-    _expect({entry.name for entry in Path(_TARGETS["home"]).iterdir()} - set(_TARGETS["home_tools"]))
+    _expect(
+        {entry.name for entry in Path(_TARGETS["home"]).iterdir()} - set(_TARGETS["home_tools"])
+    )
 
 
 def write_outside() -> None:
@@ -69,7 +71,16 @@ def replace_git_file() -> None:
 
 def inherit_environment() -> None:
     """Find anything of the daemon's environment in one's own."""
-    ours = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "PWD", "GIT_CONFIG_NOSYSTEM", "__CF_USER_TEXT_ENCODING"}
+    ours = {
+        "PATH",
+        "HOME",
+        "LANG",
+        "TERM",
+        "TMPDIR",
+        "PWD",
+        "GIT_CONFIG_NOSYSTEM",
+        "__CF_USER_TEXT_ENCODING",
+    }
     _expect(set(os.environ) - ours)
 
 
@@ -81,7 +92,9 @@ def read_environ() -> None:
 def read_memory() -> None:
     """Read the daemon's memory from /proc."""
     victim = Path(f"/proc/{_TARGETS['victim']}")
-    stack = next(line for line in (victim / "maps").read_text().splitlines() if line.endswith("[stack]"))
+    stack = next(
+        line for line in (victim / "maps").read_text().splitlines() if line.endswith("[stack]")
+    )
     start, end = (int(n, 16) for n in stack.split()[0].split("-"))
     with (victim / "mem").open("rb", buffering=0) as memory:
         memory.seek(start)

@@ -1,11 +1,13 @@
 """Level 3: the arguments for bubblewrap (0.8 or newer) with everything of its own.
 
-bwrap dies with its parent only from some moment of its start on, and so does its child with it: if one is killed earlier the
-other goes on. So the command says that all is set up and waits for the daemon's word, which the dead do not give.
+bwrap dies with its parent only from some moment of its start on, and so does its child with it: if
+one is killed earlier the other goes on. So the command says that all is set up and waits for the
+daemon's word, which the dead do not give.
 
-Inside, `prlimit` sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set
-within. Outside, `choom` offers the box to the out-of-memory killer before the daemon; it needs a writable
-/proc, which the box must not have: where the daemon is root's, so are the files in /proc/sys.
+Inside, `prlimit` sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it
+must be set within. Outside, `choom` offers the box to the out-of-memory killer before the daemon;
+it needs a writable /proc, which the box must not have: where the daemon is root's, so are the files
+in /proc/sys.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ def options(
 ) -> list[str]:
     """Return bwrap's options; the command follows them.
 
-    `filter_fd` holds the seccomp program, `status_fd` receives bwrap's JSON status. `terminal` keeps the
-    session, for a person at a terminal; else the command gets a new one.
+    `filter_fd` holds the seccomp program, `status_fd` receives bwrap's JSON status. `terminal`
+    keeps the session, for a person at a terminal; else the command gets a new one.
     """
     size = ("--size", str(box.limits.tmp_bytes))
     return [

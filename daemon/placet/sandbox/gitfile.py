@@ -1,8 +1,8 @@
 """Put a worktree's `.git` file back after a command, where the level cannot freeze it in place.
 
-Landlock only adds rights and never takes one away below a folder, so whoever may write in the worktree may
-replace its `.git`. It is a pointer of one line; afterwards it is again what it was, and the daemon's own git
-never follows it.
+Landlock only adds rights and never takes one away below a folder, so whoever may write in the
+worktree may replace its `.git`. It is a pointer of one line; afterwards it is again what it was,
+and the daemon's own git never follows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
 
 def _put_back(path: Path, content: bytes) -> None:
     """Put the file where it was, and delete what stands there, whatever that is and whoever may write in it."""
-    away = path.with_name(f".git.{secrets.token_hex(8)}.removed")  # nobody is left who could take the name
+    # nobody is left who could take the name
+    away = path.with_name(f".git.{secrets.token_hex(8)}.removed")
     path.parent.chmod(path.parent.stat().st_mode | stat.S_IRWXU)
     with suppress(FileNotFoundError):
         path.rename(away)

@@ -31,12 +31,20 @@ import time
 
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
+# the same on every architecture
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
 # linux/landlock.h. ABI 6 (Linux 6.12) is the first that keeps signals and abstract sockets in.
 LANDLOCK_ABI = 6
-_EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE, _IOCTL_DEV = (
+    1,
+    1 << 1,
+    1 << 2,
+    1 << 3,
+    1 << 14,
+    1 << 15,
+)
 _ALL_ACCESS = (1 << 16) - 1
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _ALL_TCP, _ALL_SCOPES, _SIGNALS = 3, 3, 2
@@ -68,11 +76,17 @@ def _landlock(rules: list[tuple[str, str]], *, network: bool) -> None:
 def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
     """Enter a Landlock domain. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    abi = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION_FLAG))
+    abi = libc.syscall(
+        _LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION_FLAG)
+    )
     if abi < LANDLOCK_ABI:
-        raise OSError(95, f"Landlock ABI {LANDLOCK_ABI} (Linux 6.12) is needed, here is {max(abi, 0)}")
+        raise OSError(
+            95, f"Landlock ABI {LANDLOCK_ABI} (Linux 6.12) is needed, here is {max(abi, 0)}"
+        )
     ruleset = _check(
-        libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0)),
+        libc.syscall(
+            _LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0)
+        ),
         "landlock_create_ruleset",
     )
     for kind, path in rules:
@@ -90,7 +104,10 @@ def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """See to it that root's command has no capability after its exec; what root owns it may still read and write."""
+    """See to it that root's command has no capability after its exec.
+
+    What root owns it may still read and write.
+    """
     with open("/proc/sys/kernel/cap_last_cap") as last:
         for capability in range(int(last.read()) + 1):
             _prctl(_PR_CAPBSET_DROP, capability)
@@ -103,9 +120,13 @@ def _seccomp(program: bytes) -> None:
 
 
 def _become(items: list[tuple[str, str]], command: list[str]) -> None:
-    """In the child: restrict it and turn it into the command. Raises OSError where the wall fails."""
+    """In the child: restrict it and turn it into the command.
+
+    Raises OSError where the wall fails.
+    """
     one = dict(items)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter, which is inherited
+    # ignored by the interpreter, which is inherited
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     if "session" in one:
         os.setsid()  # else `kill 0` would reach the launcher
@@ -260,7 +281,10 @@ _ended: list[int] = []
 
 
 def main() -> int:
-    """Start the command, wait for its end or for the daemon's, take everything down; return the exit code."""
+    """Start the command, wait for its end or for the daemon's, take everything down.
+
+    Return the exit code.
+    """
     cut = sys.argv.index("--")
     items = [(key, value) for key, _, value in (item.partition("=") for item in sys.argv[1:cut])]
     one = dict(items)

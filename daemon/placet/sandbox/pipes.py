@@ -31,11 +31,17 @@ class Kept:
         return max(0, self.fed - 2 * self._half)
 
     def text(self) -> str:
-        """Return what is kept as text; a gap is named in a line of its own and never splits a character."""
+        """Return what is kept as text.
+
+        A gap is named in a line of its own and never splits a character.
+        """
         if not self.left_out:
             return (self._head + self._tail).decode("utf-8", "replace")
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = self._tail[-self._half :]
-        # At most three bytes of a character can continue it; a later one is broken output, shown as such.
+        # At most three bytes of a character can continue it; a later one is broken output, shown as
+        # such.
         start = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
-        return f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"
+        return (
+            f"{head}\n[{self.left_out} bytes left out]\n{tail[start:].decode('utf-8', 'replace')}"
+        )

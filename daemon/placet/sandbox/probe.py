@@ -24,8 +24,16 @@ from placet.sandbox.values import GIB, MIB, Box, BoxLimits, Level
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")
-# Small, so that the attacks on the limits are quick; and a disk that is nearly full says nothing about the wall.
-_LIMITS = BoxLimits(timeout_s=20, memory_bytes=GIB, processes=16, file_bytes=2 * MIB, tmp_bytes=2 * MIB, free_bytes=1)
+# Small, so that the attacks on the limits are quick; and a disk that is nearly full says nothing
+# about the wall.
+_LIMITS = BoxLimits(
+    timeout_s=20,
+    memory_bytes=GIB,
+    processes=16,
+    file_bytes=2 * MIB,
+    tmp_bytes=2 * MIB,
+    free_bytes=1,
+)
 _HOLD_S = 3.0  # root's daemon counts processes at least once a second
 
 NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
@@ -33,18 +41,23 @@ NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
 
 GAPS: dict[Level, frozenset[str]] = {
     Level.BUBBLEWRAP: frozenset(),
-    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is put back.
+    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is put
+    # back.
     Level.LANDLOCK: frozenset({"chmod_outside", "stat_outside", "fill_tmp", "replace_git_file"}),
     Level.SEATBELT: frozenset({"fill_tmp", "stat_outside", "allocate", "fork_many"}),
     Level.NONE: frozenset(NAMES),
 }
 """What each level does not promise to block."""
 
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One attack at one level. `attack` is one of NAMES, or `start` where the box itself could not be built.
+    """One attack at one level.
 
-    `promised`: the level claims to block it. `detail` says what it is, or why the box did not start.
+    `attack` is one of NAMES, or `start` where the box itself could not be built.
+
+    `promised`: the level claims to block it. `detail` says what it is, or why the box did not
+    start.
     """
 
     attack: str
@@ -65,11 +78,13 @@ class Probe:
 def probe(wanted: Level | None = None) -> Probe:
     """Run every attack in a real box, from the best level of this platform (or `wanted`) downwards.
 
-    Returns the first level at which all its promised attacks are blocked; NONE if there is none. With
-    `wanted` NONE the attacks run without a wall, which shows that they work. About 0.3 s a level. Leaves
-    nothing behind.
+    Returns the first level at which all its promised attacks are blocked; NONE if there is none.
+    With `wanted` NONE the attacks run without a wall, which shows that they work. About 0.3 s a
+    level. Leaves nothing behind.
     """
-    candidates = (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
+    candidates = (
+        (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
+    )
     findings: list[Finding] = []
     for level in (*candidates, Level.NONE):
         if level is Level.NONE and wanted is not Level.NONE:
@@ -96,8 +111,13 @@ def make_undumpable() -> None:
 
 def _attack(level: Level) -> list[Finding]:
     with _targets() as (box, targets):
-        names = {a.__name__ for a in attacks.ATTACKS if sys.platform == "linux" or a not in attacks.LINUX_ONLY}
-        alone = {"fork_many"} if os.geteuid() == 0 else set()  # the kernel lets root, who is killed for it with all else
+        names = {
+            a.__name__
+            for a in attacks.ATTACKS
+            if sys.platform == "linux" or a not in attacks.LINUX_ONLY
+        }
+        # the kernel lets root, who is killed for it with all else
+        alone = {"fork_many"} if os.geteuid() == 0 else set()
         try:
             ran = run(_try(targets, names - alone), box, level)
             bomb = run(_try(targets, alone), box, level) if alone else None
@@ -107,17 +127,30 @@ def _attack(level: Level) -> list[Finding]:
     try:
         results = json.loads(ran.stdout)
         if bomb is not None:
-            results |= {"fork_many": True} if "processes]" in bomb.stderr else json.loads(bomb.stdout)
+            results |= (
+                {"fork_many": True} if "processes]" in bomb.stderr else json.loads(bomb.stdout)
+            )
     except json.JSONDecodeError:
         return [_not_started(level, f"the attacks did not finish: {ran.stderr.strip()[-500:]}")]
-    results["write_outside"] = not written  # in the box it may have landed in the private temporary folder
+    # in the box it may have landed in the private temporary folder
+    results["write_outside"] = not written
     gaps = GAPS[level]
     says = {attack.__name__: (attack.__doc__ or "").strip() for attack in attacks.ATTACKS}
-    return [Finding(name, bool(held), level, name not in gaps, says[name]) for name, held in results.items()]
+    return [
+        Finding(name, bool(held), level, name not in gaps, says[name])
+        for name, held in results.items()
+    ]
 
 
 def _try(targets: dict[str, Any], names: set[str]) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", _SOURCE.read_text("utf-8"), json.dumps(targets | {"attacks": sorted(names)})]
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _SOURCE.read_text("utf-8"),
+        json.dumps(targets | {"attacks": sorted(names)}),
+    ]
 
 
 def _not_started(level: Level, why: str) -> Finding:
@@ -162,9 +195,19 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             targets["shm"] = str(shared)
         box = Box(worktree, read_only=(repository,), limits=_LIMITS)
         home = Path.home()
-        shown = (*visible_paths.SYSTEM, *visible_paths.see(box).tools, worktree, Path("/tmp"), Path("/etc"), Path("/dev"))  # noqa: S108
+        shown = (
+            *visible_paths.SYSTEM,
+            *visible_paths.see(box).tools,
+            worktree,
+            Path("/tmp"),  # noqa: S108 - looked at, not used
+            Path("/etc"),
+            Path("/dev"),
+        )
         inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
-        targets |= {"home": str(home), "home_tools": sorted({parts[0] for parts in inside if parts})}
+        targets |= {
+            "home": str(home),
+            "home_tools": sorted({parts[0] for parts in inside if parts}),
+        }
         victim = subprocess.Popen(["sleep", "60"], env={"PATH": os.defpath, "KEY": canary})
         stack.callback(victim.wait)
         stack.callback(victim.kill)
@@ -180,7 +223,9 @@ def _folder(parent: str) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def _listen(stack: ExitStack, family: socket.AddressFamily, kind: socket.SocketKind, where: Any) -> int:
+def _listen(
+    stack: ExitStack, family: socket.AddressFamily, kind: socket.SocketKind, where: Any
+) -> int:
     """Listen there until the stack unwinds; return the port, 0 where there is none."""
     listener = stack.enter_context(socket.socket(family, kind))
     listener.bind(where)

@@ -45,9 +45,10 @@ def never() -> bool:
 class _Start:
     """How to start the process that the daemon talks to.
 
-    `passed` are the child's ends. From `status` comes what bwrap or the launcher says; its end of file is
-    their end. Closing `lifeline` tells the launcher to take everything down. Where there is a `word` the command says when it
-    could begin and waits for the answer; the other end is its standard input.
+    `passed` are the child's ends. From `status` comes what bwrap or the launcher says; its end of
+    file is their end. Closing `lifeline` tells the launcher to take everything down. Where there is
+    a `word` the command says when it could begin and waits for the answer; the other end is its
+    standard input.
     """
 
     command: list[str]
@@ -63,7 +64,9 @@ class _Start:
         fds = tuple(end.fileno() for end in self.passed)
         if self.stdin is not None:
             options["stdin"] = self.stdin
-        process = subprocess.Popen(self.command, env=self.environment, cwd="/", pass_fds=fds, **options)
+        process = subprocess.Popen(
+            self.command, env=self.environment, cwd="/", pass_fds=fds, **options
+        )
         for end in self.passed:
             end.close()
         if self.stdin is not None:
@@ -81,13 +84,14 @@ def run(
 ) -> Ran:
     """Run `argv` (no shell) in `box` at `level` and return how it ended.
 
-    When it returns, no process of the command is left, whatever it did: at the command's own end, at the time
-    limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed, written or started too much
-    (see `Limits`). Background processes do not outlive the command that started them. Standard input is empty. `cwd` is
-    relative to the worktree. Safe to call from any thread.
+    When it returns, no process of the command is left, whatever it did: at the command's own end,
+    at the time limit, when `cancelled` (asked every 0.1 s) says so, and when it has printed,
+    written or started too much (see `Limits`). Background processes do not outlive the command that
+    started them. Standard input is empty. `cwd` is relative to the worktree. Safe to call from any
+    thread.
 
-    Raises ToolError for a program or folder that is not there or not allowed, or a full disk, and UserError where the wall
-    cannot be built or breaks: no weaker level is tried.
+    Raises ToolError for a program or folder that is not there or not allowed, or a full disk, and
+    UserError where the wall cannot be built or breaks: no weaker level is tried.
     """
     began = time.monotonic()
     # Below level 3 the temporary folder is one of the machine's, and has no size of its own.
@@ -95,7 +99,13 @@ def run(
     usage = CommandUsage((box.worktree, *temporary), box.limits, began)
     with _starting(argv, box, level, cwd, terminal=False) as start:
         pipe = subprocess.PIPE
-        options = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "bufsize": 0, "start_new_session": True}
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": pipe,
+            "stderr": pipe,
+            "bufsize": 0,
+            "start_new_session": True,
+        }
         process = start.spawn(**options)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -109,11 +119,13 @@ def run(
         visible_paths.drop_odd(box.worktree)
     code = None if watch.verdict else _exit_code(watch.said(), watch.stderr.text(), level)
     limits = box.limits
-    used_up = {"output": f"more than {limits.kill_output_bytes} bytes of output",
-               "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while it ran, or has less than "
-                       f"{limits.free_bytes} bytes left",
-               "memory": f"more than {limits.memory_bytes} bytes of shared memory",
-               "processes": f"more than {limits.processes} processes"}
+    used_up = {
+        "output": f"more than {limits.kill_output_bytes} bytes of output",
+        "disk": f"the disk lost more than {limits.disk_bytes} bytes or {limits.files} files while it ran, or has less than "
+        f"{limits.free_bytes} bytes left",
+        "memory": f"more than {limits.memory_bytes} bytes of shared memory",
+        "processes": f"more than {limits.processes} processes",
+    }
     note = f"\n[killed: {used_up[watch.verdict]}]" if watch.verdict in used_up else ""
     return Ran(
         exit_code=code,
@@ -130,8 +142,8 @@ def run(
 def exec_in_box(argv: Sequence[str], box: Box, level: Level, *, cwd: str = ".") -> int:
     """Run `argv` in the same box with the caller's own terminal or pipes; return the exit code.
 
-    For a person at a terminal, from the main thread: no time limit, and Ctrl-C goes to the command. A
-    command that died by a signal gives 128 + its number. Raises as `run`.
+    For a person at a terminal, from the main thread: no time limit, and Ctrl-C goes to the command.
+    A command that died by a signal gives 128 + its number. Raises as `run`.
     """
     with _starting(argv, box, level, cwd, terminal=True) as start:
         before = signal.signal(signal.SIGINT, lambda *_: None)
@@ -145,7 +157,9 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level, *, cwd: str = ".") 
 class _Watch:
     """The reading end of a running command."""
 
-    def __init__(self, process: subprocess.Popen[bytes], start: _Start, box: Box, usage: CommandUsage) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], start: _Start, box: Box, usage: CommandUsage
+    ) -> None:
         self._process = process
         self._usage = usage
         self._start = start
@@ -222,7 +236,8 @@ class _Watch:
 
     def _let_go(self) -> None:
         """Let the command begin: it said that it could, and can be killed with all that it starts."""
-        # The namespace's first process dies with bwrap from the moment on in which it waits for its child: it sleeps then.
+        # The namespace's first process dies with bwrap from the moment on in which it waits for its
+        # child: it sleeps then.
         until = time.monotonic() + _DEATH_S
         while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
             time.sleep(0.0005)
@@ -239,10 +254,14 @@ class _Watch:
         elif self._inner is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
-        # Else bwrap is starting. Killed now it might leave its child; and what waits for a word does nothing.
+        # Else bwrap is starting. Killed now it might leave its child; and what waits for a word
+        # does nothing.
 
     def close(self) -> None:
-        """See to it that everything is dead. Raises UserError where the kernel does not let go of one."""
+        """See to it that everything is dead.
+
+        Raises UserError where the kernel does not let go of one.
+        """
         if not self._ended:
             self._kill()
         if self._start.lifeline is None:
@@ -254,7 +273,9 @@ class _Watch:
             if self._start.lifeline is None:
                 self._process.kill()
                 self._process.wait()
-            raise UserError("a command was killed, but the kernel does not let go of its processes") from None
+            raise UserError(
+                "a command was killed, but the kernel does not let go of its processes"
+            ) from None
         finally:
             if self._inner is not None:
                 with suppress(ProcessLookupError):  # bwrap may have been killed by another
@@ -265,15 +286,20 @@ class _Watch:
                 gone = end.poll(_DEATH_S * 1000)
                 os.close(self._inner)
                 if not gone:
-                    raise UserError("a command was killed, but the kernel does not let go of its processes")
-
+                    raise UserError(
+                        "a command was killed, but the kernel does not let go of its processes"
+                    )
 
     def _learn_inner(self) -> None:
         """Wait until bwrap, told to end while it started, has said which process is the namespace's first, or ends."""
         until = time.monotonic() + _DEATH_S
         said = select.poll()
         said.register(self._start.status, select.POLLIN)
-        while self._inner is None and (left_s := until - time.monotonic()) > 0 and said.poll(left_s * 1000):
+        while (
+            self._inner is None
+            and (left_s := until - time.monotonic()) > 0
+            and said.poll(left_s * 1000)
+        ):
             data = os.read(self._start.status.fileno(), _PIECE)
             if not data:
                 return
@@ -295,7 +321,10 @@ def _said(status: bytes) -> dict[str, int | str]:
 
 
 def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
-    """Return the command's exit code. Raises UserError where the wall failed, at the start or later."""
+    """Return the command's exit code.
+
+    Raises UserError where the wall failed, at the start or later.
+    """
     if "exit-code" in said and "error" not in said:
         return int(said["exit-code"])
     reason = said.get("error") or stderr.strip()[-500:] or "it ended without a word"
@@ -306,7 +335,9 @@ def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
 
 
 @contextmanager
-def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal: bool) -> Iterator[_Start]:
+def _starting(
+    argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal: bool
+) -> Iterator[_Start]:
     """Prepare everything the level needs, and clear it away afterwards."""
     if not argv:
         raise ToolError("empty_command", "there is no command to run")
@@ -315,7 +346,12 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
     seen = visible_paths.see(box)
     folder = visible_paths.working_folder(box, cwd)
     command = [visible_paths.program(argv[0], box, seen, folder), *argv[1:]]
-    environment = {"PATH": os.pathsep.join(seen.path), "HOME": bwrap.HOME, "LANG": "C.UTF-8", "TERM": "dumb"}
+    environment = {
+        "PATH": os.pathsep.join(seen.path),
+        "HOME": bwrap.HOME,
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
     with ExitStack() as stack:
         status, status_end = map(stack.enter_context, _pipe())
         passed = [status_end]
@@ -326,10 +362,14 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
             command = [
                 *bwrap.FIRST_TO_GO,
                 _bubblewrap(),
-                *bwrap.options(box, seen, folder, status_fd=fds[0], filter_fd=fds[1], terminal=terminal),
+                *bwrap.options(
+                    box, seen, folder, status_fd=fds[0], filter_fd=fds[1], terminal=terminal
+                ),
                 *(limited if terminal else bwrap.at_a_word(limited)),
             ]
-            word, stdin = (None, None) if terminal else map(stack.enter_context, socket.socketpair())
+            word, stdin = (
+                (None, None) if terminal else map(stack.enter_context, socket.socketpair())
+            )
             yield _Start(command, environment, tuple(passed), status, None, word, stdin)
             return
         stack.enter_context(kept_git_file(box.worktree, strict=level is Level.LANDLOCK))
@@ -337,13 +377,18 @@ def _starting(argv: Sequence[str], box: Box, level: Level, cwd: str, *, terminal
         stack.callback(delete_tree, Path(scratch))
         lifeline_end, lifeline = map(stack.enter_context, _pipe())
         passed.append(lifeline_end)
-        items = [f"status={status_end.fileno()}", f"lifeline={lifeline_end.fileno()}", f"folder={folder}",
-                 f"worktree={box.worktree}"]
+        items = [
+            f"status={status_end.fileno()}",
+            f"lifeline={lifeline_end.fileno()}",
+            f"folder={folder}",
+            f"worktree={box.worktree}",
+        ]
         items += _limits(box, terminal=terminal)
         if level is Level.LANDLOCK:
             passed.append(stack.enter_context(_filter(box, shared_ipc=True)))
             items += [f"filter={passed[-1].fileno()}", *_landlock(box, seen, scratch)]
-            environment["GIT_CONFIG_NOSYSTEM"] = "1"  # /etc/gitconfig is there but closed: git gives up
+            # /etc/gitconfig is there but closed: git gives up
+            environment["GIT_CONFIG_NOSYSTEM"] = "1"
         elif level is Level.SEATBELT:
             command = seatbelt.command(box, seen, Path(scratch), command)
         launch = [sys.executable, "-I", "-S", str(_LAUNCHER), *items, "--", *command]
@@ -358,16 +403,25 @@ def _pipe() -> tuple[IO[bytes], IO[bytes]]:
 
 def _bubblewrap() -> str:
     """The path of bwrap. Raises UserError where it is not installed."""
-    for folder in ("/usr/bin", "/usr/local/bin", "/bin", *os.environ.get("PATH", "").split(os.pathsep)):
+    for folder in (
+        "/usr/bin",
+        "/usr/local/bin",
+        "/bin",
+        *os.environ.get("PATH", "").split(os.pathsep),
+    ):
         if folder.startswith("/") and os.access(f"{folder}/bwrap", os.X_OK):
             return f"{folder}/bwrap"
-    raise UserError("bubblewrap (bwrap) is not installed", "install the package bubblewrap, 0.8 or newer")
+    raise UserError(
+        "bubblewrap (bwrap) is not installed", "install the package bubblewrap, 0.8 or newer"
+    )
 
 
 def _filter(box: Box, *, shared_ipc: bool) -> IO[bytes]:
     """A file from which the seccomp program can be read once."""
     if sys.platform != "linux" or os.uname().machine not in seccomp.MACHINES:
-        raise UserError(f"there is no system call filter for {sys.platform} on {os.uname().machine}")
+        raise UserError(
+            f"there is no system call filter for {sys.platform} on {os.uname().machine}"
+        )
     file = os.fdopen(os.memfd_create("placet-seccomp"), "w+b", buffering=0)
     file.write(seccomp.program(os.uname().machine, network=box.network, shared_ipc=shared_ipc))
     file.seek(0)
@@ -388,7 +442,9 @@ def _limits(box: Box, *, terminal: bool) -> list[str]:
 def _landlock(box: Box, seen: visible_paths.VisiblePaths, scratch: str) -> list[str]:
     etc = [Path("/etc", name) for name in visible_paths.ETC if box.network or name != "resolv.conf"]
     proc = [Path("/proc", name) for name in _PROC]
-    read = [p for p in (*visible_paths.SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()]
+    read = [
+        p for p in (*visible_paths.SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()
+    ]
     return [
         "landlock=1",
         *(["network=1"] if box.network else []),

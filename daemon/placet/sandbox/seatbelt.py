@@ -1,7 +1,7 @@
 """Level 1, macOS: a profile for `sandbox-exec`.
 
-Written from Apple's profile language as other tools use it, and not tested on this project's machines, which
-run Linux; the attacks that `probe` runs at start decide whether it holds.
+Written from Apple's profile language as other tools use it, and not tested on this project's
+machines, which run Linux; the attacks that `probe` runs at start decide whether it holds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
 
 
 def _paths(paths: Sequence[Path]) -> str:
-    return " ".join(f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(p.resolve() for p in paths)]))
+    return " ".join(
+        f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(p.resolve() for p in paths)])
+    )
 
 
 def _ancestors(paths: Sequence[Path]) -> str:

@@ -1,11 +1,11 @@
 """The filter on system calls, as a classic BPF program made here: no library, x86-64 and arm64.
 
-It forbids what no build or test needs and what the wall's other parts leave open: sockets, new namespaces,
-mounts, tracing, io_uring (which would go round the filter), kernel keys, BPF, modules, and typing into the
-terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so that libc and libuv use their
-older ways; what reserves space on a disk without writing (all of it, faster than anybody looks) with EOPNOTSUPP, so that libc
-and everybody else write. Numbers: Linux `asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`,
-`linux/filter.h`.
+It forbids what no build or test needs and what the wall's other parts leave open: sockets, new
+namespaces, mounts, tracing, io_uring (which would go round the filter), kernel keys, BPF, modules,
+and typing into the terminal. A forbidden call fails with EPERM; clone3 and io_uring with ENOSYS, so
+that libc and libuv use their older ways; what reserves space on a disk without writing (all of it,
+faster than anybody looks) with EOPNOTSUPP, so that libc and everybody else write. Numbers: Linux
+`asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGS = 0, 4, 16
 
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS|NEWCGROUP|NEWUTS|NEWIPC|NEWUSER|NEWPID|NEWNET
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-_RESERVE = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: fallocate by other names
+# FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE: fallocate by other names
+_RESERVE = (0x40305828, 0x4030582A, 0x40305839)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
 _STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF
@@ -115,15 +116,19 @@ def _argument(index: int) -> bytes:
 
 
 def _when(number: int, body: bytes) -> bytes:
-    """`body` for this call only; every way through it returns, so the number stays loaded after it."""
+    """`body` for this call only.
+
+    Every way through it returns, so the number stays loaded after it.
+    """
     return _op(_EQUAL, number, 0, len(body) // 8) + body
 
 
 def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
-    `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `network` allows internet sockets.
-    `shared_ipc`: the box has no IPC namespace of its own, so System V and POSIX queues are forbidden too.
+    `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `network` allows internet
+    sockets. `shared_ipc`: the box has no IPC namespace of its own, so System V and POSIX queues are
+    forbidden too.
     """
     column, arch = _ARCHES[machine]
     out = [_op(_LOAD, _OFFSET_ARCH), _op(_EQUAL, arch, 1, 0), _refuse(errno.EPERM)]
@@ -137,15 +142,28 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
     allow = _op(_RETURN, _ALLOW)
     flags = _op(_ANY_BIT, _NEW_NAMESPACES, 0, 1) + _refuse(errno.EPERM)
     out.append(_when(_CLONE[column], _argument(0) + flags + allow))
-    typing = b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EPERM) for request in _TYPE_INTO_TERMINAL)
-    typing += b"".join(_op(_EQUAL, request, 0, 1) + _refuse(errno.EOPNOTSUPP) for request in _RESERVE)
+    typing = b"".join(
+        _op(_EQUAL, request, 0, 1) + _refuse(errno.EPERM) for request in _TYPE_INTO_TERMINAL
+    )
+    typing += b"".join(
+        _op(_EQUAL, request, 0, 1) + _refuse(errno.EOPNOTSUPP) for request in _RESERVE
+    )
     out.append(_when(_IOCTL[column], _argument(1) + typing + allow))
     families = (_AF_INET, _AF_INET6) if network else ()
     sockets = b"".join(_op(_EQUAL, family, 0, 1) + allow for family in families)
-    if network:  # getaddrinfo asks by netlink which families work; other protocols of it list the machine's own sockets
-        sockets += _op(_EQUAL, _AF_NETLINK, 1, 0) + _refuse(errno.EPERM) + _argument(2) + _op(_EQUAL, _NETLINK_ROUTE, 0, 1) + allow
+    # getaddrinfo asks by netlink which families work; other protocols of it list the machine's own
+    # sockets
+    if network:
+        sockets += (
+            _op(_EQUAL, _AF_NETLINK, 1, 0)
+            + _refuse(errno.EPERM)
+            + _argument(2)
+            + _op(_EQUAL, _NETLINK_ROUTE, 0, 1)
+            + allow
+        )
     out.append(_when(_SOCKET[column], _argument(0) + sockets + _refuse(errno.EPERM)))
-    # A pair is only a pipe, which node and asyncio are built on; a datagram one could still be sent anywhere.
+    # A pair is only a pipe, which node and asyncio are built on; a datagram one could still be sent
+    # anywhere.
     kinds = b"".join(_op(_EQUAL, kind, 0, 1) + allow for kind in (_STREAM, _SEQPACKET))
     pair = _argument(0) + _op(_EQUAL, _AF_UNIX, 1, 0) + _refuse(errno.EPERM)
     pair += _argument(1) + _op(_AND, _TYPE_MASK) + kinds + _refuse(errno.EPERM)

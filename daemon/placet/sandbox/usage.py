@@ -17,25 +17,35 @@ from placet.core.errors import ToolError
 from placet.sandbox.values import BoxLimits
 
 _PERIOD_S = 0.05  # a disk takes some 100 MB in that time
-_COUNT_PERIOD_S = 1.0  # that often tasks are counted one by one, whatever the machine's number of them says
+# that often tasks are counted one by one, whatever the machine's number of them says
+_COUNT_PERIOD_S = 1.0
 
 
 class CommandUsage:
     """What is used while one command runs; made before it starts.
 
-    Whoever else writes to the same disk counts too: better a command too many is ended than one too few.
+    Whoever else writes to the same disk counts too: better a command too many is ended than one too
+    few.
     """
 
     def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
-        """Take the present for the beginning. Raises ToolError `disk_full` where a folder's disk has no room for a command."""
+        """Take the present for the beginning.
+
+        Raises ToolError `disk_full` where a folder's disk has no room for a command.
+        """
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
         for folder in folders:
             room, files = _left(folder)
             if room < limits.free_bytes:
-                raise ToolError("disk_full", f"The disk has {room:,} bytes left, and a command starts only where there are "
-                                f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.")
-            self._least.append((folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files))
+                raise ToolError(
+                    "disk_full",
+                    f"The disk has {room:,} bytes left, and a command starts only where there are "
+                    f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.",
+                )
+            self._least.append(
+                (folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files)
+            )
         self._tasks = _all_tasks() + limits.processes
         # The two private temporary file systems are shared memory too, and have their own limit.
         self._shared = _shared_memory() + limits.memory_bytes + 2 * limits.tmp_bytes
@@ -53,7 +63,8 @@ class CommandUsage:
                 return "disk"
         if _shared_memory() > self._shared:
             return "memory"
-        # All tasks of the machine are one number, and where that has not grown it is seldom worth asking whose they are.
+        # All tasks of the machine are one number, and where that has not grown it is seldom worth
+        # asking whose they are.
         if _binds_not() and (now_s >= self._next_count_s or _all_tasks() > self._tasks):
             self._next_count_s = now_s + _COUNT_PERIOD_S
             if tasks_below(launcher) > self._limits.processes:
@@ -64,11 +75,15 @@ class CommandUsage:
 def _left(folder: Path) -> tuple[int, int]:
     """Return the bytes and the files that the folder's disk has room for."""
     found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize  # btrfs counts no files
+    # btrfs counts no files
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize
 
 
 def _shared_memory() -> int:
-    """Return the bytes of shared memory on this machine (Linux; elsewhere 0, and so without a limit)."""
+    """Return the bytes of shared memory on this machine (Linux.
+
+    Elsewhere 0, and so without a limit).
+    """
     if sys.platform != "linux":
         return 0
     with open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - asked twenty times a second

@@ -30,22 +30,36 @@ from placet.core.errors import ToolError
 from placet.sandbox.values import Box
 
 SYSTEM = tuple(
-    map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"))
+    map(
+        Path,
+        (
+            "/usr",
+            "/bin",
+            "/sbin",
+            "/lib",
+            "/lib32",
+            "/lib64",
+            "/libx32",
+            "/nix/store",
+            "/gnu/store",
+        ),
+    )
 )
 """Folders of the system that every box may read, where they exist."""
 
 ETC = (
-    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "group",
-    "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime",
-    "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki/ca-trust",
-    "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services", "shells", "ssl/certs",
-    "ssl/openssl.cnf", "terminfo", "timezone",
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
+    "group", "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
+    "localtime", "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd",
+    "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services",
+    "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
 """Files of /etc that tools read and that hold no secret, not even from root."""
 
 _MANAGERS = (
-    ".pyenv", ".rbenv", ".nodenv", ".nvm", ".volta", ".asdf", ".sdkman/candidates", ".rustup/toolchains",
-    ".local/share/mise/installs", ".local/share/uv/python", "miniconda3", "miniforge3", "anaconda3",
+    ".pyenv", ".rbenv", ".nodenv", ".nvm", ".volta", ".asdf", ".sdkman/candidates",
+    ".rustup/toolchains", ".local/share/mise/installs", ".local/share/uv/python", "miniconda3",
+    "miniforge3", "anaconda3",
 )  # fmt: skip
 
 
@@ -65,7 +79,9 @@ def see(box: Box) -> VisiblePaths:
 
 
 @lru_cache(maxsize=64)  # 9 ms of looking at folders, which would be half the price of a command
-def _see(path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]) -> VisiblePaths:
+def _see(
+    path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]
+) -> VisiblePaths:
     named = [Path(entry) for entry in path.split(os.pathsep) if entry]
     entries = [e for e in [*named, Path(sys.executable).parent] if _usable(e, hidden[0], home)]
     entries = [e for entry in entries for e in (*_rust_tool_chain(entry, rustup), entry)]
@@ -78,7 +94,11 @@ def _see(path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable
 
 
 def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
-    """Return the tool's folder; of one that has something hidden in it what is right in there and has not."""
+    """Return the tool's folder.
+
+    Of one that has something hidden in it what is right in there and has not.
+    """
+
     def has(folder: Path) -> bool:
         return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
 
@@ -110,11 +130,16 @@ def drop_odd(worktree: Path) -> None:
 
 
 def working_folder(box: Box, cwd: str) -> Path:
-    """Return the folder to start in. Raises ToolError where `cwd`, links followed, is not in the worktree."""
+    """Return the folder to start in.
+
+    Raises ToolError where `cwd`, links followed, is not in the worktree.
+    """
     root = box.worktree.resolve()
     folder = (box.worktree / cwd).resolve()
     if not folder.is_relative_to(root):
-        raise ToolError("outside_worktree", f"the folder is outside the worktree: {cwd}", refused=True)
+        raise ToolError(
+            "outside_worktree", f"the folder is outside the worktree: {cwd}", refused=True
+        )
     if not folder.is_dir():
         raise ToolError("not_a_folder", f"no such folder in the worktree: {cwd}")
     return box.worktree / folder.relative_to(root)
@@ -123,9 +148,9 @@ def working_folder(box: Box, cwd: str) -> Path:
 def program(name: str, box: Box, view: VisiblePaths, folder: Path) -> str:
     """Return the absolute path of the program that `name` means in the box.
 
-    A bare name is looked up in the view's PATH, which never leads into the worktree; a relative path counts
-    from `folder` and must stay in the worktree. Raises ToolError where there is none, or it cannot be run or
-    seen.
+    A bare name is looked up in the view's PATH, which never leads into the worktree; a relative
+    path counts from `folder` and must stay in the worktree. Raises ToolError where there is none,
+    or it cannot be run or seen.
     """
     if "/" not in name:
         for entry in view.path:
@@ -135,7 +160,9 @@ def program(name: str, box: Box, view: VisiblePaths, folder: Path) -> str:
         raise ToolError("command_not_found", f"no such program on the path: {name}")
     candidate = os.path.normpath(folder / name)
     if not name.startswith("/") and not Path(candidate).is_relative_to(box.worktree):
-        raise ToolError("outside_worktree", f"the program is outside the worktree: {name}", refused=True)
+        raise ToolError(
+            "outside_worktree", f"the program is outside the worktree: {name}", refused=True
+        )
     if not Path(candidate).is_file():
         raise ToolError("command_not_found", f"no such program: {name}")
     if not os.access(candidate, os.X_OK):
@@ -157,7 +184,10 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
         return False
     return not any(
         e.is_relative_to(w) or h.is_relative_to(e)
-        for e, w, h in ((entry, worktree, home), (entry.resolve(), worktree.resolve(), home.resolve()))
+        for e, w, h in (
+            (entry, worktree, home),
+            (entry.resolve(), worktree.resolve(), home.resolve()),
+        )
     )
 
 
@@ -190,7 +220,11 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
 
 def _whole(prefix: Path, home: Path) -> list[Path]:
     """The prefix itself, unless showing it would show the home, or all of the machine."""
-    if not _open_folder(prefix) or home.is_relative_to(prefix) or prefix in (Path("/"), home / ".local"):
+    if (
+        not _open_folder(prefix)
+        or home.is_relative_to(prefix)
+        or prefix in (Path("/"), home / ".local")
+    ):
         return []
     return [prefix]
 

@@ -42,7 +42,8 @@ class Args(BaseModel):
 class Control(Protocol):
     """What the control tools steer. The planner and the executor each have their own.
 
-    Each may raise ToolError for the model; `finish` and `give_up` leave the conversation by an exception.
+    Each may raise ToolError for the model; `finish` and `give_up` leave the conversation by an
+    exception.
     """
 
     def submit_plan(self, plan: Any) -> dict[str, Any]:
@@ -63,7 +64,10 @@ class Control(Protocol):
 
 
 class Files(Protocol):
-    """One folder and what tools do below it; `placet.files.confine.Root` is the real one and says what each does and raises."""
+    """One folder and what tools do below it.
+
+    `placet.files.confine.Root` is the real one and says what each does and raises.
+    """
 
     def relative(self, path: str) -> str:
         """Return the canonical relative path, or raise ToolError."""
@@ -97,8 +101,13 @@ class Files(Protocol):
 class Run(Protocol):
     """Runs a command in a box; `placet.sandbox.run` is the real one."""
 
-    def __call__(self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]) -> Ran:
-        """Return how it ended; raise ToolError for a command that cannot be, UserError where the box fails."""
+    def __call__(
+        self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]
+    ) -> Ran:
+        """Return how it ended.
+
+        Raise ToolError for a command that cannot be, UserError where the box fails.
+        """
         ...
 
 
@@ -128,10 +137,11 @@ def _keep(_since_ns: int) -> str:
 class Workplace:
     """Where tools work, and what they may do there.
 
-    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the vault has none.
-    `box` and `level` are the wall around commands; `unboxed` that a person wrote that none is needed. `secrets` are
-    known values that are redacted wherever they turn up. `results` keeps long results, so that what was cut can be read on.
-    `refuse` raises ToolError for files that a commit could not hold. `undo` gives a full disk back: it deletes what was written
+    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the
+    vault has none. `box` and `level` are the wall around commands; `unboxed` that a person wrote
+    that none is needed. `secrets` are known values that are redacted wherever they turn up.
+    `results` keeps long results, so that what was cut can be read on. `refuse` raises ToolError for
+    files that a commit could not hold. `undo` gives a full disk back: it deletes what was written
     since a moment (in ns of the system's clock), and says what it did.
     """
 
@@ -152,7 +162,8 @@ class Workplace:
     def readable(self, path: str) -> Spot:
         """Return where `path` is read. `Knowledge/…` that the worktree lacks is the vault's.
 
-        A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one that was meant.
+        A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one
+        that was meant.
         """
         canonical = self.root.relative(path)
         first, _, rest = canonical.partition("/")
@@ -171,8 +182,9 @@ class Workplace:
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.
 
-        Raises ToolError `outside_scope`, which says what would have been allowed, and `other_spelling` for a name that is
-        there already in another Unicode form: two files that look the same are what nobody wants. And what `refuse` raises.
+        Raises ToolError `outside_scope`, which says what would have been allowed, and
+        `other_spelling` for a name that is there already in another Unicode form: two files that
+        look the same are what nobody wants. And what `refuse` raises.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
@@ -181,8 +193,12 @@ class Workplace:
             self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:
-            raise ToolError("other_spelling", f"{show(canonical)} exists already in another Unicode form, as {there!a}. "
-                            "Write another file, or leave this one to a person.", existing=there)
+            raise ToolError(
+                "other_spelling",
+                f"{show(canonical)} exists already in another Unicode form, as {there!a}. "
+                "Write another file, or leave this one to a person.",
+                existing=there,
+            )
         return canonical
 
 
@@ -198,7 +214,11 @@ def _as_spelt(files: Files, path: str) -> str:
                 names = [entry.path.rsplit("/", 1)[-1] for entry in files.list(here)]
             except ToolError:
                 return path
-            same = [other for other in names if unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)]
+            same = [
+                other
+                for other in names
+                if unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", name)
+            ]
             if len(same) != 1:
                 return path
             step = same[0] if here == "." else f"{here}/{same[0]}"
@@ -221,10 +241,13 @@ def _anywhere(_scope: Scope, _level: Level) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
-    """One tool. `about` is what the model reads; `run` returns something that `output.present` can, or raises ToolError.
+    """One tool.
 
-    `subject` are the arguments that a journal row names. `unusable` says why the tool is of no use with a scope at a
-    level of the sandbox, or "" where it is: one of no use is not offered.
+    `about` is what the model reads; `run` returns something that `output.present` can, or raises
+    ToolError.
+
+    `subject` are the arguments that a journal row names. `unusable` says why the tool is of no use
+    with a scope at a level of the sandbox, or "" where it is: one of no use is not offered.
     """
 
     name: str
@@ -240,11 +263,20 @@ class Tool(Generic[A]):
         return ToolSpec(self.name, self.about, _schema(self.args))
 
     def target(self, given: Mapping[str, Any], secrets: Sequence[str] = ()) -> str:
-        """Return what a call is about, for a journal row or a report: a path, a command, a pattern; never a content."""
+        """Return what a call is about, for a journal row or a report: a path, a command, a pattern.
+
+        Never a content.
+        """
         words: list[str] = []
         for name in self.subject:
             value = given.get(name)
-            words += [str(word) for word in value] if isinstance(value, list) else [] if value is None else [str(value)]
+            words += (
+                [str(word) for word in value]
+                if isinstance(value, list)
+                else []
+                if value is None
+                else [str(value)]
+            )
         return show(redact(" ".join(words), secrets)[0])[:MAX_TARGET]
 
 
@@ -254,9 +286,12 @@ MAX_TARGET = 200
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to. `content` is what the model is given, `words_cut` how much of it was left out.
+    """What a call came to.
 
-    `image` is a PNG in base64 that goes to the model with it, empty for none. `took_s` are the seconds that it took.
+    `content` is what the model is given, `words_cut` how much of it was left out.
+
+    `image` is a PNG in base64 that goes to the model with it, empty for none. `took_s` are the
+    seconds that it took.
     """
 
     content: str
@@ -270,7 +305,10 @@ class Outcome:
 
 
 class ToolDispatcher(Protocol):
-    """Carries the calls of an agent out. `Toolbox` is the real one, `InMemoryToolDispatcher` the one for tests of agents."""
+    """Carries the calls of an agent out.
+
+    `Toolbox` is the real one, `InMemoryToolDispatcher` the one for tests of agents.
+    """
 
     def offered(self) -> tuple[ToolSpec, ...]:
         """Return the tools that can be called, as a model is offered them."""
@@ -295,33 +333,59 @@ class Toolbox:
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
         """Carry one call out. What went wrong is the result, never an exception.
 
-        Only the exceptions by which a control tool leaves the conversation pass through. Known secrets and known formats of
-        tokens are redacted in every result, and in what a control tool is given: it becomes notes and commit messages.
+        Only the exceptions by which a control tool leaves the conversation pass through. Known
+        secrets and known formats of tokens are redacted in every result, and in what a control tool
+        is given: it becomes notes and commit messages.
         """
         tool = self.tools.get(name)
         if tool is None:
-            return self.failed(ToolError("unknown_tool", f"There is no tool {name[:100]!r} here.{_near(name, self.tools)}",
-                                         refused=True, available=sorted(self.tools)))
+            return self.failed(
+                ToolError(
+                    "unknown_tool",
+                    f"There is no tool {name[:100]!r} here.{_near(name, self.tools)}",
+                    refused=True,
+                    available=sorted(self.tools),
+                )
+            )
         if tool.effect is Effect.CONTROL:
             given = redacted(dict(given), self.place.secrets)
         try:
             result = tool.run(self.place, _checked(tool, given))
         except ToolError as error:
             return self.failed(error)
-        except UserError as error:  # the box broke: a person must act, and the model must know that it cannot
+        except (
+            UserError
+        ) as error:  # the box broke: a person must act, and the model must know that it cannot
             return self.failed(ToolError("sandbox_failed", str(error)))
         except PermissionError as error:  # a command may have shut a folder; elsewhere it is the machine's fault, and work waits
             if not self.place.has(error.filename):
                 raise
-            return self.failed(ToolError("permission_denied", f"{tool.name} was not done: {error.strerror}: {error.filename!r}."))
+            return self.failed(
+                ToolError(
+                    "permission_denied",
+                    f"{tool.name} was not done: {error.strerror}: {error.filename!r}.",
+                )
+            )
         shown = self._shown(result)
         exit_code = result.get("exit_code") if isinstance(result, dict) else None
-        return Outcome(shown.content, ok=True, words_cut=shown.words_cut, exit_code=exit_code, image=shown.image)
+        return Outcome(
+            shown.content,
+            ok=True,
+            words_cut=shown.words_cut,
+            exit_code=exit_code,
+            image=shown.image,
+        )
 
     def failed(self, error: ToolError) -> Outcome:
         """Return an error as what a call came to."""
         shown = self._shown(error.as_result())
-        return Outcome(shown.content, ok=False, error_type=error.error_type, refused=error.refused, words_cut=shown.words_cut)
+        return Outcome(
+            shown.content,
+            ok=False,
+            error_type=error.error_type,
+            refused=error.refused,
+            words_cut=shown.words_cut,
+        )
 
     def _shown(self, result: Any) -> Shown:
         return present(redacted(result, self.place.secrets), self.place.results)
@@ -337,19 +401,34 @@ def _checked(tool: Tool[A], given: Mapping[str, Any]) -> A:
         if other := {key: value for key, value in given.items() if key != "path"}:
             json.dumps(other, ensure_ascii=False).encode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
-        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing else may.
-        why = "half of a surrogate pair is no text" if isinstance(error, UnicodeEncodeError) else "they are no JSON"
-        raise ToolError("invalid_arguments", f"{tool.name} was not called: 1 problem(s) in its arguments.",
-                        problems=[f"arguments: {why}"], parameters=sorted(tool.args.model_fields)) from error
+        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing
+        # else may.
+        why = (
+            "half of a surrogate pair is no text"
+            if isinstance(error, UnicodeEncodeError)
+            else "they are no JSON"
+        )
+        raise ToolError(
+            "invalid_arguments",
+            f"{tool.name} was not called: 1 problem(s) in its arguments.",
+            problems=[f"arguments: {why}"],
+            parameters=sorted(tool.args.model_fields),
+        ) from error
     try:
         return tool.args.model_validate(dict(given))
     except ValidationError as error:
         names = sorted(tool.args.model_fields)
-        problems = [f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
-                    + (_near(str(e["loc"][-1]), names) if e["type"] == "extra_forbidden" else "")
-                    for e in error.errors()]
-        raise ToolError("invalid_arguments", f"{tool.name} was not called: {len(problems)} problem(s) in its arguments.",
-                        problems=problems, parameters=names) from error
+        problems = [
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
+            + (_near(str(e["loc"][-1]), names) if e["type"] == "extra_forbidden" else "")
+            for e in error.errors()
+        ]
+        raise ToolError(
+            "invalid_arguments",
+            f"{tool.name} was not called: {len(problems)} problem(s) in its arguments.",
+            problems=problems,
+            parameters=names,
+        ) from error
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -359,12 +438,19 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 def _schema(args: type[Args]) -> dict[str, Any]:
     """Return the JSON Schema of some arguments, without the titles that only repeat the names."""
+
     def bare(node: Any) -> Any:
         if isinstance(node, dict):
-            return {k: bare(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))}
+            return {
+                k: bare(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))
+            }
         return [bare(v) for v in node] if isinstance(node, list) else node
 
     schema: dict[str, Any] = args.model_json_schema()
     properties = {name: bare(value) for name, value in schema.get("properties", {}).items()}
-    return {**{k: bare(v) for k, v in schema.items() if k not in ("title", "properties", "description")},
-            "properties": properties}
+    return {
+        **{
+            k: bare(v) for k, v in schema.items() if k not in ("title", "properties", "description")
+        },
+        "properties": properties,
+    }

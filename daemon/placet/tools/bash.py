@@ -1,4 +1,7 @@
-"""`bash`: a piece of shell, in the box; only where the plan asked for a shell and the system has a wall around it."""
+"""`bash`: a piece of shell, in the box.
+
+Only where the plan asked for a shell and the system has a wall around it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ from placet.tools.run_command import run_in_box
 class Bash(Args):
     """Arguments of `bash`."""
 
-    command: str = Field(min_length=1, description="The shell's text: pipes, redirections and variables work. It runs in the "
-                         "repository's root.")
+    command: str = Field(
+        min_length=1,
+        description="The shell's text: pipes, redirections and variables work. It runs in the "
+        "repository's root.",
+    )
 
 
 def _unusable(scope: Scope, level: Level) -> str:
@@ -31,11 +37,20 @@ def _unusable(scope: Scope, level: Level) -> str:
 def _run(place: Workplace, args: Bash) -> dict[str, Any]:
     why = _unusable(place.scope, place.level)
     if why and not place.scope.shell:
-        raise refusal({"error": f"bash cannot run: {why}.", "error_type": "outside_scope", "allowed": []})
+        raise refusal(
+            {"error": f"bash cannot run: {why}.", "error_type": "outside_scope", "allowed": []}
+        )
     if why:
         raise ToolError("no_sandbox", f"bash cannot run: {why}.", refused=True)
     return run_in_box(place, ["bash", "--noprofile", "--norc", "-c", args.command])
 
 
-TOOL = Tool("bash", "Run a piece of shell in the repository's root. Only where the approved scope has shell = true.", Bash,
-            Effect.EXECUTE, _run, subject=("command",), unusable=_unusable)
+TOOL = Tool(
+    "bash",
+    "Run a piece of shell in the repository's root. Only where the approved scope has shell = true.",
+    Bash,
+    Effect.EXECUTE,
+    _run,
+    subject=("command",),
+    unusable=_unusable,
+)

@@ -21,7 +21,9 @@ MAX_NAMED = 20
 """Secrets that an error names; nobody mends more at a time."""
 
 
-def refuse_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequence[str] = ()) -> None:
+def refuse_secrets(
+    repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequence[str] = ()
+) -> None:
     """Raise ToolError `secret_in_commit`, with files and lines, if committing these files would add a secret.
 
     `known` are values that are secret whatever they look like; no file may be named by one either. What the mission's base has
@@ -35,10 +37,19 @@ def refuse_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequ
             if count and os.path.lexists(tree.path / path):
                 found.append(f"the name of {show(named)}")
             if data is not None:
-                found += [f"{show(named)}:{line}: {kind}" for line, kind in _added(repo, tree, path, data, known)]
+                found += [
+                    f"{show(named)}:{line}: {kind}"
+                    for line, kind in _added(repo, tree, path, data, known)
+                ]
     if found:
-        raise ToolError("secret_in_commit", "Nothing was committed, because it would add a secret: " + "; ".join(found[:MAX_NAMED])
-                        + ". Take it out, and read it from the environment instead.", refused=True, found=found[:MAX_NAMED])
+        raise ToolError(
+            "secret_in_commit",
+            "Nothing was committed, because it would add a secret: "
+            + "; ".join(found[:MAX_NAMED])
+            + ". Take it out, and read it from the environment instead.",
+            refused=True,
+            found=found[:MAX_NAMED],
+        )
 
 
 def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
@@ -47,21 +58,34 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
     That is one that git LFS keeps, or another filter without which git takes no file, and one in a submodule.
     """
     for path, why in sorted(not_kept_here(tree, paths).items()):
-        raise ToolError("not_kept_here", f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.", refused=True)
+        raise ToolError(
+            "not_kept_here",
+            f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.",
+            refused=True,
+        )
 
 
 def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
     """Raise ToolError where what is about to be written would be in no commit: `not_kept_here`, or `ignored_file` with the rule."""
     refuse_not_kept(tree, paths)
     for path, rule in ignored(tree, paths).items():
-        why = ("this vault's history leaves such files out, and no approval changes that" if rule.for_good else
-               "the plan allows it by a pattern only; one that its `write` names in full would be committed")
-        raise ToolError("ignored_file", f"{show(path)} was not written: git ignores it ({show(str(rule))}), so no commit would "
-                        f"have it, and it would be gone with the worktree ({why}). Write another path, or leave it to a person.",
-                        refused=True, rule=show(str(rule)))
+        why = (
+            "this vault's history leaves such files out, and no approval changes that"
+            if rule.for_good
+            else "the plan allows it by a pattern only; one that its `write` names in full would be committed"
+        )
+        raise ToolError(
+            "ignored_file",
+            f"{show(path)} was not written: git ignores it ({show(str(rule))}), so no commit would "
+            f"have it, and it would be gone with the worktree ({why}). Write another path, or leave it to a person.",
+            refused=True,
+            rule=show(str(rule)),
+        )
 
 
-def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> None:
+def blank_secrets(
+    repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()
+) -> None:
     """Redact the secrets that these files of a worktree have beyond its base, before what is in it is kept in a commit.
 
     Those are what looks like one, the values `own`, and those of the worktree's own secret files; names of files are looked at too.
@@ -72,7 +96,8 @@ def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequenc
             try:
                 data = _changed(tree, files, path)
             except ToolError:
-                continue  # in no commit of the mission's, and so large or odd that nobody put a key there
+                # in no commit of the mission's, and so large or odd that nobody put a key there
+                continue
             named, count = redact(path, known)
             if count and os.path.lexists(tree.path / path):
                 if data is not None:
@@ -85,18 +110,30 @@ def blank_secrets(repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequenc
                 files.delete(path)
                 continue
             text = data.decode("latin-1")  # every byte as it is
-            shown = redact_values(text)[0] if secret_file(path) is SecretFile.NAMES else redact(text, latin(known))[0]
+            shown = (
+                redact_values(text)[0]
+                if secret_file(path) is SecretFile.NAMES
+                else redact(text, latin(known))[0]
+            )
             if shown == text:  # a key store: there is nothing in it to keep
                 shown = ""
             files.write(path, shown.encode("latin-1"))
 
 
 def _files(tree: Worktree) -> Root:
-    return Root(tree.path, writable=True, max_read_bytes=MAX_LOOKED_AT_BYTES, max_write_bytes=2 * MAX_LOOKED_AT_BYTES)
+    return Root(
+        tree.path,
+        writable=True,
+        max_read_bytes=MAX_LOOKED_AT_BYTES,
+        max_write_bytes=2 * MAX_LOOKED_AT_BYTES,
+    )
 
 
 def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
-    """Return a changed file's content (of a link: where it points); None for one that is deleted or a folder. Raises ToolError."""
+    """Return a changed file's content (of a link: where it points).
+
+    None for one that is deleted or a folder. Raises ToolError.
+    """
     if (tree.path / path).is_symlink():
         return os.fsencode((tree.path / path).readlink())
     try:
@@ -104,11 +141,20 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
     except ToolError as error:
         if error.error_type in (Fault.NOT_FOUND, Fault.IS_A_DIRECTORY, Fault.NOT_A_DIRECTORY):
             return None
-        raise ToolError("unchecked", "Nothing was committed: a file cannot be looked through for secrets. "
-                        f"{error.message}.") from error
+        raise ToolError(
+            "unchecked",
+            f"Nothing was committed: a file cannot be looked through for secrets. {error.message}.",
+        ) from error
 
 
-def _added(repo: Repo, tree: Worktree, path: str, data: bytes, known: Sequence[str]) -> list[tuple[int, str]]:
+def _added(
+    repo: Repo, tree: Worktree, path: str, data: bytes, known: Sequence[str]
+) -> list[tuple[int, str]]:
     if not find_secrets(data, path=path, known=known):
         return []
-    return find_secrets(data, path=path, known=known, before=content(repo, tree.base, path, max_bytes=MAX_LOOKED_AT_BYTES))
+    return find_secrets(
+        data,
+        path=path,
+        known=known,
+        before=content(repo, tree.base, path, max_bytes=MAX_LOOKED_AT_BYTES),
+    )

@@ -20,5 +20,11 @@ def _run(place: Workplace, args: CompleteStep) -> dict[str, Any]:
     return place.control.complete_step(args.step, args.summary)
 
 
-TOOL = Tool("complete_step", "Say that a step of the plan is done. What it changed is committed.", CompleteStep,
-            Effect.CONTROL, _run, subject=("step",))
+TOOL = Tool(
+    "complete_step",
+    "Say that a step of the plan is done. What it changed is committed.",
+    CompleteStep,
+    Effect.CONTROL,
+    _run,
+    subject=("step",),
+)

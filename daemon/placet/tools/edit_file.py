@@ -15,7 +15,10 @@ class EditFile(Args):
     """Arguments of `edit_file`."""
 
     path: str = Field(description="File to change, relative to the repository's root.")
-    old: str = Field(min_length=1, description="The exact text to replace. It must occur once, unless replace_all is true.")
+    old: str = Field(
+        min_length=1,
+        description="The exact text to replace. It must occur once, unless replace_all is true.",
+    )
     new: str = Field(description="The text to put in its place.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
@@ -23,8 +26,12 @@ class EditFile(Args):
 def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     path = place.writable(args.path)
     if secret_file(path) is not None:
-        raise ToolError("secret_file", f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. Write "
-                        "it whole, or leave it to a person.", refused=True)
+        raise ToolError(
+            "secret_file",
+            f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. Write "
+            "it whole, or leave it to a person.",
+            refused=True,
+        )
     before = place.root.read(path).decode("utf-8", "surrogateescape")
     old, new = args.old, args.new
     if "\r\n" in before and "\r\n" not in old:
@@ -34,11 +41,18 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     pieces = outside(before, place.secrets)
     count = sum(piece.count(old) for piece, secret in pieces if not secret)
     if count == 0:
-        raise ToolError("not_found_in_file", f"{args.path} does not contain the text to replace. Read the file again and "
-                                             "copy the text exactly, white space included.")
+        raise ToolError(
+            "not_found_in_file",
+            f"{args.path} does not contain the text to replace. Read the file again and "
+            "copy the text exactly, white space included.",
+        )
     if count > 1 and not args.replace_all:
-        raise ToolError("ambiguous", f"{args.path} contains that text {count} times. Give more of the lines around it, or "
-                                     "set replace_all.", occurrences=count)
+        raise ToolError(
+            "ambiguous",
+            f"{args.path} contains that text {count} times. Give more of the lines around it, or "
+            "set replace_all.",
+            occurrences=count,
+        )
     if old == new:
         raise ToolError("no_change", f"old and new are the same: {args.path} was left as it is.")
     after = "".join(piece if secret else piece.replace(old, new) for piece, secret in pieces)
@@ -46,4 +60,10 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     return {"path": path, "replacements": count}
 
 
-TOOL = Tool("edit_file", "Replace a piece of a text file. Only paths in the approved scope.", EditFile, Effect.WRITE, _run)
+TOOL = Tool(
+    "edit_file",
+    "Replace a piece of a text file. Only paths in the approved scope.",
+    EditFile,
+    Effect.WRITE,
+    _run,
+)

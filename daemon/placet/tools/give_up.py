@@ -12,11 +12,20 @@ from placet.tools.base import Args, Effect, Tool, Workplace
 class GiveUp(Args):
     """Arguments of `give_up`."""
 
-    reason: str = Field(min_length=1, description="Why it cannot be done, and what a person could change.")
+    reason: str = Field(
+        min_length=1, description="Why it cannot be done, and what a person could change."
+    )
 
 
 def _run(place: Workplace, args: GiveUp) -> dict[str, Any]:
     return place.control.give_up(args.reason)
 
 
-TOOL = Tool("give_up", "End the mission as a failure: it cannot be done within the plan.", GiveUp, Effect.CONTROL, _run, subject=())
+TOOL = Tool(
+    "give_up",
+    "End the mission as a failure: it cannot be done within the plan.",
+    GiveUp,
+    Effect.CONTROL,
+    _run,
+    subject=(),
+)

@@ -15,8 +15,12 @@ MAX_HITS = 10_000
 class Glob(Args):
     """Arguments of `glob`."""
 
-    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description='From the repository\'s root: "src/**/*.py", "*.md". '
-                         "`*` and `?` stay in one folder, `**` is any number of folders; there are no braces.")
+    pattern: str = Field(
+        min_length=1,
+        max_length=MAX_PATTERN,
+        description='From the repository\'s root: "src/**/*.py", "*.md". '
+        "`*` and `?` stay in one folder, `**` is any number of folders; there are no braces.",
+    )
 
 
 def _run(place: Workplace, args: Glob) -> list[str]:
@@ -28,8 +32,12 @@ def _run(place: Workplace, args: Glob) -> list[str]:
     for path in paths_below(spot, lambda path: matches(spot.shown(path))):
         found.append(spot.shown(path))
         if len(found) == MAX_HITS:
-            raise ToolError("too_large", f"More than {MAX_HITS:,} files match; write a narrower pattern.")
+            raise ToolError(
+                "too_large", f"More than {MAX_HITS:,} files match; write a narrower pattern."
+            )
     return found
 
 
-TOOL = Tool("glob", "Find files by a glob of their paths.", Glob, Effect.READ, _run, subject=("pattern",))
+TOOL = Tool(
+    "glob", "Find files by a glob of their paths.", Glob, Effect.READ, _run, subject=("pattern",)
+)

@@ -1,4 +1,7 @@
-"""`grep`: lines that match a regular expression. A pattern that explodes ends with an error, never with a hang."""
+"""`grep`: lines that match a regular expression.
+
+A pattern that explodes ends with an error, never with a hang.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ MAX_EXPANDED = 20_000
 MAX_COUNT = 1_000
 """The highest count of one `{m,n}`, and of nested ones multiplied."""
 
-_COUNT = re.compile(r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?P<comma>,\s*(?P<high>\d*)\s*)?\}")
+_COUNT = re.compile(
+    r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?P<comma>,\s*(?P<high>\d*)\s*)?\}"
+)
 
 _BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
 """What can match a line by itself and not match it as part of a text."""
@@ -41,11 +46,20 @@ _BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
 class Grep(Args):
     """Arguments of `grep`."""
 
-    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description="Regular expression, as in Python; it is tried on each "
-                         "line. Case counts, unless it begins with (?i).")
-    path: str = Field(default=".", description="Folder or file to search, relative to the repository's root.")
-    glob: str = Field(default="", description='Only files that this glob matches: "*.py" in any folder, or "src/**/*.py" from '
-                      "the repository's root.")
+    pattern: str = Field(
+        min_length=1,
+        max_length=MAX_PATTERN,
+        description="Regular expression, as in Python; it is tried on each "
+        "line. Case counts, unless it begins with (?i).",
+    )
+    path: str = Field(
+        default=".", description="Folder or file to search, relative to the repository's root."
+    )
+    glob: str = Field(
+        default="",
+        description='Only files that this glob matches: "*.py" in any folder, or "src/**/*.py" from '
+        "the repository's root.",
+    )
 
 
 def _run(place: Workplace, args: Grep) -> str:
@@ -67,14 +81,22 @@ def _run(place: Workplace, args: Grep) -> str:
             if _matches(pattern, line):
                 found.append(f"{spot.shown(path)}:{number}:{line.rstrip()[:MAX_LINE]}")
             if len(found) >= MAX_HITS:
-                return _listed(found, f"only the first {MAX_HITS:,} matches; narrow the pattern, the path or the glob down")
+                return _listed(
+                    found,
+                    f"only the first {MAX_HITS:,} matches; narrow the pattern, the path or the glob down",
+                )
             if time.monotonic() - began > SEARCH_S:
-                return _listed(found, f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; name a smaller folder")
+                return _listed(
+                    found,
+                    f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; name a smaller folder",
+                )
     return _listed(found) if found else f"No line matches in {searched} file(s)."
 
 
 def file_filter(glob: str) -> Callable[[str], bool]:
-    """Return what tells whether a path is meant by a glob, "" for any. One without a slash is for names in any folder.
+    """Return what tells whether a path is meant by a glob, "" for any.
+
+    One without a slash is for names in any folder.
 
     Raises ToolError `bad_glob`.
     """
@@ -92,27 +114,43 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
     import regex  # here: an idle daemon does without it
 
     if expanded(pattern) > MAX_EXPANDED:
-        raise ToolError("pattern_too_large", f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
-                        f"they are written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.")
+        raise ToolError(
+            "pattern_too_large",
+            f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
+            f"they are written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.",
+        )
     try:
         return regex.compile(pattern, regex.MULTILINE)
-    except (regex.error, RecursionError, OverflowError, MemoryError, IndexError, ValueError) as error:
-        raise ToolError("bad_pattern", f"The pattern is no regular expression: {error}. To look for plain text, use "
-                        "search_files.") from error
+    except (
+        regex.error,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+        IndexError,
+        ValueError,
+    ) as error:
+        raise ToolError(
+            "bad_pattern",
+            f"The pattern is no regular expression: {error}. To look for plain text, use "
+            "search_files.",
+        ) from error
 
 
 def expanded(pattern: str) -> int:
     """Return how many elements a pattern has at most, its counted repeats written out.
 
-    That is over MAX_EXPANDED for a count above MAX_COUNT, too. It is never too low: what the repeats stand for is not parsed,
-    so all counts of groups are taken for nested ones, and what looks like a count in a class or after a backslash counts too.
+    That is over MAX_EXPANDED for a count above MAX_COUNT, too. It is never too low: what the
+    repeats stand for is not parsed, so all counts of groups are taken for nested ones, and what
+    looks like a count in a class or after a backslash counts too.
     """
     elements, nested = len(pattern), 1
     for found in _COUNT.finditer(pattern):
         digits = [found["low"] or "", found["high"] or ""]
         if not any(digits):
             continue  # `{}` and `{,}` have no count
-        count = max(int(digit) if len(digit) < 20 else MAX_EXPANDED + 1 for digit in digits if digit)
+        count = max(
+            int(digit) if len(digit) < 20 else MAX_EXPANDED + 1 for digit in digits if digit
+        )
         if count > MAX_COUNT:
             return max(count, MAX_EXPANDED + 1)
         if found["simple"]:
@@ -136,9 +174,18 @@ def _matches(pattern: regex.Pattern[str], line: str) -> bool:
     try:
         return pattern.search(line, timeout=LINE_S, concurrent=True) is not None
     except (TimeoutError, MemoryError, RecursionError) as error:
-        raise ToolError("pattern_too_slow", "The pattern takes too long on a line: its repetitions can be taken in too many ways. "
-                        "Write it without repeated groups of repetitions.") from error
+        raise ToolError(
+            "pattern_too_slow",
+            "The pattern takes too long on a line: its repetitions can be taken in too many ways. "
+            "Write it without repeated groups of repetitions.",
+        ) from error
 
 
-TOOL = Tool("grep", "Search text files for lines that match a regular expression; gives path:line:text.", Grep, Effect.READ, _run,
-            subject=("pattern", "path", "glob"))
+TOOL = Tool(
+    "grep",
+    "Search text files for lines that match a regular expression; gives path:line:text.",
+    Grep,
+    Effect.READ,
+    _run,
+    subject=("pattern", "path", "glob"),
+)

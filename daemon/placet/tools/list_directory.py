@@ -12,12 +12,23 @@ from placet.tools.base import Args, Effect, Tool, Workplace
 class ListDirectory(Args):
     """Arguments of `list_directory`."""
 
-    path: str = Field(description='Folder to list, relative to the repository\'s root; "." is the root.')
+    path: str = Field(
+        description='Folder to list, relative to the repository\'s root; "." is the root.'
+    )
 
 
 def _run(place: Workplace, args: ListDirectory) -> list[dict[str, Any]]:
     spot = place.readable(args.path)
-    return [{"name": e.path.rsplit("/", 1)[-1], "type": e.kind.value, "size": e.size} for e in spot.files.list(spot.path)]
+    return [
+        {"name": e.path.rsplit("/", 1)[-1], "type": e.kind.value, "size": e.size}
+        for e in spot.files.list(spot.path)
+    ]
 
 
-TOOL = Tool("list_directory", "List a folder: names with type and size in bytes.", ListDirectory, Effect.READ, _run)
+TOOL = Tool(
+    "list_directory",
+    "List a folder: names with type and size in bytes.",
+    ListDirectory,
+    Effect.READ,
+    _run,
+)

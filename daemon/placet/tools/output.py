@@ -28,7 +28,10 @@ _LONG_LINE_CHARS = CHARS_KEPT // 4
 
 
 class Results:
-    """Long results of one conversation, kept whole under names that come from their content. Safe in several threads."""
+    """Long results of one conversation, kept whole under names that come from their content.
+
+    Safe in several threads.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, str] = OrderedDict()
@@ -72,7 +75,10 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the model is given: text, and for a picture the PNG in base64. `words_cut` were left out."""
+    """What the model is given: text, and for a picture the PNG in base64.
+
+    `words_cut` were left out.
+    """
 
     content: str
     words_cut: int = 0
@@ -80,7 +86,10 @@ class Shown:
 
 
 def present(result: Any, results: Results) -> Shown:
-    """Return a tool's result as the model is given it. JSON stays JSON: its texts and lists are cut, never its syntax."""
+    """Return a tool's result as the model is given it.
+
+    JSON stays JSON: its texts and lists are cut, never its syntax.
+    """
     match result:
         case Passage():
             text, words = _passage(result, results)
@@ -115,10 +124,13 @@ def _passage(passage: Passage, results: Results) -> tuple[str, int]:
         return passage.text, 0
     lines = islice(each_line(passage.text), made.first - 1, made.last)
     if any(len(line) > _LONG_LINE_CHARS or len(line.split()) > _LONG_LINE_WORDS for line in lines):
-        return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)  # asking for such a line would only cut it again
+        # asking for such a line would only cut it again
+        return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)
     first = passage.first - 1
-    note = (f"{made.words:,} words cut here: lines {first + made.first:,} to {first + made.last:,} of {first + made.lines:,}; "
-            f"read on with read_file, path {_json(passage.path)}, offset {first + made.first}")
+    note = (
+        f"{made.words:,} words cut here: lines {first + made.first:,} to {first + made.last:,} of {first + made.lines:,}; "
+        f"read on with read_file, path {_json(passage.path)}, offset {first + made.first}"
+    )
     return made.joined(note), made.words
 
 
@@ -184,7 +196,10 @@ def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> tuple[list[Any], int]:
-    """Return a list without its middle; what is left out can be read on line by line, one an entry."""
+    """Return a list without its middle.
+
+    What is left out can be read on line by line, one an entry.
+    """
     lines = [_json(item) if not isinstance(item, str) else item for item in items]
     sizes = [(_words(item), len(line)) for item, line in zip(items, lines, strict=True)]
     if sum(w for w, _ in sizes) <= words and sum(c for _, c in sizes) <= chars:
@@ -194,9 +209,9 @@ def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> tu
     folded = [fold(line.replace("\n", " "), FOLD) for line in lines]
     name = results.keep("\n".join(folded))
     offset = 1 + sum(line.count("\n") + 1 for line in folded[:head])
-    left_out = lines[head:len(items) - tail]
-    note = (f'… {len(left_out):,} entries cut here; read on with read_file, path "{name}", offset {offset} …')
-    kept = [*items[:head], note, *(items[len(items) - tail:] if tail else [])]
+    left_out = lines[head : len(items) - tail]
+    note = f'… {len(left_out):,} entries cut here; read on with read_file, path "{name}", offset {offset} …'
+    kept = [*items[:head], note, *(items[len(items) - tail :] if tail else [])]
     return kept, max(1, sum(len(line.split()) for line in left_out))
 
 

@@ -14,9 +14,13 @@ from placet.tools.text import text_of
 class ReadFile(Args):
     """Arguments of `read_file`."""
 
-    path: str = Field(description="File to read, relative to the repository's root; or the name of a long result, @result/….")
+    path: str = Field(
+        description="File to read, relative to the repository's root; or the name of a long result, @result/…."
+    )
     offset: int = Field(default=1, ge=1, description="First line to return, counted from 1.")
-    limit: int | None = Field(default=None, ge=1, description="How many lines to return; all of them if left out.")
+    limit: int | None = Field(
+        default=None, ge=1, description="How many lines to return; all of them if left out."
+    )
 
 
 def _run(place: Workplace, args: ReadFile) -> Passage:
@@ -25,17 +29,28 @@ def _run(place: Workplace, args: ReadFile) -> Passage:
         return Passage(text, args.path)
     lines = lines_of(text)
     if args.offset > max(len(lines), 1):
-        raise ToolError("bad_offset", f"{args.path} has {len(lines)} lines; there is no line {args.offset}.", lines=len(lines))
+        raise ToolError(
+            "bad_offset",
+            f"{args.path} has {len(lines)} lines; there is no line {args.offset}.",
+            lines=len(lines),
+        )
     end = len(lines) if args.limit is None else args.offset - 1 + args.limit
-    return Passage("".join(lines[args.offset - 1:end]), args.path, args.offset)
+    return Passage("".join(lines[args.offset - 1 : end]), args.path, args.offset)
 
 
 def _kept(place: Workplace, name: str) -> str:
     text = place.results.get(name)
     if text is None:
-        raise ToolError("not_kept", f"{name} is not kept any more. Make the call that gave it again.")
+        raise ToolError(
+            "not_kept", f"{name} is not kept any more. Make the call that gave it again."
+        )
     return text
 
 
-TOOL = Tool("read_file", "Read a text file. Long files are cut in the middle: read them in parts with offset and limit.",
-            ReadFile, Effect.READ, _run)
+TOOL = Tool(
+    "read_file",
+    "Read a text file. Long files are cut in the middle: read them in parts with offset and limit.",
+    ReadFile,
+    Effect.READ,
+    _run,
+)

@@ -1,4 +1,7 @@
-"""The registry: a literal tuple of tools, read top to bottom. Adding a tool is one file and one line here."""
+"""The registry: a literal tuple of tools, read top to bottom.
+
+Adding a tool is one file and one line here.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +61,12 @@ _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call o
 
 
 def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any]]:
-    """Return what the planner is offered: it reads, and submits. A revision also answers the reviewer's comments.
+    """Return what the planner is offered: it reads, and submits.
 
-    It is told which tools steps may name: those that are of use at this level of the sandbox, with whatever scope.
+    A revision also answers the reviewer's comments.
+
+    It is told which tools steps may name: those that are of use at this level of the sandbox, with
+    whatever scope.
     """
     offered = {t.name: t for t in TOOLS if t.effect is Effect.READ}
     last = submit_plan.REVISION if revising else submit_plan.TOOL
@@ -71,5 +77,9 @@ def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any
 
 def executing(named: Collection[str], scope: Scope, level: Level) -> dict[str, Tool[Any]]:
     """Return what the executor is offered: the tools that the plan names and that are of use here, and the mission's controls."""
-    return {t.name: t for t in TOOLS
-            if (t.name in named and not t.unusable(scope, level)) or (t.effect is Effect.CONTROL and t is not submit_plan.TOOL)}
+    return {
+        t.name: t
+        for t in TOOLS
+        if (t.name in named and not t.unusable(scope, level))
+        or (t.effect is Effect.CONTROL and t is not submit_plan.TOOL)
+    }

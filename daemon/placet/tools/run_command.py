@@ -25,8 +25,12 @@ class RunCommand(Args):
     """Arguments of `run_command`."""
 
     command: str = Field(min_length=1, description="The program, without its arguments.")
-    args: list[str] = Field(default_factory=list, description="Its arguments, one an entry; no shell reads them.")
-    timeout_s: float | None = Field(default=None, gt=0, description="Seconds after which it is ended.")
+    args: list[str] = Field(
+        default_factory=list, description="Its arguments, one an entry; no shell reads them."
+    )
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds after which it is ended."
+    )
 
 
 def _run(place: Workplace, args: RunCommand) -> dict[str, Any]:
@@ -34,30 +38,56 @@ def _run(place: Workplace, args: RunCommand) -> dict[str, Any]:
     if not place.scope.allows_run(argv) or place.scope.forbidden_run(argv):
         raise refusal(place.scope.refusal_run(argv))
     if place.level is Level.NONE and not place.unboxed:
-        raise ToolError("no_sandbox", "Commands cannot run here: this machine has no sandbox for them. A person can install "
-                        'bubblewrap, or write sandbox = "none" into System/placet.toml.', refused=True)
+        raise ToolError(
+            "no_sandbox",
+            "Commands cannot run here: this machine has no sandbox for them. A person can install "
+            'bubblewrap, or write sandbox = "none" into System/placet.toml.',
+            refused=True,
+        )
     return run_in_box(place, argv, args.timeout_s)
 
 
-def run_in_box(place: Workplace, argv: Sequence[str], timeout_s: float | None = None) -> dict[str, Any]:
-    """Run a command that policy has let through; return how it ended, as the contract has it. Raises ToolError, UserError."""
+def run_in_box(
+    place: Workplace, argv: Sequence[str], timeout_s: float | None = None
+) -> dict[str, Any]:
+    """Run a command that policy has let through; return how it ended, as the contract has it.
+
+    Raises ToolError, UserError.
+    """
     sizes = [len(os.fsencode(word)) for word in argv]
     if max(sizes) > MAX_WORD_BYTES or sum(sizes) > MAX_WORDS_BYTES:
-        raise ToolError("too_long", f"The command has {sum(sizes):,} bytes, more than a system passes on. Write them into a file.")
+        raise ToolError(
+            "too_long",
+            f"The command has {sum(sizes):,} bytes, more than a system passes on. Write them into a file.",
+        )
     limit = place.box.limits.timeout_s
     limits = replace(place.box.limits, timeout_s=min(timeout_s or limit, limit))
     began_ns = time.time_ns()
     try:
-        ran = place.run(argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled)
+        ran = place.run(
+            argv, replace(place.box, limits=limits), place.level, cancelled=place.cancelled
+        )
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # there was no room even to tidy up behind it
+        # there was no room even to tidy up behind it
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place.undo(began_ns)
         raise
     # First of all, as nothing can be recorded on a disk that is full.
     undone = f"\n[{place.undo(began_ns)}]" if ran.filled_disk else ""
-    return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr + undone, "timed_out": ran.timed_out}
+    return {
+        "exit_code": ran.exit_code,
+        "stdout": ran.stdout,
+        "stderr": ran.stderr + undone,
+        "timed_out": ran.timed_out,
+    }
 
 
-TOOL = Tool("run_command", "Run one program with a list of arguments in the repository's root. Only commands in the approved "
-            "scope. There is no shell: no pipes, globs, redirections or variables.", RunCommand, Effect.EXECUTE, _run,
-            subject=("command", "args"))
+TOOL = Tool(
+    "run_command",
+    "Run one program with a list of arguments in the repository's root. Only commands in the approved "
+    "scope. There is no shell: no pipes, globs, redirections or variables.",
+    RunCommand,
+    Effect.EXECUTE,
+    _run,
+    subject=("command", "args"),
+)

@@ -20,9 +20,14 @@ SEARCH_S = 10.0
 class SearchFiles(Args):
     """Arguments of `search_files`."""
 
-    pattern: str = Field(min_length=1, max_length=MAX_PATTERN, description="Plain text to look for, in any case; not a "
-                         "regular expression.")
-    path: str = Field(default=".", description="Folder to search, relative to the repository's root.")
+    pattern: str = Field(
+        min_length=1,
+        max_length=MAX_PATTERN,
+        description="Plain text to look for, in any case; not a regular expression.",
+    )
+    path: str = Field(
+        default=".", description="Folder to search, relative to the repository's root."
+    )
 
 
 def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
@@ -37,16 +42,29 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
             files.append(spot.shown(path))
         text = searchable(place, spot, path)
         if text is not None and needle in text.casefold():
-            lines += [f"{spot.shown(path)}:{number}:{line.strip()[:MAX_LINE]}" for number, line in enumerate(text.split("\n"), 1)
-                      if needle in line.casefold()]
+            lines += [
+                f"{spot.shown(path)}:{number}:{line.strip()[:MAX_LINE]}"
+                for number, line in enumerate(text.split("\n"), 1)
+                if needle in line.casefold()
+            ]
         if max(len(lines), len(files)) > MAX_HITS:
             more = f"only the first {MAX_HITS:,} are given; narrow the pattern or the path down"
             break
         if time.monotonic() - began > SEARCH_S:
             more = f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}; name a smaller folder"
             break
-    return {"files": files[:MAX_HITS], "lines": lines[:MAX_HITS], **({"more": more} if more else {})}
+    return {
+        "files": files[:MAX_HITS],
+        "lines": lines[:MAX_HITS],
+        **({"more": more} if more else {}),
+    }
 
 
-TOOL = Tool("search_files", "Search file names and text files for a plain text; gives names and matching lines.",
-            SearchFiles, Effect.READ, _run, subject=("pattern", "path"))
+TOOL = Tool(
+    "search_files",
+    "Search file names and text files for a plain text; gives names and matching lines.",
+    SearchFiles,
+    Effect.READ,
+    _run,
+    subject=("pattern", "path"),
+)

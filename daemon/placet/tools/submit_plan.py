@@ -21,19 +21,32 @@ class StepArgs(Args):
 
     title: str = Field(min_length=1, description="One line.")
     description: str = Field(default="", description="What is to be done, and how.")
-    tools: list[str] = Field(default_factory=list, description="Names of the tools that the step needs.")
-    done_when: list[str] = Field(default_factory=list, description="How one can see that the step is done.")
-    actions: list[ActionArgs] = Field(default_factory=list, description="Only for a step whose calls are known to the letter: "
-                                      "they run exactly as written, without a model.")
+    tools: list[str] = Field(
+        default_factory=list, description="Names of the tools that the step needs."
+    )
+    done_when: list[str] = Field(
+        default_factory=list, description="How one can see that the step is done."
+    )
+    actions: list[ActionArgs] = Field(
+        default_factory=list,
+        description="Only for a step whose calls are known to the letter: "
+        "they run exactly as written, without a model.",
+    )
 
 
 class ScopeArgs(Args):
     """What the mission may do."""
 
-    write: list[str] = Field(default_factory=list, description="Globs, from the repository's root, of files that may be "
-                             "created, changed or deleted. As narrow as possible; empty for a task that only reads.")
-    run: list[str] = Field(default_factory=list, description='Commands that may run, each the beginning of an argument list: '
-                           '"python -m pytest -q".')
+    write: list[str] = Field(
+        default_factory=list,
+        description="Globs, from the repository's root, of files that may be "
+        "created, changed or deleted. As narrow as possible; empty for a task that only reads.",
+    )
+    run: list[str] = Field(
+        default_factory=list,
+        description="Commands that may run, each the beginning of an argument list: "
+        '"python -m pytest -q".',
+    )
     network: bool = Field(default=False, description="Whether commands may use the network.")
     shell: bool = Field(default=False, description="Whether a shell may be used.")
 
@@ -42,24 +55,48 @@ class SubmitPlan(Args):
     """Arguments of `submit_plan`."""
 
     title: str = Field(min_length=1, description="One line.")
-    summary: str = Field(min_length=1, description="A paragraph for the person who reviews it: what will be done and why so.")
+    summary: str = Field(
+        min_length=1,
+        description="A paragraph for the person who reviews it: what will be done and why so.",
+    )
     steps: list[StepArgs] = Field(min_length=1, description="The steps, in order.")
-    scope: ScopeArgs = Field(default_factory=ScopeArgs, description="The permission that is asked for; all else is refused.")
-    risks: list[str] = Field(default_factory=list, description="What could go wrong, a sentence each.")
-    complexity: Literal["trivial", "standard", "complex"] = Field(default="standard", description="How large the task is.")
+    scope: ScopeArgs = Field(
+        default_factory=ScopeArgs,
+        description="The permission that is asked for; all else is refused.",
+    )
+    risks: list[str] = Field(
+        default_factory=list, description="What could go wrong, a sentence each."
+    )
+    complexity: Literal["trivial", "standard", "complex"] = Field(
+        default="standard", description="How large the task is."
+    )
 
 
 class SubmitRevision(SubmitPlan):
     """Arguments of `submit_plan` when a plan is revised."""
 
-    answers: list[str] = Field(default_factory=list, description="An answer to each open review comment, in their order.")
+    answers: list[str] = Field(
+        default_factory=list, description="An answer to each open review comment, in their order."
+    )
 
 
 def _run(place: Workplace, args: SubmitPlan) -> dict[str, Any]:
     return place.control.submit_plan(args)
 
 
-TOOL = Tool("submit_plan", "Submit the plan for review. It is checked; every problem comes back at once.", SubmitPlan,
-            Effect.CONTROL, _run, subject=())
-REVISION = Tool("submit_plan", "Submit the revised plan for review. It is checked; every problem comes back at once.",
-                SubmitRevision, Effect.CONTROL, _run, subject=())
+TOOL = Tool(
+    "submit_plan",
+    "Submit the plan for review. It is checked; every problem comes back at once.",
+    SubmitPlan,
+    Effect.CONTROL,
+    _run,
+    subject=(),
+)
+REVISION = Tool(
+    "submit_plan",
+    "Submit the revised plan for review. It is checked; every problem comes back at once.",
+    SubmitRevision,
+    Effect.CONTROL,
+    _run,
+    subject=(),
+)

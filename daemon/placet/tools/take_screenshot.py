@@ -1,7 +1,8 @@
 """`take_screenshot`: what a page looks like, by a headless browser in a box of its own.
 
-The browser sees the worktree read-only and can write nowhere but in a folder that is thrown away. Only the headless shell
-of Chromium can run so: the whole browser ends at once where it cannot make a unix socket, and the box has none.
+The browser sees the worktree read-only and can write nowhere but in a folder that is thrown away.
+Only the headless shell of Chromium can run so: the whole browser ends at once where it cannot make
+a unix socket, and the box has none.
 """
 
 from __future__ import annotations
@@ -45,8 +46,14 @@ _SYSTEM = tuple(map(Path, ("/etc/fonts", "/opt/google/chrome")))
 class TakeScreenshot(Args):
     """Arguments of `take_screenshot`."""
 
-    path: str = Field(default="", description="A page of the repository, relative to its root. Either this or url.")
-    url: str = Field(default="", description="An address on this machine: http://127.0.0.1:8000/. Needs network in the scope.")
+    path: str = Field(
+        default="",
+        description="A page of the repository, relative to its root. Either this or url.",
+    )
+    url: str = Field(
+        default="",
+        description="An address on this machine: http://127.0.0.1:8000/. Needs network in the scope.",
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -64,7 +71,11 @@ def _unusable(_scope: Scope, level: Level) -> str:
         return f"a browser runs only in a sandbox of level {Level.LANDLOCK.value} or higher, and this machine's is {level.value}"
     if _browser() is None:
         whole = next((name for name in WHOLE_BROWSERS if shutil.which(name)), None)
-        missing = f"{whole} is here, but cannot run in the sandbox" if whole else "there is no headless browser on this machine"
+        missing = (
+            f"{whole} is here, but cannot run in the sandbox"
+            if whole
+            else "there is no headless browser on this machine"
+        )
         return f"{missing}; a person can install one: apt-get install chromium-headless-shell"
     return ""
 
@@ -78,28 +89,57 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
     with tempfile.TemporaryDirectory(prefix="placet-picture-") as scratch:
         limits = replace(place.box.limits, timeout_s=min(TIMEOUT_S, place.box.limits.timeout_s))
         readable = (place.box.worktree, *(path for path in _SYSTEM if path.is_dir()))
-        box = Box(Path(scratch), network=bool(args.url), limits=limits, readable=readable,
-                  hidden=(place.box.worktree, *place.box.hidden))
-        ran = place.run([
-            browser, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-            "--disable-extensions", "--disable-background-networking", "--mute-audio",
-            # The address was looked at, where its page leads to was not: no other host has a name.
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1",
-            *_by_level(place.level), f"--user-data-dir={scratch}/profile", f"--window-size={WIDTH},{HEIGHT}",
-            f"--screenshot={scratch}/page.png", address,
-        ], box, place.level, cancelled=place.cancelled)
+        box = Box(
+            Path(scratch),
+            network=bool(args.url),
+            limits=limits,
+            readable=readable,
+            hidden=(place.box.worktree, *place.box.hidden),
+        )
+        ran = place.run(
+            [
+                browser,
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                "--no-first-run",
+                "--disable-extensions",
+                "--disable-background-networking",
+                "--mute-audio",
+                # The address was looked at, where its page leads to was not: no other host has a name.
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1",
+                *_by_level(place.level),
+                f"--user-data-dir={scratch}/profile",
+                f"--window-size={WIDTH},{HEIGHT}",
+                f"--screenshot={scratch}/page.png",
+                address,
+            ],
+            box,
+            place.level,
+            cancelled=place.cancelled,
+        )
         # Through a handle: a page that took the browser over might have left a link there.
         with Root(Path(scratch), writable=False, max_read_bytes=MAX_PNG_BYTES) as folder:
             try:
                 png = folder.read("page.png")
             except ToolError as error:
-                ended = "was ended at its time limit" if ran.timed_out else f"ended with exit code {ran.exit_code}"
-                raise ToolError("no_picture", f"The browser {ended} and left no picture: {error.message}. Its last words: "
-                                f"{ran.stderr.strip()[-300:]}") from error
+                ended = (
+                    "was ended at its time limit"
+                    if ran.timed_out
+                    else f"ended with exit code {ran.exit_code}"
+                )
+                raise ToolError(
+                    "no_picture",
+                    f"The browser {ended} and left no picture: {error.message}. Its last words: "
+                    f"{ran.stderr.strip()[-300:]}",
+                ) from error
     if not png.startswith(_PNG) or len(png) < 24:
         raise ToolError("no_picture", "What the browser left is no picture.")
     width, height = struct.unpack(">II", png[16:24])
-    return Picture(png, {"page": args.path or args.url, "width": width, "height": height, "bytes": len(png)})
+    return Picture(
+        png, {"page": args.path or args.url, "width": width, "height": height, "bytes": len(png)}
+    )
 
 
 def _by_level(level: Level) -> list[str]:
@@ -107,39 +147,67 @@ def _by_level(level: Level) -> list[str]:
 
     In a single process the virtual clock never starts, so there the picture is taken as soon as the page is loaded.
     """
-    return ["--single-process", "--no-zygote"] if level is Level.LANDLOCK else [f"--virtual-time-budget={SETTLE_MS}"]
+    return (
+        ["--single-process", "--no-zygote"]
+        if level is Level.LANDLOCK
+        else [f"--virtual-time-budget={SETTLE_MS}"]
+    )
 
 
 def _page(place: Workplace, path: str) -> str:
-    """Return a file of the worktree as an address. Raises ToolError where a picture could show a secret."""
+    """Return a file of the worktree as an address.
+
+    Raises ToolError where a picture could show a secret.
+    """
     canonical = place.root.relative(path)
     text = place.root.read(canonical).decode(errors="replace")
-    # What is in a picture cannot be redacted, and a page can show any file of the worktree in a frame.
+    # What is in a picture cannot be redacted, and a page can show any file of the worktree in a
+    # frame.
     if is_secret_path(canonical) or redact(text, place.secrets)[1] or known_secrets(place.root):
-        raise ToolError("secret_file", "No picture is taken where the page or the repository holds secrets (.env, keys, tokens).",
-                        refused=True)
+        raise ToolError(
+            "secret_file",
+            "No picture is taken where the page or the repository holds secrets (.env, keys, tokens).",
+            refused=True,
+        )
     return (place.box.worktree / canonical).as_uri()
 
 
 def _loopback(place: Workplace, url: str) -> str:
     """Return a checked address on this machine. Raises ToolError."""
     if not place.scope.network:
-        raise ToolError("outside_scope", "An address cannot be opened: the approved plan has no `network = true`. A page of the "
-                        "repository can be: give its path.", refused=True)
+        raise ToolError(
+            "outside_scope",
+            "An address cannot be opened: the approved plan has no `network = true`. A page of the "
+            "repository can be: give its path.",
+            refused=True,
+        )
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
         port = parts.port
-        loopback = host in ("localhost", "::1") or re.fullmatch(r"127(?:\.\d{1,3}){3}", host) is not None
+        loopback = (
+            host in ("localhost", "::1") or re.fullmatch(r"127(?:\.\d{1,3}){3}", host) is not None
+        )
     except ValueError:
         loopback, port = False, None
     if not loopback or parts.scheme not in ("http", "https") or parts.username is not None:
-        raise ToolError("outside_scope", "Only addresses on this machine can be opened: http://127.0.0.1:8000/ and the like.",
-                        refused=True)
+        raise ToolError(
+            "outside_scope",
+            "Only addresses on this machine can be opened: http://127.0.0.1:8000/ and the like.",
+            refused=True,
+        )
     rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     name = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "") + rest
 
 
-TOOL = Tool("take_screenshot", f"Take a picture ({WIDTH} by {HEIGHT}) of a page of the repository, or of an address on this "
-            "machine.", TakeScreenshot, Effect.EXECUTE, _run, subject=("path", "url"), unusable=_unusable)
+TOOL = Tool(
+    "take_screenshot",
+    f"Take a picture ({WIDTH} by {HEIGHT}) of a page of the repository, or of an address on this "
+    "machine.",
+    TakeScreenshot,
+    Effect.EXECUTE,
+    _run,
+    subject=("path", "url"),
+    unusable=_unusable,
+)

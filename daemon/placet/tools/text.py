@@ -18,7 +18,10 @@ MAX_WALKED = 100_000
 
 
 def glob_of(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a path matches a glob. Raises ToolError `bad_glob`, refused where it leads out of the root."""
+    """Return what tells whether a path matches a glob.
+
+    Raises ToolError `bad_glob`, refused where it leads out of the root.
+    """
     try:
         return glob_matcher(pattern)
     except ValueError as error:
@@ -29,7 +32,8 @@ def glob_of(pattern: str) -> Callable[[str], bool]:
 def text_of(place: Workplace, path: str) -> str:
     """Return a file's text, secrets redacted, line numbers as they are.
 
-    Raises ToolError: `not_text` for a file that is not UTF-8 text, `secret_file` for a file of keys.
+    Raises ToolError: `not_text` for a file that is not UTF-8 text, `secret_file` for a file of
+    keys.
     """
     spot = place.readable(path)
     if secret_file(spot.path) is SecretFile.NOTHING:
@@ -40,7 +44,9 @@ def text_of(place: Workplace, path: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise ToolError("not_text", f"{path} is not UTF-8 text (byte {error.start:,} of {len(data):,}).") from error
+        raise ToolError(
+            "not_text", f"{path} is not UTF-8 text (byte {error.start:,} of {len(data):,})."
+        ) from error
     return _shown(place, spot.path, text)
 
 
@@ -67,7 +73,9 @@ def paths_below(spot: Spot, wanted: Callable[[str], bool]) -> Iterator[str]:
 
 
 def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
-    """Return the text of a file of `spot.files` to search in, redacted; None for one that cannot be.
+    """Return the text of a file of `spot.files` to search in, redacted.
+
+    None for one that cannot be.
 
     That is one that is binary, too large or not to be read.
     """
@@ -86,7 +94,10 @@ def known_secrets(files: Files) -> tuple[str, ...]:
     """Return the values in the secret files of a folder: they are redacted wherever else they turn up."""
     found: list[str] = []
     for entry in files.walk(max_entries=1_000_000_000):
-        if entry.kind in (EntryKind.FILE, EntryKind.SYMLINK) and secret_file(entry.path) is not None:
+        if (
+            entry.kind in (EntryKind.FILE, EntryKind.SYMLINK)
+            and secret_file(entry.path) is not None
+        ):
             try:
                 data = files.read(entry.path)
             except ToolError:

@@ -21,5 +21,10 @@ def _run(place: Workplace, args: WriteFile) -> dict[str, Any]:
     return {"path": path, "written_bytes": place.root.write(path, args.content.encode())}
 
 
-TOOL = Tool("write_file", "Create a file, with the folders it needs, or replace one whole. Only paths in the approved scope.",
-            WriteFile, Effect.WRITE, _run)
+TOOL = Tool(
+    "write_file",
+    "Create a file, with the folders it needs, or replace one whole. Only paths in the approved scope.",
+    WriteFile,
+    Effect.WRITE,
+    _run,
+)

@@ -27,10 +27,18 @@ from placet.core.turn.mission import Drifted
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
 """Keys of a request that the daemon writes: they are not part of what the person asked."""
 
-PLAN_STAMPS = frozenset({
-    "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
-    "reviewed_by", "reviewed_at",
-})
+PLAN_STAMPS = frozenset(
+    {
+        "status",
+        "approved_by",
+        "approved_at",
+        "rejected_by",
+        "rejected_at",
+        "rejection_reason",
+        "reviewed_by",
+        "reviewed_at",
+    }
+)
 """Keys of a plan that change during its life: they are not part of the text that is approved."""
 
 
@@ -39,7 +47,8 @@ class State(StrEnum):
 
     PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
     REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
-    REVISING = "revising"  # the agent answers comments, or an edit of the request, with a new revision
+    # the agent answers comments, or an edit of the request, with a new revision
+    REVISING = "revising"
     APPROVED = "approved"  # a person moved the plan to System/Active; its mission has not begun
     RUNNING = "running"  # the plan is leased and carried out
     COMPLETED = "completed"
@@ -156,14 +165,21 @@ def diagram() -> str:
     arrows: dict[tuple[str, str], list[str]] = {}
     for (source, kind), target in TABLE.items():
         if source is not target:
-            arrows.setdefault((source.value if source is not None else "[*]", target.value), []).append(kind.value)
-    lines = [f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()]
+            arrows.setdefault(
+                (source.value if source is not None else "[*]", target.value), []
+            ).append(kind.value)
+    lines = [
+        f"  {source} --> {target}: {', '.join(kinds)}" for (source, target), kinds in arrows.items()
+    ]
     return "\n".join(["stateDiagram-v2", *lines]) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request says. `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself."""
+    """What a request says.
+
+    `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself.
+    """
 
     title: str
     text: str
@@ -176,9 +192,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The branch of a completed mission; `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
+    """The branch of a completed mission.
 
-    `base_branch` is what was checked out when it was planned, `digest` that of the plan that was carried out; empty if not known.
+    `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
+
+    `base_branch` is what was checked out when it was planned, `digest` that of the plan that was
+    carried out; empty if not known.
     """
 
     trace_id: str
@@ -206,10 +225,11 @@ class Branch:
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
-    `version` is the ledger row's. `generation` goes up whenever work under way becomes void: a worker's outcome counts
-    only if it carries the case's generation. Digests are SHA-256 in hex; `request_digest` and `plan_digest` leave out
-    the keys that the daemon stamps. `plan_digest` is the plan as the daemon wrote it, `approved_digest` the text
-    that a person approved and the only one that runs; it is empty while nothing is approved.
+    `version` is the ledger row's. `generation` goes up whenever work under way becomes void: a
+    worker's outcome counts only if it carries the case's generation. Digests are SHA-256 in hex;
+    `request_digest` and `plan_digest` leave out the keys that the daemon stamps. `plan_digest` is
+    the plan as the daemon wrote it, `approved_digest` the text that a person approved and the only
+    one that runs; it is empty while nothing is approved.
     """
 
     trace_id: str
@@ -232,7 +252,8 @@ class Case:
     plan_path: str = ""
     plan_digest: str = ""
     base_branch: str = ""  # whose tip the plan's base commit was; empty for a detached HEAD
-    based_on: tuple[tuple[str, str], ...] = ()  # digests of the files that its planning read, by path
+    # digests of the files that its planning read, by path
+    based_on: tuple[tuple[str, str], ...] = ()
     basis_digest: str = ""  # while revising: the plan's text that the revision starts from
     approved_digest: str = ""
     approved_by: str = ""
@@ -243,25 +264,34 @@ class Case:
     spent_approvals: tuple[str, ...] = ()  # `approved_at` of approvals that were used up or voided
     reported_edit: str = ""  # digest of an edit during the run that was already reported
     stop: str = ""  # why the mission is to stop; empty while it is not
-    rejection_reason: str = ""  # why a person rejected the last plan, for the next one; it may come after the move
+    # why a person rejected the last plan, for the next one; it may come after the move
+    rejection_reason: str = ""
     rejected_digest: str = ""  # the rejected plan's text when that was read
     failure: str = ""  # what the last planning or mission ended in, for the next plan
     report_path: str = ""
     branch: str = ""
-    base: str = ""  # the commits between which the branch's work lies; empty where nothing was committed
+    # the commits between which the branch's work lies; empty where nothing was committed
+    base: str = ""
     tip: str = ""
     carried_out: str = ""  # digest of the plan that was carried out on it
-    became: str = ""  # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
-    earlier: tuple[Branch, ...] = ()  # of missions that were completed before the request was planned anew, not merged yet
+    # what people did with the branch: "merged", "dropped", "reverted", or nothing yet
+    became: str = ""
+    # of missions that were completed before the request was planned anew, not merged yet
+    earlier: tuple[Branch, ...] = ()
     since: str = ""  # when the state was entered
-    notice: str = ""  # what the callout on top of the plan tells besides: why it was put back, first line a heading
+    # what the callout on top of the plan tells besides: why it was put back, first line a heading
+    notice: str = ""
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
         """What the request says in its keys."""
-        return (("agent", self.agent), ("portal", self.portal), ("priority", str(self.priority)),
-                ("complexity", self.complexity.value if self.complexity is not None else ""),
-                ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""))
+        return (
+            ("agent", self.agent),
+            ("portal", self.portal),
+            ("priority", str(self.priority)),
+            ("complexity", self.complexity.value if self.complexity is not None else ""),
+            ("budget_usd", str(self.budget_usd) if self.budget_usd is not None else ""),
+        )
 
     @property
     def is_elsewhere(self) -> bool:
@@ -271,13 +301,24 @@ class Case:
     @property
     def newest(self) -> Branch:
         """The branch of the last mission."""
-        return Branch(self.trace_id, self.branch, self.base, self.tip, self.base_branch, self.carried_out, self.portal,
-                      self.report_path, self.became)
+        return Branch(
+            self.trace_id,
+            self.branch,
+            self.base,
+            self.tip,
+            self.base_branch,
+            self.carried_out,
+            self.portal,
+            self.report_path,
+            self.became,
+        )
 
     @property
     def watched(self) -> tuple[Branch, ...]:
         """The branches with which people may still do something that counts: merge them, drop them, bring them back."""
-        ended = self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
+        ended = (
+            self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
+        )
         return (*self.earlier, self.newest) if ended else self.earlier
 
     @property
@@ -290,9 +331,9 @@ class Case:
 class NoteSeen:
     """A settled note in one of the watched folders.
 
-    `digest` leaves out the stamped keys of its sort, `sha256` is of every byte. `is_plan` says that the note has a
-    plan's keys, `problem` why it cannot be read or used (one sentence for a person), empty if it can.
-    `owner` is the user who owns the file.
+    `digest` leaves out the stamped keys of its sort, `sha256` is of every byte. `is_plan` says that
+    the note has a plan's keys, `problem` why it cannot be read or used (one sentence for a person),
+    empty if it can. `owner` is the user who owns the file.
     """
 
     path: str
@@ -308,7 +349,8 @@ class NoteSeen:
     problem: str = ""
 
 
-# --- what is observed -----------------------------------------------------------------------------------------
+# --- what is observed
+# -----------------------------------------------------------------------------------------
 
 
 SOMEONE = "someone who can write the vault"
@@ -317,7 +359,10 @@ SOMEONE = "someone who can write the vault"
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Who did something, where it is known, and how: `cli`; `move` and `property` are what a note shows of itself."""
+    """Who did something, where it is known, and how: `cli`.
+
+    `move` and `property` are what a note shows of itself.
+    """
 
     who: str = SOMEONE
     via: str = ""
@@ -330,14 +375,18 @@ class Gesture:
     kind: EventKind
     note: NoteSeen | None = None
     why: str = ""
-    request: NoteSeen | None = None  # the request's note as it is now, for stamping; None where there is none
+    # the request's note as it is now, for stamping; None where there is none
+    request: NoteSeen | None = None
     plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
     approved_text: str = ""  # for an edit in System/Active: the body that was approved
     level: int = 0  # for an approval: how strong the box for commands is
-    written: bytes = b""  # for an approval of another text than the daemon wrote: that text, without the keys that are stamped
+    # for an approval of another text than the daemon wrote: that text, without the keys that are
+    # stamped
+    written: bytes = b""
     drift: Drifted | None = None  # for files that changed under the plan
     hand: Hand = field(default_factory=Hand)
-    asked: Request | None = None  # for what leads to a plan: the request as it is read now; None where there is none
+    # for what leads to a plan: the request as it is read now; None where there is none
+    asked: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,15 +447,18 @@ class MissionEnded:
 Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
 
 
-# --- what is to be done ---------------------------------------------------------------------------------------
+# --- what is to be done
+# ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Set single frontmatter keys of the note at `path` (None removes one); nothing else of it changes.
+    """Set single frontmatter keys of the note at `path` (None removes one).
 
-    A note of another case is left alone, and with `digest` (of the request without its stamped keys) one that does not say whose it
-    is and has another.
+    Nothing else of it changes.
+
+    A note of another case is left alone, and with `digest` (of the request without its stamped
+    keys) one that does not say whose it is and has another.
     """
 
     path: str
@@ -441,9 +493,12 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move the note at `src` to `dst`, unless it is another case's; done already where `src` is gone. A taken `dst` gets a number.
+    """Move the note at `src` to `dst`, unless it is another case's.
 
-    With `digest` (of the request without its stamped keys) the note moves only while it still has it.
+    Done already where `src` is gone. A taken `dst` gets a number.
+
+    With `digest` (of the request without its stamped keys) the note moves only while it still has
+    it.
     """
 
     src: str
@@ -456,9 +511,10 @@ class Move:
 class Show:
     """Write the daemon's callout on top of the plan at `path` anew; every byte below it stays.
 
-    The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between `above` and `below`, as it is read
-    from the text in that moment; `branch` is where. What a person wrote into the callout is kept below it; `before` is the notice
-    that stood in it until now, which nobody has to keep.
+    The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between
+    `above` and `below`, as it is read from the text in that moment; `branch` is where. What a
+    person wrote into the callout is kept below it; `before` is the notice that stood in it until
+    now, which nobody has to keep.
     """
 
     path: str
@@ -472,7 +528,9 @@ class Show:
 
 
 CASE_JSON: Stored[Case] = Stored(Case)
-COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move | Show] = Stored(Stamp | Publish | Rewrite | Move | Show)
+COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move | Show] = Stored(
+    Stamp | Publish | Rewrite | Move | Show
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Drift: whether the repository is still what a plan was based on. Pure; the facts come from git."""
+"""Drift: whether the repository is still what a plan was based on.
+
+Pure; the facts come from git.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ class DriftVerdict(StrEnum):
 class Facts:
     """What git says: the plan's base commit and the branch's commit now.
 
-    `changed` are the paths that differ between the two, None where git no longer has the base; `now` are the digests at `tip` of
-    the files that the plan was based on, without those that are gone.
+    `changed` are the paths that differ between the two, None where git no longer has the base;
+    `now` are the digests at `tip` of the files that the plan was based on, without those that are
+    gone.
     """
 
     base: str
@@ -50,14 +54,17 @@ class Drift:
 def judge(facts: Facts, based_on: Mapping[str, str], may_write: Callable[[str], bool]) -> Drift:
     """Say whether files changed under a plan: one that its planning read, or one that it may write.
 
-    `based_on` are digests by path, from when the plan was written. Where the base commit is gone they alone decide; without any
-    nothing is known, and that counts as changed.
+    `based_on` are digests by path, from when the plan was written. Where the base commit is gone
+    they alone decide; without any nothing is known, and that counts as changed.
     """
     if facts.tip == facts.base:
         return Drift(DriftVerdict.UNCHANGED)
     under = {path for path, digest in based_on.items() if facts.now.get(path, "") != digest}
     if facts.changed is None:
-        return Drift(DriftVerdict.UNDER if under or not based_on else DriftVerdict.ELSEWHERE, tuple(sorted(under)))
+        return Drift(
+            DriftVerdict.UNDER if under or not based_on else DriftVerdict.ELSEWHERE,
+            tuple(sorted(under)),
+        )
     under |= {path for path in facts.changed if may_write(path)}
     if under:
         return Drift(DriftVerdict.UNDER, tuple(sorted(under)))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Owner:
     """One process, so exactly that a reused pid is another owner.
 
-    `host` names the machine (and the pid namespace, where it is not the machine's first); `boot_id` changes
-    with each boot; `pid_start` is the process's start time as the system writes it, compared only for
-    equality.
+    `host` names the machine (and the pid namespace, where it is not the machine's first); `boot_id`
+    changes with each boot; `pid_start` is the process's start time as the system writes it,
+    compared only for equality.
     """
 
     host: str
@@ -31,9 +31,9 @@ class Owner:
 class Lease:
     """A mission's lease as it stands in the journal.
 
-    `token` grows by one with each holder, never shrinks. `heartbeat_s` and `expires_s` are seconds on the
-    clock of the owner's boot (CLOCK_BOOTTIME), so a stepped wall clock changes nothing; `acquired_at` is for
-    display.
+    `token` grows by one with each holder, never shrinks. `heartbeat_s` and `expires_s` are seconds
+    on the clock of the owner's boot (CLOCK_BOOTTIME), so a stepped wall clock changes nothing;
+    `acquired_at` is for display.
     """
 
     trace_id: str
@@ -50,13 +50,15 @@ class Lease:
         return self.expires_s - self.heartbeat_s
 
 
-def may_take(lease: Lease, by: Owner, *, now_s: float, still_for_s: float, gone_token: int | None) -> bool:
+def may_take(
+    lease: Lease, by: Owner, *, now_s: float, still_for_s: float, gone_token: int | None
+) -> bool:
     """Whether `by` may take the lease from whoever holds it.
 
-    `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat stand
-    still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are compared only where
-    they are the same boot's; another machine's lease runs out after its ttl without a heartbeat, measured on
-    our own clock.
+    `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat
+    stand still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are
+    compared only where they are the same boot's; another machine's lease runs out after its ttl
+    without a heartbeat, measured on our own clock.
     """
     if not lease.held or gone_token == lease.token:
         return True

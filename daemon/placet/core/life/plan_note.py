@@ -1,7 +1,8 @@
 """The plan as a note: frontmatter, the daemon's callout on top, and the plan itself.
 
-The callout is the state's: what the plan may do and where, what stands out in it, and what a person can do with it now. It is
-derived from the case and from the text below it, so that it can be written anew for every text, and compared.
+The callout is the state's: what the plan may do and where, what stands out in it, and what a person
+can do with it now. It is derived from the case and from the text below it, so that it can be
+written anew for every text, and compared.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ HOW_TO_REVIEW = (
     "**Reject**: move it to `Inbox/Rejected`; a reason under a heading “Rejection” is kept.",
     "**Ask for changes**: write them under “Review Comments” and set `status: needs_revision`.",
 )
-_APPROVE_AGAIN = "**Approve again**: move this note to `System/Active`; it is carried out as it stands here."
-_NEW_PLAN = "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
+_APPROVE_AGAIN = (
+    "**Approve again**: move this note to `System/Active`; it is carried out as it stands here."
+)
+_NEW_PLAN = (
+    "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
+)
 REMARKS = "> [!note] Somebody wrote this into placet's callout"
 _REVIEW_AGAIN = "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the request."
 
@@ -48,7 +53,9 @@ class PlanHead:
     created_at: str
 
 
-def compose(head: PlanHead, plan: Plan, *, remarks: Sequence[str], kind: Frontmatter, tail: str = "") -> bytes:
+def compose(
+    head: PlanHead, plan: Plan, *, remarks: Sequence[str], kind: Frontmatter, tail: str = ""
+) -> bytes:
     """Return a whole plan note but for the callout that says how it stands, which `headed` puts on top.
 
     `remarks` are sentences about how it came about (estimates, the sandbox), `tail` is text below the plan: comments with their
@@ -63,9 +70,15 @@ def compose(head: PlanHead, plan: Plan, *, remarks: Sequence[str], kind: Frontma
 
 def _keys(head: PlanHead) -> dict[str, str | int]:
     return {
-        "trace_id": head.trace_id, "request_id": head.request_id, "status": "review", "agent": head.agent,
-        "portal": head.portal, "complexity": head.complexity.value, "revision": head.revision,
-        "base_commit": head.base_commit, "created_at": head.created_at,
+        "trace_id": head.trace_id,
+        "request_id": head.request_id,
+        "status": "review",
+        "agent": head.agent,
+        "portal": head.portal,
+        "complexity": head.complexity.value,
+        "revision": head.revision,
+        "base_commit": head.base_commit,
+        "created_at": head.created_at,
     }
 
 
@@ -74,15 +87,22 @@ def plan_digest(raw: bytes) -> str:
     return digest(raw, PLAN_STAMPS)
 
 
-# --- the callout on top -----------------------------------------------------------------------------------
+# --- the callout on top
+# -----------------------------------------------------------------------------------
 
 _OURS = re.compile(r"> \[!\w+\|placet\] ")
 _NOTICE = "(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after approval)"
-_OLDER = re.compile(r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text that reading view|"
-                    rf"{_NOTICE} \()")
-_DERIVED = re.compile(r"> (?:\[!|> |\*\*Where\*\*: |\*\*Report\*\*: |It may write |Commands run code of the repository|"
-                      rf"This text is no plan |\*\*{_NOTICE}\*\* \()")
-_FIXED = frozenset(f"> - {line}" for line in (*HOW_TO_REVIEW, _APPROVE_AGAIN, _NEW_PLAN, _REVIEW_AGAIN))
+_OLDER = re.compile(
+    r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text that reading view|"
+    rf"{_NOTICE} \()"
+)
+_DERIVED = re.compile(
+    r"> (?:\[!|> |\*\*Where\*\*: |\*\*Report\*\*: |It may write |Commands run code of the repository|"
+    rf"This text is no plan |\*\*{_NOTICE}\*\* \()"
+)
+_FIXED = frozenset(
+    f"> - {line}" for line in (*HOW_TO_REVIEW, _APPROVE_AGAIN, _NEW_PLAN, _REVIEW_AGAIN)
+)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
@@ -94,12 +114,24 @@ def show(case: Case, path: str = "") -> Show:
     below: tuple[str, ...] = ()
     match case.state:
         case State.FAILED if case.report_path:
-            sort, title, above = "failure", f"This plan for {request} was carried out and failed", (*above, report)
+            sort, title, above = (
+                "failure",
+                f"This plan for {request} was carried out and failed",
+                (*above, report),
+            )
             below = (_APPROVE_AGAIN, HOW_TO_REVIEW[1], HOW_TO_REVIEW[2], _NEW_PLAN)
         case State.FAILED:
-            sort, title, below = "failure", f"This plan for {request} could not be revised; it is as it was", HOW_TO_REVIEW
+            sort, title, below = (
+                "failure",
+                f"This plan for {request} could not be revised; it is as it was",
+                HOW_TO_REVIEW,
+            )
         case State.COMPLETED:
-            sort, title, above = "success", f"This plan for {request} was carried out", (*above, report)
+            sort, title, above = (
+                "success",
+                f"This plan for {request} was carried out",
+                (*above, report),
+            )
         case State.REJECTED:
             sort, title, below = "quote", f"This plan for {request} was rejected", (_REVIEW_AGAIN,)
         case State.WITHDRAWN:
@@ -108,21 +140,25 @@ def show(case: Case, path: str = "") -> Show:
             sort, title = "quote", f"This plan for {request} made room for a new one"
         case _:
             sort, title, below = "question", f"A plan for {request} awaits you", HOW_TO_REVIEW
-    return Show(path or case.plan_path, sort, title, f"feat/{case.request_id}-{case.trace8}", above, below)
+    return Show(
+        path or case.plan_path, sort, title, f"feat/{case.request_id}-{case.trace8}", above, below
+    )
 
 
 def headed(raw: bytes, what: Show) -> bytes:
-    """Return the plan note with the daemon's callout on top, made for the text below it; that text keeps every byte.
+    """Return the plan note with the daemon's callout on top, made for the text below it.
 
-    An older callout of the daemon's above the title goes; what a person wrote into it stays, in one that is not the daemon's.
-    A note that cannot be read stays as it is.
+    That text keeps every byte.
+
+    An older callout of the daemon's above the title goes; what a person wrote into it stays, in one
+    that is not the daemon's. A note that cannot be read stays as it is.
     """
     note = read_note(raw)
     if note.problem:
         return raw
     head, rest = _apart(note.body)
     end = "\r\n" if "\r\n" in note.body else "\n"
-    before = raw[:len(raw) - len(note.body.encode())]
+    before = raw[: len(raw) - len(note.body.encode())]
     lines = [_first(what), *_facts(note.meta, rest, what), *(f"> - {line}" for line in what.below)]
     if remarks := _remarks(head, {*lines, *(f"> {line}" for line in what.before)}):
         rest = end.join([REMARKS, *remarks, "", ""]) + rest
@@ -140,14 +176,17 @@ def says(raw: bytes, what: Show) -> bool:
     head, rest = _apart(note.body)
     facts = _facts(note.meta, rest, what)
     first = f"> [!{what.sort}|placet] "
-    return note.body.startswith(first) and head[1:1 + len(facts)] == facts
+    return note.body.startswith(first) and head[1 : 1 + len(facts)] == facts
 
 
 def is_stale(raw: bytes, what: Show) -> bool:
-    """Tell whether the callout has to be written anew. In review that is looked at in full; else how it stands tells enough."""
+    """Tell whether the callout has to be written anew.
+
+    In review that is looked at in full; else how it stands tells enough.
+    """
     if what.sort != "question":
         told = [_first(what), *(f"> {line}" for line in what.above)]
-        return _apart(read_note(raw).body)[0][:len(told)] != told
+        return _apart(read_note(raw).body)[0][: len(told)] != told
     return _stale_in_review(raw, what)
 
 
@@ -161,13 +200,13 @@ def _stale_in_review(raw: bytes, what: Show) -> bool:
 def below(body: str) -> tuple[int, str]:
     """Return a plan's body without the daemon's callout, and how many lines that has with what parts it."""
     rest = _apart(body)[1]
-    return body[:len(body) - len(rest)].count("\n"), rest
+    return body[: len(body) - len(rest)].count("\n"), rest
 
 
 def bare(raw: bytes) -> bytes:
     """Return a plan's note without the daemon's callout: two texts of which the same is left were edited by nobody."""
     body = read_note(raw).body
-    return raw[:len(raw) - len(body.encode())] + below(body)[1].encode()
+    return raw[: len(raw) - len(body.encode())] + below(body)[1].encode()
 
 
 def _first(what: Show) -> str:
@@ -188,7 +227,9 @@ def _apart(body: str) -> tuple[list[str], str]:
         if not line.strip() and (ours or not kept):
             gap = True
             continue
-        ours = bool(_OURS.match(line) or _OLDER.match(line)) or (ours and not gap and line.startswith(">"))
+        ours = bool(_OURS.match(line) or _OLDER.match(line)) or (
+            ours and not gap and line.startswith(">")
+        )
         gap = False
         if ours:
             head.append(line)
@@ -198,10 +239,20 @@ def _apart(body: str) -> tuple[list[str], str]:
 
 
 def _remarks(head: Sequence[str], known: Collection[str]) -> list[str]:
-    """Return the lines of a callout of ours that are none of the daemon's; in an older placet's they are not told apart."""
+    """Return the lines of a callout of ours that are none of the daemon's.
+
+    In an older placet's they are not told apart.
+    """
     if any(_OLDER.match(line) for line in head):
         return []
-    return [line for line in head if line.strip("> ") and line not in known and line not in _FIXED and not _DERIVED.match(line)]
+    return [
+        line
+        for line in head
+        if line.strip("> ")
+        and line not in known
+        and line not in _FIXED
+        and not _DERIVED.match(line)
+    ]
 
 
 def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:
@@ -214,17 +265,23 @@ def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:
     try:
         lines += _may(parse_plan(rest).scope)
     except PlanProblems as found:
-        lines.append(f"This text is no plan that can be carried out: {sentence(found.problems[0].message)}")
+        lines.append(
+            f"This text is no plan that can be carried out: {sentence(found.problems[0].message)}"
+        )
     return [f"> {line}".rstrip() for line in [*lines, ""]]
 
 
 def _may(scope: Scope) -> list[str]:
     """Return what a scope permits, in the words that a reviewer reads."""
-    lines = [f"It may write {codes(scope.write)}; run {codes([shlex.join(argv) for argv in scope.run])}; "
-             f"network: {_yes(scope.network)}; shell: {_yes(scope.shell)}; cost: {_cost(scope)}."]
+    lines = [
+        f"It may write {codes(scope.write)}; run {codes([shlex.join(argv) for argv in scope.run])}; "
+        f"network: {_yes(scope.network)}; shell: {_yes(scope.shell)}; cost: {_cost(scope)}."
+    ]
     if scope.write and (scope.run or scope.shell):
-        lines.append("Commands run code of the repository, which this plan may change: count on any code being run in the sandbox. "
-                     "They can change files outside `write` too; those are not committed.")
+        lines.append(
+            "Commands run code of the repository, which this plan may change: count on any code being run in the sandbox. "
+            "They can change files outside `write` too; those are not committed."
+        )
     if risky := dangers(scope):
         lines += ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]
     return lines

@@ -26,22 +26,36 @@ class _Text(NamedTuple):
 
 @dataclass(slots=True)
 class Quiet:
-    """Since when each request says what it says, from look to look. Times in seconds, monotonic but for `wall_s`."""
+    """Since when each request says what it says, from look to look.
+
+    Times in seconds, monotonic but for `wall_s`.
+    """
 
     _texts: dict[str, _Text] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
 
-    def look(self, requests: Iterable[NoteSeen], present: Mapping[str, Fingerprint], moved: Collection[str], now_s: float,
-             wall_s: float) -> None:
+    def look(
+        self,
+        requests: Iterable[NoteSeen],
+        present: Mapping[str, Fingerprint],
+        moved: Collection[str],
+        now_s: float,
+        wall_s: float,
+    ) -> None:
         """Take in the requests as they were read, and what the folders hold.
 
-        `moved` are paths that were seen to be moved into place since the last look. Where nobody saw it, a file that was moved
-        shows that its name is younger than its content (ctime and mtime). That holds for the first look at a request only:
-        many editors save by moving a new file into place.
+        `moved` are paths that were seen to be moved into place since the last look. Where nobody
+        saw it, a file that was moved shows that its name is younger than its content (ctime and
+        mtime). That holds for the first look at a request only: many editors save by moving a new
+        file into place.
         """
-        self._moved = {path for path in self._moved.union(moved) if path in present or path in moved}
+        self._moved = {
+            path for path in self._moved.union(moved) if path in present or path in moved
+        }
         gone = {path: text for path, text in self._texts.items() if path not in present}
-        left = {text.digest: text for text in gone.values()} | {text.trace_id: text for text in gone.values() if text.trace_id}
+        left = {text.digest: text for text in gone.values()} | {
+            text.trace_id: text for text in gone.values() if text.trace_id
+        }
         for note in requests:
             mark = present.get(note.path)
             if mark is None:
@@ -65,6 +79,9 @@ class Quiet:
             self._texts[path] = text._replace(since_s=float("-inf"))
 
     def left_s(self, path: str, now_s: float, quiet_s: float) -> float:
-        """Return for how long the request at `path` has to stay as it is until it is planned; 0 where it need not."""
+        """Return for how long the request at `path` has to stay as it is until it is planned.
+
+        0 where it need not.
+        """
         text = self._texts.get(path)
         return 0.0 if text is None else max(0.0, text.since_s + quiet_s - now_s)

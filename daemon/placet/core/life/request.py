@@ -32,8 +32,14 @@ class RequestProblems(PlacetError):  # noqa: N818 - it carries problems, plural
         self.problems = problems
 
 
-def read_request(path: str, note: Note, agents: Collection[str], portals: Collection[str], default_agent: str,
-                 own_keys: Collection[str] = ()) -> Request:
+def read_request(
+    path: str,
+    note: Note,
+    agents: Collection[str],
+    portals: Collection[str],
+    default_agent: str,
+    own_keys: Collection[str] = (),
+) -> Request:
     """Return the request that a note states: the only place where its keys are read, for its first plan and for every later one.
 
     `agents` and `portals` are the names that exist, `own_keys` keys that mean something to the person alone. Raises RequestProblems
@@ -44,8 +50,10 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
     if note.problem:
         problems.append(note.problem)
     if len(note.raw) > MAX_REQUEST_BYTES:
-        problems.append(f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put the material "
-                        "into Knowledge/ and say in the request where it is.")
+        problems.append(
+            f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put the material "
+            "into Knowledge/ and say in the request where it is."
+        )
     text = note.body.strip()
     if not text and not note.problem:
         problems.append("It is empty. Write what you want done.")
@@ -58,7 +66,8 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
     if priority is None or priority == "":
         priority = 5
     if isinstance(priority, str) and priority.strip().isascii() and priority.strip().isdigit():
-        priority = int(priority.strip())  # Obsidian quotes a number that stands in a property of text
+        # Obsidian quotes a number that stands in a property of text
+        priority = int(priority.strip())
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 10:
         problems.append(f"`priority: {priority}` is not a whole number from 0 to 10.")
         priority = 5
@@ -76,17 +85,28 @@ def read_request(path: str, note: Note, agents: Collection[str], portals: Collec
 
 def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
     """Ask about keys that are not placet's but near one: what they meant to say would be left out unsaid."""
-    return [f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a property of your own, give it "
-            "another name, or name it in `own_keys` under [vault] in System/placet.toml."
-            for key in map(str, meta) if key not in KEYS and key not in own_keys
-            and (near := get_close_matches(key.lower(), KEYS, 1, NEAR))]
+    return [
+        f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a property of your own, give it "
+        "another name, or name it in `own_keys` under [vault] in System/placet.toml."
+        for key in map(str, meta)
+        if key not in KEYS
+        and key not in own_keys
+        and (near := get_close_matches(key.lower(), KEYS, 1, NEAR))
+    ]
 
 
 def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Return a sentence on what changed of a request's keys since the plan before, empty where nothing did."""
-    changes = [f"`{key}` {_code(before.get(key, ''))} → {_code(value)}" for key, value in after.items()
-               if before.get(key, "") != value]
-    return f"Changed in the request's keys since the plan before: {', '.join(changes)}." if changes else ""
+    changes = [
+        f"`{key}` {_code(before.get(key, ''))} → {_code(value)}"
+        for key, value in after.items()
+        if before.get(key, "") != value
+    ]
+    return (
+        f"Changed in the request's keys since the plan before: {', '.join(changes)}."
+        if changes
+        else ""
+    )
 
 
 def _code(value: str) -> str:
@@ -94,22 +114,33 @@ def _code(value: str) -> str:
 
 
 def unknown_agent(name: str, agents: Collection[str]) -> tuple[str, ...]:
-    """Return what to say of an agent that there is not; empty for one of `agents` and for no name."""
+    """Return what to say of an agent that there is not.
+
+    Empty for one of `agents` and for no name.
+    """
     if not name or name in agents:
         return ()
     return (f"`agent: {name}`: there is no note System/Agents/{name}.md. There {_listed(agents)}.",)
 
 
 def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
-    """Return what to say of a portal that there is not; empty for one of `portals` and for no name."""
+    """Return what to say of a portal that there is not.
+
+    Empty for one of `portals` and for no name.
+    """
     if not name or name in portals:
         return ()
-    return (f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this machine (see: placet config). "
-            f"There {_listed(portals)}.",)
+    return (
+        f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this machine (see: placet config). "
+        f"There {_listed(portals)}.",
+    )
 
 
 def title_of(path: str, text: str) -> str:
-    """Return a request's title: its first heading, else its file's name. One line, at most 100 characters."""
+    """Return a request's title: its first heading, else its file's name.
+
+    One line, at most 100 characters.
+    """
     for line in text.splitlines():
         if line.startswith("# ") and line[2:].strip():
             return line[2:].strip()[:100]
@@ -132,11 +163,15 @@ def _money(value: object, problems: list[str]) -> Decimal | None:
     if value is None or value == "":
         return None
     text = str(value).strip()
-    if not isinstance(value, bool) and (isinstance(value, (int, float)) or (isinstance(value, str) and _AMOUNT.fullmatch(text))):
+    if not isinstance(value, bool) and (
+        isinstance(value, (int, float)) or (isinstance(value, str) and _AMOUNT.fullmatch(text))
+    ):
         amount = Decimal(text)
         if budget_problem(amount) is None and amount > 0:
             return amount
-    problems.append(f"`budget_usd: {text[:50]}` is not an amount of dollars above 0 and up to {MAX_BUDGET_USD:,}, such as 0.50.")
+    problems.append(
+        f"`budget_usd: {text[:50]}` is not an amount of dollars above 0 and up to {MAX_BUDGET_USD:,}, such as 0.50."
+    )
     return None
 
 

@@ -1,9 +1,10 @@
 """When a file is done being written, and when a missing one is really gone.
 
-Pure. Each look at the folders goes in, with its time; out comes what may be acted upon. A file has settled
-when two looks at least SETTLE_S apart show the same fingerprint, or when a hint said that it was closed
-after writing or renamed into place and a look then shows it (once in AGAIN_S). A file is gone when it was missing for
-SETTLE_S: an atomic save, seen by looking, may be a deletion and a creation.
+Pure. Each look at the folders goes in, with its time; out comes what may be acted upon. A file has
+settled when two looks at least SETTLE_S apart show the same fingerprint, or when a hint said that
+it was closed after writing or renamed into place and a look then shows it (once in AGAIN_S). A file
+is gone when it was missing for SETTLE_S: an atomic save, seen by looking, may be a deletion and a
+creation.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ AGAIN_S = 2.0
 class Seen(NamedTuple):
     """A file as the looks so far have shown it.
 
-    `since_s` is the first look with this fingerprint, `let_s` when the file was last let through, -inf if it never was.
+    `since_s` is the first look with this fingerprint, `let_s` when the file was last let through,
+    -inf if it never was.
     """
 
     fingerprint: Fingerprint
@@ -54,10 +56,11 @@ class Looks:
 class SettleVerdict:
     """What one look says.
 
-    `settled`: every path that is there and may be acted upon. `fresh`: those of them that settled in this
-    very look or were hinted again; read them anew even if the fingerprint is known, because two saves
-    within one tick of the file system's clock can share one. `gone`: paths that were missing long enough.
-    `again_in_s`: seconds until the next look can say more; None when nothing is pending.
+    `settled`: every path that is there and may be acted upon. `fresh`: those of them that settled
+    in this very look or were hinted again; read them anew even if the fingerprint is known, because
+    two saves within one tick of the file system's clock can share one. `gone`: paths that were
+    missing long enough. `again_in_s`: seconds until the next look can say more; None when nothing
+    is pending.
     """
 
     looks: Looks
@@ -78,11 +81,11 @@ def look(
 ) -> SettleVerdict:
     """Weigh a look at the folders against the earlier ones.
 
-    `now_s` is the monotonic time of this look, in seconds. `hinted` are paths that were closed after
-    writing or moved into place since the last look. `expected` are paths that should be there (the
-    ledger's): one that was deleted while nobody looked is gone too, and stays gone as long as it is
-    expected. `unlisted` are folders that this look could not list: what was known below them stays as it
-    was, neither settled now nor gone.
+    `now_s` is the monotonic time of this look, in seconds. `hinted` are paths that were closed
+    after writing or moved into place since the last look. `expected` are paths that should be there
+    (the ledger's): one that was deleted while nobody looked is gone too, and stays gone as long as
+    it is expected. `unlisted` are folders that this look could not list: what was known below them
+    stays as it was, neither settled now nor gone.
     """
     hints = frozenset(hinted)
     below = tuple(f"{folder}/" for folder in unlisted)

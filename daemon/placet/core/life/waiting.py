@@ -11,11 +11,13 @@ class Why(StrEnum):
 
     UNREACHABLE = "unreachable"  # the network, an overload: this work tries again later
     ASKED_TO_WAIT = "asked_to_wait"  # the server said how long: not even a restart tries earlier
-    BLOCKED = "blocked"  # a person has to mend something (a key, credit, a model's name): no work asks the model
+    # a person has to mend something (a key, credit, a model's name): no work asks the model
+    BLOCKED = "blocked"
     DAY = "day"  # what the vault may use today is used up: no work asks the model
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
-    HISTORY = "history"  # a person has to say whether, or how much of it, the vault may have as its history
+    # a person has to say whether, or how much of it, the vault may have as its history
+    HISTORY = "history"
     WALL = "wall"  # commands would run in a weaker sandbox than the person knew of who approved
     MISTAKE = "mistake"  # placet's own
 
@@ -27,9 +29,12 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """No work asks the model until `until_s` (on the monotonic clock); then one piece tries, and if it is answered all goes on.
+    """No work asks the model until `until_s` (on the monotonic clock).
 
-    `probe` is that piece's trace_id and the journal's newest event when it was let through, None while none was.
+    Then one piece tries, and if it is answered all goes on.
+
+    `probe` is that piece's trace_id and the journal's newest event when it was let through, None
+    while none was.
     """
 
     why: Why
@@ -50,10 +55,18 @@ def told(why: Why, reason: str, after_s: float) -> str:
     """Return what people are told of one piece of work that tries again after `after_s` seconds."""
     if why in (Why.HISTORY, Why.WALL):
         return reason
-    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(why, "the model")
+    who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(
+        why, "the model"
+    )
     return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {_duration(after_s)}."
 
 
 def _duration(seconds: float) -> str:
     # In whole minutes: the note that says so is not written anew for each try.
-    return f"{seconds:.0f} s" if seconds < 60 else "a minute" if seconds == 60 else f"{-(-seconds // 60):.0f} minutes"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 60
+        else "a minute"
+        if seconds == 60
+        else f"{-(-seconds // 60):.0f} minutes"
+    )

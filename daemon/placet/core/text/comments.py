@@ -23,7 +23,8 @@ from placet.core.text.plan_text import (
 )
 from placet.core.text.unseen import lines_of, visible
 
-# --- review comments --------------------------------------------------------------------------------------
+# --- review comments
+# --------------------------------------------------------------------------------------
 
 _ANSWER = re.compile(r"[ \t]*[-*+][ \t]+\*\*Answer:\*\*")
 _TOP_BULLET = re.compile(r" ?(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]+|$)")
@@ -33,7 +34,10 @@ _CHANGED = "> [!note]- What changed"
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One review comment: what the person wrote, without bullet, box, signature; whether it is answered."""
+    """One review comment: what the person wrote, without bullet, box, signature.
+
+    Whether it is answered.
+    """
 
     text: str
     answered: bool
@@ -51,7 +55,11 @@ class _CommentBlock:
 
 
 def _comment_parts(outline: Outline) -> list[Part]:
-    return [p for p in outline.parts(0, len(outline.lines), 2) if p.level and p.name == "review comments"]
+    return [
+        p
+        for p in outline.parts(0, len(outline.lines), 2)
+        if p.level and p.name == "review comments"
+    ]
 
 
 def _blocks(outline: Outline, part: Part) -> list[_CommentBlock]:
@@ -102,7 +110,10 @@ def comments(body: str) -> tuple[Comment, ...]:
     for part in _comment_parts(outline):
         for block in _blocks(outline, part):
             width = len(block.indent)
-            inner = [line[width:] if not line[:width].strip() else line.lstrip() for line in block.lines[1:]]
+            inner = [
+                line[width:] if not line[:width].strip() else line.lstrip()
+                for line in block.lines[1:]
+            ]
             signed = _SIGNED.match("\n".join([block.lines[0], *inner]))
             rest = "\n".join([block.lines[0], *inner])[signed.end() if signed else 0 :]
             if text := unescaped_text(rest.split("\n")):
@@ -111,7 +122,9 @@ def comments(body: str) -> tuple[Comment, ...]:
 
 
 def comments_section(body: str) -> str:
-    """Return `## Review Comments` with its heading and a final newline, as written; empty without one.
+    """Return `## Review Comments` with its heading and a final newline, as written.
+
+    Empty without one.
 
     What changed in an earlier revision is left out.
     """
@@ -169,20 +182,26 @@ def with_comment(body: str, text: str, who: str, at: str) -> str:
     last = next((n for n in range(stop - 1, -1, -1) if outline.lines[n].strip()), -1)
     before = _end_fence(outline, last)
     if not parts:
-        new = ["", "## Review Comments", "", *new] if last >= 0 else ["## Review Comments", "", *new]
+        new = (
+            ["", "## Review Comments", "", *new] if last >= 0 else ["## Review Comments", "", *new]
+        )
     elif not re.match(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]|  |\t", outline.lines[last]):
         new = ["", *new]
     return _inserted(body, {last: [*before, *new]})
 
 
 def with_answers(body: str, answers: Sequence[str]) -> str:
-    """Return `body` with an answer below each comment that has none, in order; the comments stay as they are.
+    """Return `body` with an answer below each comment that has none, in order.
+
+    The comments stay as they are.
 
     An empty answer is none: that comment stays open, and so do those beyond the last answer. Raises
     ValueError for more answers than open comments.
     """
     outline = outline_of(body)
-    waiting = [b for part in _comment_parts(outline) for b in _blocks(outline, part) if not b.answered]
+    waiting = [
+        b for part in _comment_parts(outline) for b in _blocks(outline, part) if not b.answered
+    ]
     if len(answers) > len(waiting):
         raise ValueError(f"{len(answers)} answers were given to {len(waiting)} open comments")
     new: dict[int, list[str]] = {}
@@ -209,11 +228,16 @@ def _inserted(body: str, new: Mapping[int, Sequence[str]]) -> str:
     return "".join([*out, body[done:]])
 
 
-_REJECTED = re.compile(r"[*_`]*rejection(?: reason)?[*_`]*\s*[:\u2013\u2014-]\s*(.*)$", re.IGNORECASE)
+_REJECTED = re.compile(
+    r"[*_`]*rejection(?: reason)?[*_`]*\s*[:\u2013\u2014-]\s*(.*)$", re.IGNORECASE
+)
 
 
 def rejection_reason(body: str) -> str:
-    """Return the text below `## Rejection`, or beside it (`## Rejection: too broad`); empty without one."""
+    """Return the text below `## Rejection`, or beside it (`## Rejection: too broad`).
+
+    Empty without one.
+    """
     outline = outline_of(body)
     out: list[str] = []
     for part in outline.parts(0, len(outline.lines), 6):
@@ -223,7 +247,8 @@ def rejection_reason(body: str) -> str:
     return "\n\n".join(text for text in out if text)
 
 
-# --- what changed -----------------------------------------------------------------------------------------
+# --- what changed
+# -----------------------------------------------------------------------------------------
 
 COMPARED_LINES = 1_000
 """Between the first and the last line that differ, texts are compared line by line up to so many lines: difflib takes minutes for a
@@ -234,20 +259,32 @@ SHOWN_CHARS = 100_000
 
 
 def diff_callout(old: str, new: str) -> str:
-    """Return a folded callout with the difference of two texts, ending in a newline; empty if there is none.
+    """Return a folded callout with the difference of two texts, ending in a newline.
 
-    Characters that would not be seen are written out. Of texts that differ in too much it says only how much.
+    Empty if there is none.
+
+    Characters that would not be seen are written out. Of texts that differ in too much it says only
+    how much.
     """
     if old == new:
         return ""
     before, now = lines_of(old), lines_of(new)
     head, tail = _alike(before, now)
     gone, come = len(before) - head - tail, len(now) - head - tail
-    shown = [f"From line {head + 1} on, {gone:,} line(s) became {come:,}: too much to be shown here."]
+    shown = [
+        f"From line {head + 1} on, {gone:,} line(s) became {come:,}: too much to be shown here."
+    ]
     if max(gone, come) <= COMPARED_LINES:
         first, after = max(head - _CONTEXT, 0), max(tail - _CONTEXT, 0)
-        lines = difflib.unified_diff(before[first:len(before) - after], now[first:len(now) - after], lineterm="", n=_CONTEXT)
-        diff = [_counted_on(line, first) for line in [*lines][2:]] or ["Only the line endings changed."]
+        lines = difflib.unified_diff(
+            before[first : len(before) - after],
+            now[first : len(now) - after],
+            lineterm="",
+            n=_CONTEXT,
+        )
+        diff = [_counted_on(line, first) for line in [*lines][2:]] or [
+            "Only the line endings changed."
+        ]
         if sum(map(len, diff)) <= SHOWN_CHARS:
             shown = [visible(line) for line in diff]
     block = fenced("\n".join(shown), "diff").split("\n")
@@ -260,27 +297,39 @@ def without_difference(text: str) -> str:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """Return a text without the callout that `diff_callout` made for its end, and that callout; empty where there is none."""
+    """Return a text without the callout that `diff_callout` made for its end, and that callout.
+
+    Empty where there is none.
+    """
     words, mark, block = text.partition(f"\n{_CHANGED}\n")
     lines = block.rstrip("\n").split("\n")
     fence = re.fullmatch(r"> (`{3,})diff", lines[0])
-    # Nothing but a code block that ends where the callout does: a text that only looks like one is no callout.
-    if not mark or fence is None or lines[-1] != f"> {fence[1]}" or not all(line.startswith("> ") for line in lines) \
-            or any(line[2:].startswith(fence[1]) for line in lines[1:-1]):
+    # Nothing but a code block that ends where the callout does: a text that only looks like one is
+    # no callout.
+    if (
+        not mark
+        or fence is None
+        or lines[-1] != f"> {fence[1]}"
+        or not all(line.startswith("> ") for line in lines)
+        or any(line[2:].startswith(fence[1]) for line in lines[1:-1])
+    ):
         return text, ""
     return words, f"{_CHANGED}\n{block}"
 
 
 def changed_lines(old: str, new: str) -> list[list[int]]:
-    """Return the ranges `[first, last]` of lines of `new`, counted from 1, that differ from `old`; in order.
+    """Return the ranges `[first, last]` of lines of `new`, counted from 1, that differ from `old`.
 
-    Where lines were only taken out the range is empty: `[n, n - 1]` says that they stood before line `n`. Lines end with a
-    line feed, as editors count them; a changed line end is a change. Where more than COMPARED_LINES lie between the first and
-    the last that differ, they are one range.
+    In order.
+
+    Where lines were only taken out the range is empty: `[n, n - 1]` says that they stood before
+    line `n`. Lines end with a line feed, as editors count them; a changed line end is a change.
+    Where more than COMPARED_LINES lie between the first and the last that differ, they are one
+    range.
     """
     before, now = old.split("\n"), new.split("\n")
     head, tail = _alike(before, now)
-    one, other = before[head:len(before) - tail], now[head:len(now) - tail]
+    one, other = before[head : len(before) - tail], now[head : len(now) - tail]
     if max(len(one), len(other)) > COMPARED_LINES:
         return [[head + 1, head + len(other)]]
     steps = difflib.SequenceMatcher(None, one, other).get_opcodes()
@@ -300,4 +349,8 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
 
 def _counted_on(line: str, by: int) -> str:
     """Return a line of a unified difference; if it tells line numbers, with `by` added to them."""
-    return re.sub(r"(?<=[-+])[0-9]+", lambda found: str(int(found[0]) + by), line) if line.startswith("@@") else line
+    return (
+        re.sub(r"(?<=[-+])[0-9]+", lambda found: str(int(found[0]) + by), line)
+        if line.startswith("@@")
+        else line
+    )

@@ -1,8 +1,9 @@
 r"""Foreign words in the daemon's own notes: what a model, a person, a server or a file's name says.
 
-Whatever is not the daemon's own sentence goes through one of these functions before it stands in a plan's callout, a report or a
-side note. What comes out shows what was said and means nothing: it opens no comment, heading, callout, link, embed or maths, hides
-nothing, and no plugin runs it. (A plan's own text has to survive being read back, so `plan_text` escapes that.)
+Whatever is not the daemon's own sentence goes through one of these functions before it stands in a
+plan's callout, a report or a side note. What comes out shows what was said and means nothing: it
+opens no comment, heading, callout, link, embed or maths, hides nothing, and no plugin runs it. (A
+plan's own text has to survive being read back, so `plan_text` escapes that.)
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from placet.core.text.plan_text import BULLET, RUN, clean, escaped, one_line, sp
 from placet.core.text.unseen import OVERLAY, QUERY, Unseen, shortened, visible
 
 MAX_CODE = 1_200
-"""Characters of one code span; a longer word is cut, and how long it is is said. A glob may have 1,024."""
+"""Characters of one code span; a longer word is cut, and how long it is is said.
 
-_MEANS = re.compile(r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])")
+A glob may have 1,024.
+"""
+
+_MEANS = re.compile(
+    r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])"
+)
 _LIST = re.compile(r"^(\d{3,9})([.)])")
 _FIELD = re.compile(r"([\[(](?:\\.|[^\[\]()\n\\])*?:)(?=:)")
 _BLANKS = re.compile(r"[^\S\n]{9,}")
@@ -26,7 +32,8 @@ _NOT_IN_LINKS = re.compile(r"[#^|\[\]\\`%<>$&=:/]|[^\S ]")
 def code(text: str) -> str:
     """Return `text` as inline code on one line, with everything in it visible.
 
-    Dataview runs code spans that begin with `=` or `$=`, after trimming: such a text stands there as plain text.
+    Dataview runs code spans that begin with `=` or `$=`, after trimming: such a text stands there
+    as plain text.
     """
     shown = _bounded(" ".join(clean(text).split("\n")))
     return f"“{literal(shown)}”" if QUERY.match(shown) else code_span(shown)
@@ -52,7 +59,7 @@ def paragraphs(text: str) -> str:
     out: list[str] = []
     for line in clean(text).split("\n"):
         bullet = BULLET.match(line)
-        shown = f"{bullet[0]}{literal(line[bullet.end():])}" if bullet else literal(line)
+        shown = f"{bullet[0]}{literal(line[bullet.end() :])}" if bullet else literal(line)
         if shown.strip() or (out and out[-1]):
             out.append(shown.rstrip())
     return "\n".join(out)
@@ -65,7 +72,11 @@ def sentence(text: str) -> str:
 
 def link(name: str) -> str:
     """Return a wikilink to the note `name`; inline code where Obsidian could not follow one."""
-    return code(name) if not name or _NOT_IN_LINKS.search(name) or _plain(name) != name else f"[[{name}]]"
+    return (
+        code(name)
+        if not name or _NOT_IN_LINKS.search(name) or _plain(name) != name
+        else f"[[{name}]]"
+    )
 
 
 def code_span(text: str) -> str:
@@ -78,8 +89,10 @@ def code_span(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Return `text` with all that would not be seen, or would be drawn over something, written out."""
-    return OVERLAY.sub(lambda found: "".join(f"\\u{{{ord(char):04X}}}" for char in found[0]),
-                       visible(text).replace("\ufeff", "\\u{FEFF}"))
+    return OVERLAY.sub(
+        lambda found: "".join(f"\\u{{{ord(char):04X}}}" for char in found[0]),
+        visible(text).replace("\ufeff", "\\u{FEFF}"),
+    )
 
 
 def _bounded(text: str) -> str:
@@ -89,7 +102,9 @@ def _bounded(text: str) -> str:
 
 def _harmless(text: str) -> str:
     """Take the meaning from links, addresses and Dataview's fields in escaped text that holds no code."""
-    return re.sub(r"(?<=\])(?=[(\[])|:(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text))
+    return re.sub(
+        r"(?<=\])(?=[(\[])|:(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
+    )
 
 
 def _outside_code(line: str, change: Callable[[str], str]) -> str:
@@ -106,19 +121,27 @@ def _outside_code(line: str, change: Callable[[str], str]) -> str:
 
 
 _LISTED = 50
-"""Findings that the callout lists; beyond that a person sees that the note is not to be trusted anyway."""
+"""Findings that the callout lists.
+
+Beyond that a person sees that the note is not to be trusted anyway.
+"""
 
 
 def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:
-    """Return an Obsidian callout that lists `found`, without a final newline; empty where nothing was found.
+    """Return an Obsidian callout that lists `found`, without a final newline.
 
-    `shift` is added to the line numbers: the lines that will stand above the text that was searched.
+    Empty where nothing was found.
+
+    `shift` is added to the line numbers: the lines that will stand above the text that was
+    searched.
     """
     if not found:
         return ""
     out = ["> [!warning] This note has text that reading view does not show"]
     for unseen in found[:_LISTED]:
-        out.append(f"> - line {unseen.line + shift}, {unseen.kind}: {code(shortened(unseen.shown, 400))}")
+        out.append(
+            f"> - line {unseen.line + shift}, {unseen.kind}: {code(shortened(unseen.shown, 400))}"
+        )
     if len(found) > _LISTED:
         out.append(f"> - and {len(found) - _LISTED} more")
     return "\n".join(out)

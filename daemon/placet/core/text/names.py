@@ -35,7 +35,10 @@ QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
 """The folders where a person's move or save means something; these are listed and watched."""
 
 MARKER = "System/.placet-vault"
-"""Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for deleted."""
+"""Holds the vault's id.
+
+Where it is missing, the vault is not there: nothing may be taken for deleted.
+"""
 
 MAX_MARKER_BYTES = 256
 """A longer one holds no id."""
@@ -46,13 +49,30 @@ MAX_ID = 48
 MAX_NAME_BYTES = 255
 """Longest file name on ext4, APFS, NTFS and btrfs (NAME_MAX)."""
 
-_TRACES = UUID("6f0d3a52-5c0e-5d57-9a53-0a3d5f1c7b11")  # a constant of this program: never change it
+# a constant of this program: never change it
+_TRACES = UUID("6f0d3a52-5c0e-5d57-9a53-0a3d5f1c7b11")
 
-_NOT_DECOMPOSED = str.maketrans({
-    "ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L",
-    "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH",
-    "ı": "i",  # noqa: RUF001 - the Turkish letter is meant
-})  # letters with a usual ASCII spelling that NFKD leaves whole
+_NOT_DECOMPOSED = str.maketrans(
+    {
+        "ß": "ss",
+        "ẞ": "SS",
+        "æ": "ae",
+        "Æ": "AE",
+        "œ": "oe",
+        "Œ": "OE",
+        "ø": "o",
+        "Ø": "O",
+        "ł": "l",
+        "Ł": "L",
+        "đ": "d",
+        "Đ": "D",
+        "ð": "d",
+        "Ð": "D",
+        "þ": "th",
+        "Þ": "TH",
+        "ı": "i",  # noqa: RUF001 - the Turkish letter is meant
+    }
+)  # letters with a usual ASCII spelling that NFKD leaves whole
 
 _TEMPORARY = re.compile(
     r"\..*|~\$.*|~syncthing~.*|.*~|#.*#|4913|.*\.(?:tmp|swp|swo|swx|icloud|part|partial|crdownload|download)",
@@ -60,7 +80,8 @@ _TEMPORARY = re.compile(
 )
 _CONFLICT_WORD = re.compile(r"conflict|konflikt|conflit|конфл|競合|冲突|衝突|충돌", re.IGNORECASE)
 _COPY_OR_DATE = re.compile(
-    r"cop[iyí]|cóp|kop[iy]|exempla|копи|копі|コピー|副本|複本|复本|복사|\d{4}-?\d\d-?\d\d", re.IGNORECASE
+    r"cop[iyí]|cóp|kop[iy]|exempla|копи|копі|コピー|副本|複本|复本|복사|\d{4}-?\d\d-?\d\d",
+    re.IGNORECASE,
 )
 _CONFLICT_TAIL = re.compile(
     r"\.sync-conflict-\d{8}-\d{6}(?:-[0-9A-Za-z]+)?"  # Syncthing
@@ -118,26 +139,32 @@ def trace_id(name: str, content_digest: str, ordinal: int) -> str:
 
 
 TEMP_PREFIX = ".placet-tmp-"
-"""Begins the name of every note that placet is writing. A dot file: no editor shows it, no scan lists it."""
+"""Begins the name of every note that placet is writing.
+
+A dot file: no editor shows it, no scan lists it.
+"""
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the name is one that editors, browsers and sync tools use while they write; dotfiles too."""
+    """Whether the name is one that editors, browsers and sync tools use while they write.
+
+    Dotfiles too.
+    """
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def conflict_of(name: str) -> str | None:
     """The original's name, if this is the name of a sync tool's conflict copy; else None.
 
-    Knows Obsidian Sync, Dropbox and Nextcloud (also translated), Syncthing, Seafile, Resilio, Synology,
-    ownCloud and pCloud. A conflict copy is never a request and never an approval. In brackets, a word for
-    conflict is not enough (`Fix it (merge conflict).md` is a request): a word for copy or a date must be
-    there as well.
+    Knows Obsidian Sync, Dropbox and Nextcloud (also translated), Syncthing, Seafile, Resilio,
+    Synology, ownCloud and pCloud. A conflict copy is never a request and never an approval. In
+    brackets, a word for conflict is not enough (`Fix it (merge conflict).md` is a request): a word
+    for copy or a date must be there as well.
     """
     stem, found = _stem(name), False
     while (shorter := _without_conflict(stem)) is not None:
         stem, found = shorter, True
-    return f"{stem}{name[len(_stem(name)):]}" if found else None
+    return f"{stem}{name[len(_stem(name)) :]}" if found else None
 
 
 def _without_conflict(stem: str) -> str | None:
@@ -151,13 +178,18 @@ def _without_conflict(stem: str) -> str | None:
     inside, before = body[start:], body[:start].rstrip()
     if not before or not inside:
         return None
-    if "sfconflict" in inside.lower() or (_CONFLICT_WORD.search(inside) and _COPY_OR_DATE.search(inside)):
+    if "sfconflict" in inside.lower() or (
+        _CONFLICT_WORD.search(inside) and _COPY_OR_DATE.search(inside)
+    ):
         return before
     return None
 
 
 def _bracket(text: str) -> int:
-    """Where the bracket opens that the last character closes; the text's length where it closes none."""
+    """Where the bracket opens that the last character closes.
+
+    The text's length where it closes none.
+    """
     if not text.endswith(")"):
         return len(text)
     depth = 0
@@ -169,7 +201,10 @@ def _bracket(text: str) -> int:
 
 
 def is_utf8(name: str) -> bool:
-    """Say whether every byte of a file's name is UTF-8; Python writes the others as lone surrogates (PEP 383)."""
+    """Say whether every byte of a file's name is UTF-8.
+
+    Python writes the others as lone surrogates (PEP 383).
+    """
     return not any("\udc80" <= char <= "\udcff" for char in name)
 
 
@@ -215,7 +250,10 @@ def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> st
 
 
 def numbered(path: str, number: int) -> str:
-    """A note's path where the name is taken: with `-2`, `-3`, … before the `.md`; for 1 as it is."""
+    """A note's path where the name is taken: with `-2`, `-3`, … before the `.md`.
+
+    For 1 as it is.
+    """
     return path if number == 1 else f"{path.removesuffix('.md')}-{number}.md"
 
 

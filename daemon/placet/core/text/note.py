@@ -30,8 +30,8 @@ import yaml
 from frontmatter.default_handlers import YAMLHandler
 
 # libyaml's loader, and no other: the pure Python one takes `key:<tab>value` for an error, lets lone
-# surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import fails, which
-# is better than notes that mean one thing here and another there.
+# surrogates in and is five times slower. PyYAML's wheels carry libyaml; without it this import
+# fails, which is better than notes that mean one thing here and another there.
 from yaml import CSafeLoader
 from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
@@ -42,10 +42,16 @@ Value = str | int | float | bool
 """What a key can be stamped with."""
 
 MAX_BLOCK = 32 * 1024
-"""Longest frontmatter that is read, in characters: far above real ones; hostile ones take under a second."""
+"""Longest frontmatter that is read, in characters: far above real ones.
+
+Hostile ones take under a second.
+"""
 
 MAX_DEPTH = 50
-"""Deepest nesting that is read; libyaml takes 17 s for 65,000 open brackets, so the walk stops before."""
+"""Deepest nesting that is read.
+
+Libyaml takes 17 s for 65,000 open brackets, so the walk stops before.
+"""
 
 MAX_NODES = 50_000
 """Most YAML nodes with all aliases written out: ends "billion laughs" before anything is built."""
@@ -63,7 +69,8 @@ _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPT
 # RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
 _PLAIN = re.compile(r"\w[\w ,./@+()-]*")
-_BARE_BOOLEANS = frozenset({"y", "n"})  # YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
+# YAML 1.1 has them, PyYAML has not; it knows yes, on and the others
+_BARE_BOOLEANS = frozenset({"y", "n"})
 
 
 class Frontmatter(StrEnum):
@@ -77,7 +84,9 @@ class Frontmatter(StrEnum):
 _FENCE = {Frontmatter.YAML: "---", Frontmatter.TOML: "+++"}
 _LOOKS_LIKE_A_KEY = {
     Frontmatter.YAML: re.compile(r"""[ \t]*(?:["'][^"']{1,80}["']|[\w$][^:]{0,80}):(?=[ \t]|$)"""),
-    Frontmatter.TOML: re.compile(r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""),
+    Frontmatter.TOML: re.compile(
+        r"""[ \t]*(?:["']?\w[^=]{0,80}=|\[{1,2}[\w."' -]+\]{1,2}[ \t]*(?=#|$))"""
+    ),
 }
 _CLOSING = {  # looks behind last: a pattern that begins with text is searched for five times faster
     Frontmatter.YAML: re.compile(r"---(?<=[\r\n]---)[ \t]*+(?:\r\n|\n|\r|\Z)"),
@@ -93,11 +102,12 @@ _OPENING = {
 class Note:
     """One note.
 
-    `meta` holds the parsed keys, always as text: a key `on` or `2024` is `"on"`, `"2024"`; values are as
-    the format reads them (in YAML `12:30` is 750, `on` is True, a timestamp is a datetime). `body` is the
-    text below the frontmatter, newlines as they are; undecodable bytes show as U+FFFD. `problem` is empty,
-    or one sentence for a person that says why the frontmatter cannot be read or edited; `stamp` refuses
-    every such note. `meta` holds keys even then, where they can be read but not edited safely.
+    `meta` holds the parsed keys, always as text: a key `on` or `2024` is `"on"`, `"2024"`; values
+    are as the format reads them (in YAML `12:30` is 750, `on` is True, a timestamp is a datetime).
+    `body` is the text below the frontmatter, newlines as they are; undecodable bytes show as
+    U+FFFD. `problem` is empty, or one sentence for a person that says why the frontmatter cannot be
+    read or edited; `stamp` refuses every such note. `meta` holds keys even then, where they can be
+    read but not edited safely.
     """
 
     raw: bytes
@@ -108,7 +118,10 @@ class Note:
 
 
 class UnsafeEdit(PlacetError):  # noqa: N818  # named for what it says, as `Stop` is
-    """The edit cannot be proved to change only what was asked for; the message is a sentence for a person."""
+    """The edit cannot be proved to change only what was asked for.
+
+    The message is a sentence for a person.
+    """
 
 
 class _BlockError(Exception):
@@ -160,19 +173,20 @@ def read_note(raw: bytes) -> Note:
     return Note(raw, parts.kind, parts.meta, parts.body, parts.problem)
 
 
-def stamp(raw: bytes, changes: Mapping[str, Value | None], *,
-          kind_if_none: Frontmatter = Frontmatter.YAML) -> bytes:
+def stamp(
+    raw: bytes, changes: Mapping[str, Value | None], *, kind_if_none: Frontmatter = Frontmatter.YAML
+) -> bytes:
     """Return the note with these top-level keys set, or removed where the value is None.
 
-    Every byte outside the lines of those keys stays. A key that already has the value is not touched, so
-    stamping twice is stamping once; new keys go to the end of the block (in TOML: before the first table).
-    A note without frontmatter gets a block of `kind_if_none` on top, in the note's own newline style;
-    removing the last key removes the block again. Text that is an RFC 3339 time in UTC
-    (`2026-11-25T12:00:00Z`) is written as a time, without quotes unless it had them, and is then read back
-    as an equal datetime.
+    Every byte outside the lines of those keys stays. A key that already has the value is not
+    touched, so stamping twice is stamping once; new keys go to the end of the block (in TOML:
+    before the first table). A note without frontmatter gets a block of `kind_if_none` on top, in
+    the note's own newline style; removing the last key removes the block again. Text that is an RFC
+    3339 time in UTC (`2026-11-25T12:00:00Z`) is written as a time, without quotes unless it had
+    them, and is then read back as an equal datetime.
 
-    Raises UnsafeEdit where the note has a `problem`, or where the result would not differ in exactly these
-    keys, and ValueError where `kind_if_none` is NONE and a block is needed.
+    Raises UnsafeEdit where the note has a `problem`, or where the result would not differ in
+    exactly these keys, and ValueError where `kind_if_none` is NONE and a block is needed.
     """
     before = _take_apart(raw)
     if before.problem:
@@ -188,16 +202,19 @@ def stamp(raw: bytes, changes: Mapping[str, Value | None], *,
 def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
     """Return keys and text of a note that is only read, the text without white space around it.
 
-    For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never raises.
+    For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never
+    raises.
     """
     return frontmatter.parse("", handler=_Handler(_take_apart(raw)))
 
 
 def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
-    """Return a new note: these keys in their order above the text, in its newline style. Half characters in the text are escaped.
+    """Return a new note: these keys in their order above the text, in its newline style.
 
-    It is what `stamp` makes of the bare text. Raises UnsafeEdit for keys and values that cannot be written, and for a text that
-    has frontmatter itself, and ValueError where `kind` is NONE.
+    Half characters in the text are escaped.
+
+    It is what `stamp` makes of the bare text. Raises UnsafeEdit for keys and values that cannot be
+    written, and for a text that has frontmatter itself, and ValueError where `kind` is NONE.
     """
     raw = body.encode(errors="backslashreplace")
     if not meta:
@@ -243,7 +260,9 @@ class _Handler(YAMLHandler):
 
     def load(self, fm: str, **kwargs: object) -> dict[str, Any]:  # noqa: ARG002 - the library's
         """Return what the block says, {} where it cannot be read."""
-        read = _read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
+        read = (
+            _read_block(self._parts.kind, fm) if self._parts.kind is not Frontmatter.NONE else None
+        )
         return dict(read.meta) if read is not None else {}
 
     def export(self, metadata: dict[str, Any], **kwargs: object) -> str:  # noqa: ARG002 - the library's
@@ -263,8 +282,11 @@ def _take_apart(raw: bytes) -> _Parts:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        return _Parts(Frontmatter.NONE, raw.decode("utf-8", "replace"),
-                      problem=f"The note is not UTF-8 text (line {line}).")
+        return _Parts(
+            Frontmatter.NONE,
+            raw.decode("utf-8", "replace"),
+            problem=f"The note is not UTF-8 text (line {line}).",
+        )
     if "\0" in text:
         return _Parts(Frontmatter.NONE, text, problem="The note holds NUL bytes: it is no text.")
     bom, rest = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
@@ -281,15 +303,26 @@ def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> _Parts:
     if closed is None or closed.start() - block_start > MAX_BLOCK:
         if not _first_line_is_a_key(kind, rest[block_start : block_start + MAX_BLOCK]):
             return bare
-        why = (f"The frontmatter opens with `{_FENCE[kind]}`, but no `{_FENCE[kind]}` line ends it."
-               if closed is None else f"The frontmatter is longer than {MAX_BLOCK} characters.")
+        why = (
+            f"The frontmatter opens with `{_FENCE[kind]}`, but no `{_FENCE[kind]}` line ends it."
+            if closed is None
+            else f"The frontmatter is longer than {MAX_BLOCK} characters."
+        )
         return replace(bare, problem=why)
     block = rest[block_start : closed.start()]
     read = _read_block(kind, block)
     if read is None:
         return bare
-    return _Parts(kind, rest[closed.end() :], bom + rest[:block_start], block, closed.group(), read.meta, read.layout,
-                  read.problem)
+    return _Parts(
+        kind,
+        rest[closed.end() :],
+        bom + rest[:block_start],
+        block,
+        closed.group(),
+        read.meta,
+        read.layout,
+        read.problem,
+    )
 
 
 class _FrontmatterBlock(NamedTuple):
@@ -302,7 +335,10 @@ class _FrontmatterBlock(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _read_block(kind: Frontmatter, block: str) -> _FrontmatterBlock | None:
-    """Read a block; None where it is no frontmatter at all. Kept, because one look at a note reads it several times."""
+    """Read a block; None where it is no frontmatter at all.
+
+    Kept, because one look at a note reads it several times.
+    """
     try:
         meta = _yaml_meta(block) if kind is Frontmatter.YAML else _toml_meta(block)
     except _BlockError as error:
@@ -330,7 +366,10 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
-    """Return whether keys begin right under the fence, or below comments; a rule has an empty line there."""
+    """Return whether keys begin right under the fence, or below comments.
+
+    A rule has an empty line there.
+    """
     for line in _lines(text):
         if not line.lstrip().startswith("#"):
             return _LOOKS_LIKE_A_KEY[kind].match(line) is not None
@@ -363,7 +402,10 @@ def _check_value(value: Any, depth: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A key or value of the top mapping, the characters `start:end`; `text` where it is a scalar."""
+    """A key or value of the top mapping, the characters `start:end`.
+
+    `text` where it is a scalar.
+    """
 
     start: int
     end: int
@@ -371,7 +413,10 @@ class _Node:
 
 
 def _yaml_meta(block: str) -> dict[str, Any] | None:
-    """Return the top mapping, {} for an empty block, None for what is no mapping. Raises _BlockError."""
+    """Return the top mapping, {} for an empty block, None for what is no mapping.
+
+    Raises _BlockError.
+    """
     try:
         _bound_yaml(block)
         loader = CSafeLoader(block)
@@ -394,18 +439,31 @@ def _yaml_meta(block: str) -> dict[str, Any] | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"at line {_line_number(block, mark.index)}" if mark else "somewhere"
-        if isinstance(error, ConstructorError):  # good grammar, but an unknown tag, or {{a template}}
+        # good grammar, but an unknown tag, or {{a template}}
+        if isinstance(error, ConstructorError):
             why = f"The frontmatter holds a value {where} that cannot be read: {error.problem}."
             raise _BlockError(why) from error
-        raise _BlockError(f"The frontmatter is broken YAML {where}: {error.problem}.", broken=True) from error
+        raise _BlockError(
+            f"The frontmatter is broken YAML {where}: {error.problem}.", broken=True
+        ) from error
     except ReaderError as error:
         line = block.encode()[: error.position].count(b"\n") + 2
-        raise _BlockError(f"The frontmatter is broken YAML at line {line}: {error.reason}.",
-                          broken=True) from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
-        # PyYAML's constructors let these out: ValueError for 2026-13-45, KeyError for `!!bool x`, IndexError
-        # for `!!int ""`, AttributeError for `!!timestamp x`.
-        raise _BlockError(f"The frontmatter holds a value that YAML cannot read: {error}.") from error
+        raise _BlockError(
+            f"The frontmatter is broken YAML at line {line}: {error.reason}.", broken=True
+        ) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        OverflowError,
+    ) as error:
+        # PyYAML's constructors let these out: ValueError for 2026-13-45, KeyError for `!!bool x`,
+        # IndexError for `!!int ""`, AttributeError for `!!timestamp x`.
+        raise _BlockError(
+            f"The frontmatter holds a value that YAML cannot read: {error}."
+        ) from error
     _check_value(meta)
     return meta
 
@@ -453,26 +511,37 @@ def _refuse_duplicates(block: str, root: yaml.Node) -> None:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in keys:
                         line = _line_number(block, key.start_mark.index)
-                        raise _BlockError(f"The frontmatter has the key '{key.value}' twice (line {line}).")
+                        raise _BlockError(
+                            f"The frontmatter has the key '{key.value}' twice (line {line})."
+                        )
                     keys.add(key.value)
 
 
 def _yaml_layout(block: str) -> _Layout:
-    """Return where the keys of a readable mapping are. Raises _BlockError unless they are one a line."""
+    """Return where the keys of a readable mapping are.
+
+    Raises _BlockError unless they are one a line.
+    """
     nodes, insert = _yaml_nodes(block)
     entries: list[_KeyLines] = []
     for key, value in zip(nodes[::2], nodes[1::2], strict=True):
         start = max(block.rfind("\n", 0, key.start), block.rfind("\r", 0, key.start)) + 1
         colon = _COLON.match(block, key.end)
         value_end = max(value.end, colon.end()) if colon else value.end
-        # A block scalar ends behind the empty lines that follow it; those stay with what comes after.
+        # A block scalar ends behind the empty lines that follow it; those stay with what comes
+        # after.
         value_end = max(len(block[:value_end].rstrip(" \t\r\n")), colon.end() if colon else 0)
         tail = _REST_OF_VALUE_LINE.match(block, value_end)
         if colon is None or tail is None or key.text is None or block[start : key.start].strip(" "):
             line = _line_number(block, key.start)
-            raise _BlockError(f"The frontmatter is not written as one `key: value` a line (line {line}).")
-        entries.append(_KeyLines(key.text, start, colon.end(),
-                              min(value.start, value_end), value_end, tail.end()))
+            raise _BlockError(
+                f"The frontmatter is not written as one `key: value` a line (line {line})."
+            )
+        entries.append(
+            _KeyLines(
+                key.text, start, colon.end(), min(value.start, value_end), value_end, tail.end()
+            )
+        )
     first = entries[0].start if entries else 0
     indent = block[first : nodes[0].start] if entries else ""
     return _Layout(tuple(entries), insert, indent)
@@ -524,13 +593,16 @@ def _toml_meta(block: str) -> dict[str, Any]:
     if _DEEP_KEY.search(block):
         raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.")
     try:
-        meta = tomllib.loads("\n" + block)  # one line more, so that messages count lines as the note does
+        # one line more, so that messages count lines as the note does
+        meta = tomllib.loads("\n" + block)
     except RecursionError as error:
         raise _BlockError(f"The frontmatter is nested deeper than {MAX_DEPTH} levels.") from error
     except tomllib.TOMLDecodeError as error:
         raise _BlockError(f"The frontmatter is broken TOML: {error}.", broken=True) from error
     except ValueError as error:  # a number of more than 4,300 digits, a date that does not exist
-        raise _BlockError(f"The frontmatter holds a value that TOML cannot read: {error}.") from error
+        raise _BlockError(
+            f"The frontmatter holds a value that TOML cannot read: {error}."
+        ) from error
     _check_value(meta)
     return meta
 
@@ -552,7 +624,9 @@ def _toml_layout(block: str) -> _Layout:
             at += len(item.as_string())
             continue
         if key.is_dotted():
-            raise _BlockError("The frontmatter has dotted keys outside tables; write them as a `[table]`.")
+            raise _BlockError(
+                "The frontmatter has dotted keys outside tables; write them as a `[table]`."
+            )
         if isinstance(item, Table | AoT):
             insert = entries[-1].end if entries else 0
             break
@@ -574,7 +648,9 @@ def _toml_layout(block: str) -> _Layout:
 
 
 def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Frontmatter) -> bytes:
-    parts = before if before.kind is not Frontmatter.NONE else _with_empty_block(before, kind_if_none)
+    parts = (
+        before if before.kind is not Frontmatter.NONE else _with_empty_block(before, kind_if_none)
+    )
     entries = {entry.key: entry for entry in parts.layout.entries}
     edits: list[tuple[int, int, str]] = []
     new_lines = ""
@@ -582,7 +658,9 @@ def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Fr
         entry = entries.get(key)
         if entry is None:
             if value is None or (parts.kind is Frontmatter.TOML and key in parts.meta):
-                raise UnsafeEdit(f"The frontmatter's key '{key}' is not written as one line of its own.")
+                raise UnsafeEdit(
+                    f"The frontmatter's key '{key}' is not written as one line of its own."
+                )
             new_lines += _new_line(parts, key, value)
         elif value is None:
             edits.append((entry.start, entry.end, ""))
@@ -590,7 +668,8 @@ def _edited(before: _Parts, wanted: Mapping[str, Value | None], kind_if_none: Fr
             edits.append(_replacement(parts, entry, value))
     block = parts.block
     edits.append((parts.layout.insert, parts.layout.insert, new_lines))
-    for start, end, new in sorted(edits, reverse=True):  # from the end on, so that places stay right
+    # from the end on, so that places stay right
+    for start, end, new in sorted(edits, reverse=True):
         block = block[:start] + new + block[end:]
     return _put_together(parts, block)
 
@@ -613,7 +692,9 @@ def _newline_of(text: str) -> str:
 
 def _new_line(parts: _Parts, key: str, value: Value) -> str:
     if not _NEW_KEY.fullmatch(key):
-        raise UnsafeEdit(f"'{key}' cannot be a new frontmatter key: use letters, digits, `_` and `-`.")
+        raise UnsafeEdit(
+            f"'{key}' cannot be a new frontmatter key: use letters, digits, `_` and `-`."
+        )
     newline = _newline_of(parts.block or parts.head)
     separator = " = " if parts.kind is Frontmatter.TOML else ": "
     return f"{parts.layout.indent}{key}{separator}{_written(parts.kind, value)}{newline}"
@@ -624,7 +705,8 @@ def _replacement(parts: _Parts, entry: _KeyLines, value: Value) -> tuple[int, in
     new = _written(parts.kind, value, old[:1])
     gap = parts.block[entry.colon : entry.value_start]
     if parts.kind is Frontmatter.YAML and (not gap or gap.strip(" \t")):
-        return entry.colon, entry.value_end, f" {new}"  # there was no value, or it began on a line below
+        # there was no value, or it began on a line below
+        return entry.colon, entry.value_end, f" {new}"
     return entry.value_start, entry.value_end, new
 
 
@@ -649,7 +731,9 @@ def _put_together(parts: _Parts, block: str) -> bytes:
     return f"{parts.head}{block}{parts.foot}{parts.body}".encode()
 
 
-def _prove(raw: bytes, before: _Parts, after_raw: bytes, wanted: Mapping[str, Value | None]) -> None:
+def _prove(
+    raw: bytes, before: _Parts, after_raw: bytes, wanted: Mapping[str, Value | None]
+) -> None:
     """Raise UnsafeEdit unless exactly the wanted keys differ, in meaning and in bytes."""
     after = _take_apart(after_raw)
     same_rest = _printed(after.meta, wanted) == _printed(before.meta, wanted)
@@ -657,7 +741,9 @@ def _prove(raw: bytes, before: _Parts, after_raw: bytes, wanted: Mapping[str, Va
     same_bytes = _without(after_raw, after, wanted) == _without(raw, before, wanted)
     if after.problem or after.body != before.body or not (same_rest and as_wanted and same_bytes):
         names = ", ".join(f"'{key}'" for key in wanted)
-        raise UnsafeEdit(f"The frontmatter's {names} cannot be changed without changing something else.")
+        raise UnsafeEdit(
+            f"The frontmatter's {names} cannot be changed without changing something else."
+        )
 
 
 def _printed(meta: Mapping[str, Any], without: Collection[str]) -> dict[str, str]:
@@ -666,7 +752,10 @@ def _printed(meta: Mapping[str, Any], without: Collection[str]) -> dict[str, str
 
 
 def _has(meta: Mapping[str, Any], key: str, value: Value | None) -> bool:
-    """Return whether `meta` already says so; None means absent, a written UTC time equals its datetime."""
+    """Return whether `meta` already says so.
+
+    None means absent, a written UTC time equals its datetime.
+    """
     if value is None:
         return key not in meta
     if key not in meta:
@@ -690,7 +779,10 @@ def _utc_time(text: str) -> datetime | None:
 
 
 def _written(kind: Frontmatter, value: Value, quote: str = "") -> str:
-    """Return the value as the format writes it; `quote` is the old value's first character: quotes stay."""
+    """Return the value as the format writes it.
+
+    `quote` is the old value's first character: quotes stay.
+    """
     match value:
         case bool():
             return "true" if value else "false"
@@ -711,7 +803,9 @@ def _written(kind: Frontmatter, value: Value, quote: str = "") -> str:
 
 def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
     if any("\ud800" <= c <= "\udfff" for c in text):
-        raise UnsafeEdit("Text with half a character (a lone surrogate) cannot be written to frontmatter.")
+        raise UnsafeEdit(
+            "Text with half a character (a lone surrogate) cannot be written to frontmatter."
+        )
     visible = text.isprintable()
     if quote == "'" and visible and "'" not in text:
         return f"'{text}'"
@@ -720,8 +814,11 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
             return text
         if kind is Frontmatter.YAML and visible and _is_plain(text):
             return text
-    # JSON's escapes are YAML's and TOML's too; what cannot be seen, or would be folded, is escaped as well.
-    return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False))
+    # JSON's escapes are YAML's and TOML's too; what cannot be seen, or would be folded, is escaped
+    # as well.
+    return "".join(
+        c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False)
+    )
 
 
 def _escaped(char: str) -> str:
@@ -739,4 +836,8 @@ def _is_plain(text: str) -> bool:
             continue
         return False
     node = yaml.compose(text, Loader=CSafeLoader)
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str" and node.value == text
+    return (
+        isinstance(node, yaml.ScalarNode)
+        and node.tag == "tag:yaml.org,2002:str"
+        and node.value == text
+    )

@@ -1,13 +1,13 @@
 r"""A plan as text that a person reads and edits, and as a value.
 
-`parse_plan` is tolerant where people edit (headings, lists, numbering, callouts, line endings) and strict
-where permission is concerned (exactly one readable scope; nothing unknown in it). It reports every problem at
-once.
+`parse_plan` is tolerant where people edit (headings, lists, numbering, callouts, line endings) and
+strict where permission is concerned (exactly one readable scope; nothing unknown in it). It reports
+every problem at once.
 
-`render_plan` writes text from a model so that it cannot become structure: no heading, no second scope, no
-list of tools, no literal action, no comment, HTML, embed or callout. It puts a backslash before the character
-that would do it (CommonMark 2.4), `parse_plan` takes it away again, and the plan survives the round trip
-exactly. Ordinary code blocks and inline code stay as they are.
+`render_plan` writes text from a model so that it cannot become structure: no heading, no second
+scope, no list of tools, no literal action, no comment, HTML, embed or callout. It puts a backslash
+before the character that would do it (CommonMark 2.4), `parse_plan` takes it away again, and the
+plan survives the round trip exactly. Ordinary code blocks and inline code stay as they are.
 """
 
 from __future__ import annotations
@@ -66,15 +66,17 @@ class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
         super().__init__("\n".join(f"line {p.line}: {p.message}" for p in self.problems))
 
 
-# --- values -----------------------------------------------------------------------------------------------
+# --- values
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralCall:
     """One literal tool call of a step, carried out exactly as written.
 
-    `params` are what TOML and JSON have in common: texts, whole numbers of 64 bits, finite numbers, booleans,
-    lists, tables. Raises ValueError for anything else, null among it (leave the key out instead).
+    `params` are what TOML and JSON have in common: texts, whole numbers of 64 bits, finite numbers,
+    booleans, lists, tables. Raises ValueError for anything else, null among it (leave the key out
+    instead).
     """
 
     tool: str
@@ -91,8 +93,8 @@ class LiteralCall:
 class Step:
     """One step; its number is its place in the plan, from 1.
 
-    Texts are normalised on construction: titles and conditions to one line, no control characters, no blank
-    edges. Raises ValueError for an empty title and for what cannot be the name of a tool.
+    Texts are normalised on construction: titles and conditions to one line, no control characters,
+    no blank edges. Raises ValueError for an empty title and for what cannot be the name of a tool.
     """
 
     title: str
@@ -105,7 +107,9 @@ class Step:
         object.__setattr__(self, "title", one_line(self.title))
         object.__setattr__(self, "description", clean(self.description))
         object.__setattr__(self, "tools", tuple(dict.fromkeys(self.tools)))
-        object.__setattr__(self, "done_when", tuple(line for t in self.done_when if (line := one_line(t))))
+        object.__setattr__(
+            self, "done_when", tuple(line for t in self.done_when if (line := one_line(t)))
+        )
         if not self.title:
             raise ValueError("a step needs a title")
         for tool in self.tools:
@@ -131,8 +135,8 @@ class Section:
 class Plan:
     """What a plan says. Raises ValueError without a title or a step.
 
-    `comments` is the text under "Review Comments", `others` are sections that a person added: nothing that
-    stands below the title is lost, except a rejection.
+    `comments` is the text under "Review Comments", `others` are sections that a person added:
+    nothing that stands below the title is lost, except a rejection.
     """
 
     title: str
@@ -147,7 +151,9 @@ class Plan:
         object.__setattr__(self, "title", one_line(self.title))
         object.__setattr__(self, "summary", clean(self.summary))
         risks = (one_line(risk) for risk in self.risks)
-        object.__setattr__(self, "risks", tuple(r for r in risks if r.casefold().rstrip(".") not in _NOTHING))
+        object.__setattr__(
+            self, "risks", tuple(r for r in risks if r.casefold().rstrip(".") not in _NOTHING)
+        )
         object.__setattr__(self, "comments", clean(self.comments))
         if not self.title:
             raise ValueError("a plan needs a title")
@@ -178,10 +184,13 @@ def _unwritable(value: object, depth: int = 0) -> str | None:
         case None:
             return "hold null, which TOML does not have; leave the key out"
         case _:
-            return f"hold a {type(value).__name__}; use texts, numbers, true, false, lists and tables"
+            return (
+                f"hold a {type(value).__name__}; use texts, numbers, true, false, lists and tables"
+            )
 
 
-# --- reading ----------------------------------------------------------------------------------------------
+# --- reading
+# ----------------------------------------------------------------------------------------------
 
 _NUMBER = re.compile(
     r"(?:step[ \t]+)?[0-9]{1,9}(?:[ \t]*[.):\u2013\u2014-](?:[ \t]+|$)|[ \t]*$)", re.IGNORECASE
@@ -207,7 +216,9 @@ class _PlanReader:
     def seen(self, at: int, what: str) -> None:
         """Note a problem where structure stands in a comment: a reviewer did not see it."""
         if at + 1 in self.hidden:
-            self.problem(at, f"{what} stands in a comment, which is not shown; take the comment marks away")
+            self.problem(
+                at, f"{what} stands in a comment, which is not shown; take the comment marks away"
+            )
 
     def plan(self) -> Plan:
         outline = self.outline
@@ -228,7 +239,9 @@ class _PlanReader:
                 title, summary = text, unescaped_text(outline.texts(part))
                 self.seen(part.at, "the title")
             elif name in _SECTIONS:
-                self.problem(part.at, f"this heading has the wrong level; write `## {name.title()}`")
+                self.problem(
+                    part.at, f"this heading has the wrong level; write `## {name.title()}`"
+                )
             elif name not in REJECTIONS and not name.startswith("rejection"):
                 below = unescaped_text(outline.texts(part))
                 if text or below:
@@ -240,12 +253,16 @@ class _PlanReader:
         summary = clean(f"{summary}\n\n{unescaped_text(intro.split(chr(10)))}")
         scope = self.scope(sections["scope"], others)
         risks = [item for part in sections["risks"] for item in self.items(part.at + 1, part.end)]
-        comments = clean("\n\n".join("\n".join(outline.texts(p)) for p in sections["review comments"]))
+        comments = clean(
+            "\n\n".join("\n".join(outline.texts(p)) for p in sections["review comments"])
+        )
         # A fence left open in the comments, at the end of the note, hides nothing of the plan.
         in_comments = any(part.end == whole for part in sections["review comments"])
         if outline.unclosed and not in_comments:
             marks = outline.unclosed.char * outline.unclosed.length
-            self.problem(max(outline.fences), f"this code fence is never closed; end it with a line {marks}")
+            self.problem(
+                max(outline.fences), f"this code fence is never closed; end it with a line {marks}"
+            )
         if self.problems or scope is None:
             raise PlanProblems(self.problems)
         comments = unescaped_comments(comments)
@@ -258,21 +275,29 @@ class _PlanReader:
 
     def steps(self, sections: Sequence[Part]) -> list[Step]:
         if not sections:
-            self.problem(0, "the plan has no steps; write `## Steps` and below it `### 1. What to do`")
+            self.problem(
+                0, "the plan has no steps; write `## Steps` and below it `### 1. What to do`"
+            )
         for extra in sections[1:]:
-            self.problem(extra.at, "there is a second `## Steps`; put all steps under the first one")
+            self.problem(
+                extra.at, "there is a second `## Steps`; put all steps under the first one"
+            )
         out: list[Step] = []
         for section in sections[:1]:
             parts = self.outline.parts(section.at + 1, section.end, 3)[1:]
             if not parts:
-                self.problem(section.at, "there is no step below; write each one as `### 1. What to do`")
+                self.problem(
+                    section.at, "there is no step below; write each one as `### 1. What to do`"
+                )
             out = [self.step(number, part) for number, part in enumerate(parts, 1)]
         return out
 
     def step(self, number: int, part: Part) -> Step:
         self.seen(part.at, f"step {number}")
         raw = part.heading.strip()
-        title = one_line(unescaped_heading(raw[found.end() :] if (found := _NUMBER.match(raw)) else raw))
+        title = one_line(
+            unescaped_heading(raw[found.end() :] if (found := _NUMBER.match(raw)) else raw)
+        )
         if not title:
             self.problem(part.at, f"step {number} has no title; write `### {number}. What to do`")
         description: list[str] = []
@@ -300,7 +325,13 @@ class _PlanReader:
             else:
                 description.append(self.outline.lines[at])
                 at += 1
-        return Step(title or "?", unescaped_text(description), tuple(tools), tuple(done_when), tuple(actions))
+        return Step(
+            title or "?",
+            unescaped_text(description),
+            tuple(tools),
+            tuple(done_when),
+            tuple(actions),
+        )
 
     def labelled(self, at: int, label: re.Match[str], stop: int) -> tuple[list[str], int]:
         """Return what is listed after a label, on its line or below, and the first line after it."""
@@ -353,7 +384,11 @@ class _PlanReader:
         if self.known_tools is None or name in self.known_tools:
             return True
         near = difflib.get_close_matches(name, self.known_tools, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(sorted(self.known_tools))}"
+        hint = (
+            f"did you mean `{near[0]}`?"
+            if near
+            else f"there are {', '.join(sorted(self.known_tools))}"
+        )
         self.problem(at, f"{where}: there is no tool `{name}`; {hint}")
         return False
 
@@ -364,8 +399,14 @@ class _PlanReader:
             return []
         where = f"step {number}"
         hint = 'write `[[actions]]`, below it `tool = "write_file"` and `[actions.params]`'
-        if set(table) != {"actions"} or not isinstance(table["actions"], list) or not table["actions"]:
-            self.problem(at, f"{where}: a `toml` block in a step holds literal actions only; {hint}")
+        if (
+            set(table) != {"actions"}
+            or not isinstance(table["actions"], list)
+            or not table["actions"]
+        ):
+            self.problem(
+                at, f"{where}: a `toml` block in a step holds literal actions only; {hint}"
+            )
             return []
         out: list[LiteralCall] = []
         for given in table["actions"]:
@@ -386,15 +427,23 @@ class _PlanReader:
 
     def scope(self, sections: Sequence[Part], others: list[Section]) -> Scope | None:
         if not sections:
-            self.problem(0, f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}")
+            self.problem(
+                0, f"the plan has no scope; write `## Scope` and a `toml` block: {_EXAMPLE}"
+            )
             return None
         for extra in sections[1:]:
-            self.problem(extra.at, "there is a second `## Scope`; a plan has one permission: join them")
+            self.problem(
+                extra.at, "there is a second `## Scope`; a plan has one permission: join them"
+            )
         section = sections[0]
-        blocks = [(at, end) for at, end in self.outline.fences.items() if section.at < at < section.end]
+        blocks = [
+            (at, end) for at, end in self.outline.fences.items() if section.at < at < section.end
+        ]
         fences = [fence_at(self.outline.lines[at]) for at, _ in blocks]
         for at, _ in blocks[1:]:
-            self.problem(at, "there is a second block in the scope; a plan has one permission: join them")
+            self.problem(
+                at, "there is a second block in the scope; a plan has one permission: join them"
+            )
         if not blocks or fences[0] is None or fences[0].language != "toml":
             self.problem(
                 blocks[0][0] if blocks else section.at,
@@ -404,7 +453,9 @@ class _PlanReader:
         at, end = blocks[0]
         self.seen(at, "the scope")
         fenced_off = {n for a, b in blocks for n in range(a, b + 1)}
-        prose = [self.outline.lines[n] for n in range(section.at + 1, section.end) if n not in fenced_off]
+        prose = [
+            self.outline.lines[n] for n in range(section.at + 1, section.end) if n not in fenced_off
+        ]
         if text := unescaped_text(prose):
             others.append(Section("Notes on the scope", text))
         table = self.toml(at, end, decimals=True)
@@ -422,13 +473,19 @@ class _PlanReader:
         return next((n for n in range(at + 1, end + 1) if name.match(self.outline.lines[n])), at)
 
     def toml(self, at: int, end: int, *, decimals: bool) -> dict[str, Any] | None:
-        """Return the table of the `toml` block in these lines; None, and a problem, where it is broken."""
+        """Return the table of the `toml` block in these lines.
+
+        None, and a problem, where it is broken.
+        """
         closed = not (self.outline.unclosed and at == max(self.outline.fences))
         text = "\n".join(self.outline.lines[at + 1 : end if closed else end + 1])
         hint = 'texts need "quotes", lists [brackets]'
         if deep := _DEEP_KEY.search(text):
             line = at + 1 + text.count("\n", 0, deep.start())
-            self.problem(line, f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots; {hint}")
+            self.problem(
+                line,
+                f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots; {hint}",
+            )
             return None
         try:
             return tomllib.loads(text, parse_float=_decimal if decimals else float)
@@ -436,7 +493,10 @@ class _PlanReader:
             reason, _, where = str(error).partition(" (at ")
             found = re.match(r"line (\d+)", where)
             line = at + int(found[1]) if found else end - closed
-            self.problem(min(line, max(end, at + 1)), f"the `toml` block cannot be read here: {reason}; {hint}")
+            self.problem(
+                min(line, max(end, at + 1)),
+                f"the `toml` block cannot be read here: {reason}; {hint}",
+            )
             return None
 
     def items(self, start: int, end: int) -> list[str]:
@@ -464,29 +524,40 @@ def _decimal(text: str) -> Decimal:
 
 
 MAX_PLAN_CHARACTERS = 256 * 1024
-"""More is nothing that a person reads, and reading it would keep the daemon from all else. A request may have as many bytes."""
+"""More is nothing that a person reads, and reading it would keep the daemon from all else.
+
+A request may have as many bytes.
+"""
 _DEEP = 100
 # tomllib takes 25 s for a key of 30,000 parts.
 _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{_DEEP}}}""")
 
 
-def parse_plan(body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1) -> Plan:
-    """Return the plan that a note's text (without frontmatter) states; PlanProblems lists all that is wrong.
+def parse_plan(
+    body: str, known_tools: Collection[str] | None = None, *, first_line: int = 1
+) -> Plan:
+    """Return the plan that a note's text (without frontmatter) states.
 
-    `known_tools`: the names that steps and actions may use; None allows any. `first_line` is the number of
-    the first line of `body` in the note, for the problems. What stands above the title is not the plan's.
+    PlanProblems lists all that is wrong.
+
+    `known_tools`: the names that steps and actions may use; None allows any. `first_line` is the
+    number of the first line of `body` in the note, for the problems. What stands above the title is
+    not the plan's.
     """
     if not body.strip():
         why = "the plan is empty; restore its text, or reject it and submit the request again"
         raise PlanProblems([PlanProblem(first_line, why)])
     if len(body) > MAX_PLAN_CHARACTERS:
-        why = (f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not read; shorten it, "
-               "or reject it and ask for several smaller ones")
+        why = (
+            f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not read; shorten it, "
+            "or reject it and ask for several smaller ones"
+        )
         raise PlanProblems([PlanProblem(first_line, why)])
     return _PlanReader(body, known_tools, first_line).plan()
 
 
-# --- writing ----------------------------------------------------------------------------------------------
+# --- writing
+# ----------------------------------------------------------------------------------------------
 
 
 def render_plan(plan: Plan) -> str:
@@ -499,7 +570,9 @@ def render_plan(plan: Plan) -> str:
         if step.tools:
             blocks.append("Tools: " + ", ".join(f"`{tool}`" for tool in step.tools))
         if step.done_when:
-            blocks.append("\n".join(["Done when:", *(f"- {escaped(line)}" for line in step.done_when)]))
+            blocks.append(
+                "\n".join(["Done when:", *(f"- {escaped(line)}" for line in step.done_when)])
+            )
         if step.actions:
             blocks.append(fenced(actions_toml([(a.tool, a.params) for a in step.actions]), "toml"))
     blocks += ["## Scope", fenced(scope_toml(plan.scope), "toml"), "## Risks"]

@@ -16,7 +16,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 
 
 def clean(text: str) -> str:
-    """Every kind of line end becomes LF, other control characters U+FFFD; no blank edges. Idempotent."""
+    """Every kind of line end becomes LF, other control characters U+FFFD; no blank edges.
+
+    Idempotent.
+    """
     return _UNPRINTABLE.sub("\ufffd", _LINE_ENDS.sub("\n", text)).strip()
 
 
@@ -25,26 +28,26 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-# --- text that cannot become structure --------------------------------------------------------------------
+# --- text that cannot become structure
+# --------------------------------------------------------------------
 
-# Languages of code blocks that Obsidian and its plugins only print. Others can run or draw something
-# (`dataviewjs`, `mermaid`, `query`), and `toml` is ours: a fence of any other language is written as plain
-# text.
+# Languages of code blocks that Obsidian and its plugins only print. Others can run or draw
+# something (`dataviewjs`, `mermaid`, `query`), and `toml` is ours: a fence of any other language is
+# written as plain text.
 _PRINTED = frozenset({
-    "", "text", "txt", "plain", "python", "py", "pycon", "javascript", "js", "typescript", "ts", "jsx", "tsx",
-    "json", "yaml", "yml", "xml", "html", "css", "scss", "sql", "sh", "bash", "zsh", "fish", "shell",
-    "console",
-    "powershell", "diff", "patch", "markdown", "md", "rst", "ini", "cfg", "c", "cpp", "h", "csharp", "cs",
-    "java",
-    "kotlin", "swift", "scala", "go", "rust", "rs", "ruby", "rb", "php", "perl", "lua", "r", "julia",
-    "haskell",
-    "elixir", "dockerfile", "makefile", "graphql", "proto", "http", "vue", "svelte",
-})
+    "", "text", "txt", "plain", "python", "py", "pycon", "javascript", "js", "typescript", "ts",
+    "jsx", "tsx", "json", "yaml", "yml", "xml", "html", "css", "scss", "sql", "sh", "bash", "zsh",
+    "fish", "shell", "console", "powershell", "diff", "patch", "markdown", "md", "rst", "ini",
+    "cfg", "c", "cpp", "h", "csharp", "cs", "java", "kotlin", "swift", "scala", "go", "rust", "rs",
+    "ruby", "rb", "php", "perl", "lua", "r", "julia", "haskell", "elixir", "dockerfile",
+    "makefile", "graphql", "proto", "http", "vue", "svelte",
+})  # fmt: skip
 _MARK = re.compile(r"[`~%$&<!\[\]]")
 _CONTAINER = r"(?:[ \t]|>|[-*+](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*"
 _STARTERS = (
     re.compile(rf"({_CONTAINER})(\\*)(#{{1,6}}(?:[ \t]|$).*)", re.DOTALL),
-    re.compile(rf"({_CONTAINER})(\\*)((?:=+|-+)[ \t]*)$"),  # under a line of text this makes a heading of it
+    # under a line of text this makes a heading of it
+    re.compile(rf"({_CONTAINER})(\\*)((?:=+|-+)[ \t]*)$"),
 )
 LABEL = re.compile(
     rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(\\*)(:.*)$", re.IGNORECASE | re.DOTALL
@@ -54,7 +57,10 @@ RUN = re.compile("`+")
 
 
 def span_end(line: str, start: int, length: int) -> int:
-    """Return where the code span ends that `length` backticks opened before `start`; -1: not on this line."""
+    """Return where the code span ends that `length` backticks opened before `start`.
+
+    -1: not on this line.
+    """
     return next((run.end() for run in RUN.finditer(line, start) if len(run[0]) == length), -1)
 
 
@@ -67,8 +73,8 @@ def _means_something(line: str, at: int) -> bool:
         case "%":
             return char in (line[at - 1 : at], after)
         case "$":
-            # Maths can draw over what stands there, or nothing at all. An amount after a blank ends none, and every other
-            # mark that could is escaped.
+            # Maths can draw over what stands there, or nothing at all. An amount after a blank ends
+            # none, and every other mark that could is escaped.
             return not (after.isdigit() and not line[:at][-1:].strip())
         case "&":
             return ENTITY.match(line, at) is not None
@@ -79,17 +85,20 @@ def _means_something(line: str, at: int) -> bool:
         case "!":
             return after == "["
         case "[":
-            return after == "!" or re.match(r"[ xX]\](?:[ \t]|$)", line[at + 1 : at + 4]) is not None
+            return (
+                after == "!" or re.match(r"[ xX]\](?:[ \t]|$)", line[at + 1 : at + 4]) is not None
+            )
         case _:
-            # The end of a link definition, which is not shown: its label begins a line, this one or an earlier one.
+            # The end of a link definition, which is not shown: its label begins a line, this one or
+            # an earlier one.
             return after == ":" and ("[" not in line[:at] or _LABELLED.match(line) is not None)
 
 
 def _marks(line: str, *, escape: bool) -> str:
     r"""Escape, or unescape, the marks of a line outside code spans.
 
-    n backslashes and a mark that means something, or n > 0 and any mark, become 2n + 1 and the mark: an odd
-    number, so the mark is plain text, and what it came from can be told.
+    n backslashes and a mark that means something, or n > 0 and any mark, become 2n + 1 and the
+    mark: an odd number, so the mark is plain text, and what it came from can be told.
     """
     out: list[str] = []
     at = 0
@@ -153,7 +162,8 @@ def escaped_text(text: str) -> str:
     """Return text of several lines in which only plain code blocks still mean something."""
     lines = text.split("\n")
     out: list[str] = []
-    never: dict[str, int] = {}  # fences of this character, of at least this length, are not closed any more
+    # fences of this character, of at least this length, are not closed any more
+    never: dict[str, int] = {}
     at = 0
     while at < len(lines):
         fence = fence_at(lines[at])
@@ -203,7 +213,8 @@ def unescaped_heading(raw: str) -> str:
     return _marks((head + last).strip(), escape=False)
 
 
-# --- outline ----------------------------------------------------------------------------------------------
+# --- outline
+# ----------------------------------------------------------------------------------------------
 
 HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 
@@ -262,7 +273,10 @@ class Outline:
 
 
 def outline_of(body: str) -> Outline:
-    """Cut a plan's text into lines, code blocks and headings; nothing in a comment or a code block is a heading."""
+    """Cut a plan's text into lines, code blocks and headings.
+
+    Nothing in a comment or a code block is a heading.
+    """
     lines = lines_of(body)
     fences: dict[int, int] = {}
     fence: Fence | None = None
@@ -281,7 +295,6 @@ def fenced(text: str, language: str) -> str:
     """Return a code block whose fence is longer than any run of backticks in it."""
     ticks = "`" * max([3, *(len(run) + 1 for run in RUN.findall(text))])
     return f"{ticks}{language}\n{text.rstrip(chr(10))}\n{ticks}"
-
 
 
 def escaped_comments(text: str) -> str:

@@ -1,4 +1,7 @@
-"""The TOML in a plan, as it is written. Apart from reading, since tomlkit costs 3 MB and 50 ms and only writing needs it."""
+"""The TOML in a plan, as it is written.
+
+Apart from reading, since tomlkit costs 3 MB and 50 ms and only writing needs it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from placet.core.text.unseen import hidden_characters
 _WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
 _RUN_NOTE = "commands that may run; each entry is an argv prefix"
 _WIDTH = 60
-"""Characters of a list on one line; a longer one is written as one entry a line, for narrow screens."""
+"""Characters of a list on one line.
+
+A longer one is written as one entry a line, for narrow screens.
+"""
 
 
 def scope_toml(scope: Scope) -> str:
@@ -89,7 +95,14 @@ def _value(value: Any) -> Item:
     return item
 
 
-_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\ufeff": "\\uFEFF"}
+_SHORT_ESCAPES = {
+    "\\": "\\\\",
+    '"': '\\"',
+    "\n": "\\n",
+    "\t": "\\t",
+    "\r": "\\r",
+    "\ufeff": "\\uFEFF",
+}
 
 
 def _escaped(text: str) -> str:
@@ -107,15 +120,25 @@ def _escaped(text: str) -> str:
 
 
 def _string(text: str, *, lines: bool = False) -> String:
-    """Return a TOML string; with `lines` one that keeps its line breaks, so that a reviewer can read it."""
+    """Return a TOML string.
+
+    With `lines` one that keeps its line breaks, so that a reviewer can read it.
+    """
     inside = _escaped(text)
     if not lines or "\n" not in text:
         return String(StringType.SLB, text, inside, Trivia())
-    plain = inside.replace("\\n", "\0").replace("\\t", "\0").replace('\\"', "\0").replace("\\\\", "\0")
-    if "\\" not in plain and "'''" not in text and not text.endswith("'") and ("\\" in text or '"""' in text):
+    plain = (
+        inside.replace("\\n", "\0").replace("\\t", "\0").replace('\\"', "\0").replace("\\\\", "\0")
+    )
+    if (
+        "\\" not in plain
+        and "'''" not in text
+        and not text.endswith("'")
+        and ("\\" in text or '"""' in text)
+    ):
         return String(StringType.MLL, text, "\n" + text, Trivia())
-    # In a basic string of several lines only backslashes, unseen characters and a third quotation mark are
-    # escaped.
+    # In a basic string of several lines only backslashes, unseen characters and a third quotation
+    # mark are escaped.
     shown = re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", '"': '"'}.get(m[1], m[0]), inside)
     shown = re.sub(r'""(?=")|"$', lambda m: m[0][:-1] + '\\"', shown)
     return String(StringType.MLB, text, "\n" + shown, Trivia())

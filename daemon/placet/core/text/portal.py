@@ -13,19 +13,30 @@ from pathlib import PurePath, PurePosixPath
 from placet.core.text.names import show
 
 _LANGUAGES: Mapping[str, str] = {
-    "py": "Python", "pyi": "Python", "js": "JavaScript", "mjs": "JavaScript", "cjs": "JavaScript", "jsx": "JavaScript",
-    "ts": "TypeScript", "tsx": "TypeScript", "go": "Go", "rs": "Rust", "java": "Java", "kt": "Kotlin", "kts": "Kotlin",
-    "scala": "Scala", "c": "C", "h": "C", "cc": "C++", "cpp": "C++", "cxx": "C++", "hpp": "C++", "cs": "C#", "fs": "F#",
-    "rb": "Ruby", "php": "PHP", "swift": "Swift", "m": "Objective-C", "sh": "Shell", "bash": "Shell", "zsh": "Shell",
-    "pl": "Perl", "lua": "Lua", "r": "R", "jl": "Julia", "hs": "Haskell", "ml": "OCaml", "ex": "Elixir", "exs": "Elixir",
-    "erl": "Erlang", "clj": "Clojure", "dart": "Dart", "zig": "Zig", "nim": "Nim", "sql": "SQL", "html": "HTML",
-    "css": "CSS", "scss": "CSS", "vue": "Vue", "svelte": "Svelte", "tex": "TeX", "md": "Markdown", "tf": "Terraform",
-}
+    "py": "Python", "pyi": "Python", "js": "JavaScript", "mjs": "JavaScript", "cjs": "JavaScript",
+    "jsx": "JavaScript", "ts": "TypeScript", "tsx": "TypeScript", "go": "Go", "rs": "Rust",
+    "java": "Java", "kt": "Kotlin", "kts": "Kotlin", "scala": "Scala", "c": "C", "h": "C",
+    "cc": "C++", "cpp": "C++", "cxx": "C++", "hpp": "C++", "cs": "C#", "fs": "F#", "rb": "Ruby",
+    "php": "PHP", "swift": "Swift", "m": "Objective-C", "sh": "Shell", "bash": "Shell",
+    "zsh": "Shell", "pl": "Perl", "lua": "Lua", "r": "R", "jl": "Julia", "hs": "Haskell",
+    "ml": "OCaml", "ex": "Elixir", "exs": "Elixir", "erl": "Erlang", "clj": "Clojure",
+    "dart": "Dart", "zig": "Zig", "nim": "Nim", "sql": "SQL", "html": "HTML", "css": "CSS",
+    "scss": "CSS", "vue": "Vue", "svelte": "Svelte", "tex": "TeX", "md": "Markdown",
+    "tf": "Terraform",
+}  # fmt: skip
 
 _BY_FILE: Sequence[tuple[str, str]] = (
-    ("tox.ini", "tox"), ("noxfile.py", "nox"), ("Cargo.toml", "cargo test"), ("go.mod", "go test ./..."),
-    ("pom.xml", "mvn test"), ("build.gradle", "gradle test"), ("build.gradle.kts", "gradle test"), ("mix.exs", "mix test"),
-    ("Package.swift", "swift test"), ("pubspec.yaml", "dart test"), ("build.zig", "zig build test"),
+    ("tox.ini", "tox"),
+    ("noxfile.py", "nox"),
+    ("Cargo.toml", "cargo test"),
+    ("go.mod", "go test ./..."),
+    ("pom.xml", "mvn test"),
+    ("build.gradle", "gradle test"),
+    ("build.gradle.kts", "gradle test"),
+    ("mix.exs", "mix test"),
+    ("Package.swift", "swift test"),
+    ("pubspec.yaml", "dart test"),
+    ("build.zig", "zig build test"),
 )
 """Files at a repository's top that by themselves say how it is tested."""
 
@@ -37,7 +48,10 @@ END = "%% … and here; the rest of this note is yours %%"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the card of a portal says. `branch` is empty where there is none; `note` says what is odd, empty if nothing."""
+    """What the card of a portal says.
+
+    `branch` is empty where there is none; `note` says what is odd, empty if nothing.
+    """
 
     name: str
     path: str
@@ -48,8 +62,13 @@ class Card:
 
 
 def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
-    """Return why missions cannot work on the folder `place`, in a sentence; empty where they can. Both paths are resolved."""
-    if any(place.is_relative_to(vault / name) for name in ("Inbox", "System", ".obsidian", ".trash")):
+    """Return why missions cannot work on the folder `place`, in a sentence; empty where they can.
+
+    Both paths are resolved.
+    """
+    if any(
+        place.is_relative_to(vault / name) for name in ("Inbox", "System", ".obsidian", ".trash")
+    ):
         return f"{place} is one of the vault's own folders, which no mission may write."
     if not is_repository and place != vault and vault.is_relative_to(place):
         return f"{place} is no git repository, and the vault lies in it: a first commit would hold the vault too."
@@ -58,12 +77,18 @@ def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
 
 def languages(paths: Sequence[str], most: int = 6) -> tuple[tuple[str, int], ...]:
     """Return the languages of these files by their extensions, each with its number of files, the most frequent first."""
-    found = Counter(_LANGUAGES[ext] for path in paths if (ext := PurePosixPath(path).suffix[1:].lower()) in _LANGUAGES)
+    found = Counter(
+        _LANGUAGES[ext]
+        for path in paths
+        if (ext := PurePosixPath(path).suffix[1:].lower()) in _LANGUAGES
+    )
     return tuple(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:most])
 
 
 def how_to_test(paths: Sequence[str], read: Callable[[str], bytes]) -> tuple[str, ...]:
-    """Return the commands that the files at a repository's top say it is tested with; `read` gives a file's content.
+    """Return the commands that the files at a repository's top say it is tested with.
+
+    `read` gives a file's content.
 
     A file that cannot be understood says nothing.
     """
@@ -72,14 +97,28 @@ def how_to_test(paths: Sequence[str], read: Callable[[str], bytes]) -> tuple[str
     found = [command for name, command in _BY_FILE if name in top]
     settings = _toml(read("pyproject.toml")) if "pyproject.toml" in top else {}
     tools = settings.get("tool")
-    if (isinstance(tools, dict) and "pytest" in tools) or {"pytest.ini", "conftest.py", "pytest.toml"} & top \
-            or (python_tests and "pytest" in json.dumps(settings, default=str)):
+    if (
+        (isinstance(tools, dict) and "pytest" in tools)
+        or {"pytest.ini", "conftest.py", "pytest.toml"} & top
+        or (python_tests and "pytest" in json.dumps(settings, default=str))
+    ):
         found.append("python -m pytest")
     elif python_tests:
         found.append("python -m unittest")
     if "package.json" in top and _npm_test(read("package.json")):
-        found.append("pnpm test" if "pnpm-lock.yaml" in top else "yarn test" if "yarn.lock" in top else "npm test")
-    for name, program in (("Makefile", "make"), ("makefile", "make"), ("GNUmakefile", "make"), ("justfile", "just")):
+        found.append(
+            "pnpm test"
+            if "pnpm-lock.yaml" in top
+            else "yarn test"
+            if "yarn.lock" in top
+            else "npm test"
+        )
+    for name, program in (
+        ("Makefile", "make"),
+        ("makefile", "make"),
+        ("GNUmakefile", "make"),
+        ("justfile", "just"),
+    ):
         if name in top and (target := _TARGET.search(read(name).decode(errors="replace"))):
             found.append(f"{program} {target[1]}")
     return tuple(dict.fromkeys(found))
@@ -104,22 +143,37 @@ def _npm_test(raw: bytes) -> bool:
 
 
 def render_card(card: Card, old: str | None) -> str:
-    """Return the card's note. What a person wrote around placet's part of `old` is kept, character by character."""
-    part = "\n".join([
-        BEGIN, "",
-        f"- Repository: {_code(card.path)}",
-        f"- Default branch: {_code(card.branch) if card.branch else 'none yet'}",
-        "- Languages: " + (", ".join(f"{name} ({count} files)" if count > 1 else f"{name} (1 file)"
-                                     for name, count in card.languages) or "none that placet knows"),
-        "- How to test: " + (", ".join(_code(command) for command in card.tests) or "nothing found that says"),
-        *([f"- {show(card.note)}"] if card.note else []),
-        "", END])
+    """Return the card's note.
+
+    What a person wrote around placet's part of `old` is kept, character by character.
+    """
+    part = "\n".join(
+        [
+            BEGIN,
+            "",
+            f"- Repository: {_code(card.path)}",
+            f"- Default branch: {_code(card.branch) if card.branch else 'none yet'}",
+            "- Languages: "
+            + (
+                ", ".join(
+                    f"{name} ({count} files)" if count > 1 else f"{name} (1 file)"
+                    for name, count in card.languages
+                )
+                or "none that placet knows"
+            ),
+            "- How to test: "
+            + (", ".join(_code(command) for command in card.tests) or "nothing found that says"),
+            *([f"- {show(card.note)}"] if card.note else []),
+            "",
+            END,
+        ]
+    )
     if old is None:
-        return (f"# Portal {card.name}\n\n{part}\n\n## Notes\n\nWhat an agent should know about this repository goes here.\n")
+        return f"# Portal {card.name}\n\n{part}\n\n## Notes\n\nWhat an agent should know about this repository goes here.\n"
     begin, end = old.find(BEGIN), old.find(END)
     if begin < 0 or end < begin:  # the marks were taken out: all of it is the person's
         return f"{old.rstrip(chr(10))}\n\n{part}\n"
-    return old[:begin] + part + old[end + len(END):]
+    return old[:begin] + part + old[end + len(END) :]
 
 
 def _code(text: str) -> str:

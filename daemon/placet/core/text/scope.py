@@ -2,19 +2,21 @@
 
 Unknown means refuse. A glob or a command that is not plainly allowed is not allowed.
 
-Globs are anchored at the root of the repository and case-sensitive. `*` and `?` stay within one path segment
-and match dotfiles too (as in .gitignore); `**` stands alone between slashes for any number of segments, at
-the end for at least one; `[a-z]`, `[!a-z]` are classes; a trailing slash means everything below; a leading
-`!` takes away, and the last pattern that matches decides (as in .gitignore); it takes away in any case and Unicode form, which
-are one file on many systems. There is no brace expansion. A
-segment also matches itself literally, so that `app/[slug]/page.tsx` allows the file of that name. One rule
-serves creating, changing, renaming (both names are asked for) and deleting.
+Globs are anchored at the root of the repository and case-sensitive. `*` and `?` stay within one
+path segment and match dotfiles too (as in .gitignore); `**` stands alone between slashes for any
+number of segments, at the end for at least one; `[a-z]`, `[!a-z]` are classes; a trailing slash
+means everything below; a leading `!` takes away, and the last pattern that matches decides (as in
+.gitignore); it takes away in any case and Unicode form, which are one file on many systems. There
+is no brace expansion. A segment also matches itself literally, so that `app/[slug]/page.tsx` allows
+the file of that name. One rule serves creating, changing, renaming (both names are asked for) and
+deleting.
 
-Commands are argument lists; there is no shell. An entry of `run` allows every command that begins with its
-words. What follows the entry was not seen by the person who approved it; `Scope.forbidden_run` therefore
-refuses the known ways of turning an allowed beginning into something else (`python` into `python -c …`, `git`
-into `git push`), unless the entry itself spells them out, in which case `dangers` showed them to the
-reviewer. It is a net under the reviewer's judgement, not the wall: the wall is the sandbox.
+Commands are argument lists; there is no shell. An entry of `run` allows every command that begins
+with its words. What follows the entry was not seen by the person who approved it;
+`Scope.forbidden_run` therefore refuses the known ways of turning an allowed beginning into
+something else (`python` into `python -c …`, `git` into `git push`), unless the entry itself spells
+them out, in which case `dangers` showed them to the reviewer. It is a net under the reviewer's
+judgement, not the wall: the wall is the sandbox.
 """
 
 from __future__ import annotations
@@ -50,10 +52,13 @@ class ScopeProblems(ValueError):  # noqa: N818 - it carries problems, plural
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an approved plan may do. Raises ScopeProblems, with every problem, for one that is not valid.
+    """What an approved plan may do.
 
-    `write`: globs in the repository. `run`: argument lists, each the beginning of the commands that it
-    allows. `budget_usd` and `max_iterations`: None where the plan leaves them to the configuration.
+    Raises ScopeProblems, with every problem, for one that is not valid.
+
+    `write`: globs in the repository. `run`: argument lists, each the beginning of the commands that
+    it allows. `budget_usd` and `max_iterations`: None where the plan leaves them to the
+    configuration.
     """
 
     write: tuple[str, ...] = ()
@@ -69,40 +74,54 @@ class Scope:
         if self.budget_usd is not None and (why := budget_problem(self.budget_usd)):
             problems.append(("budget_usd", why))
         if self.max_iterations is not None and not 1 <= self.max_iterations <= 1_000_000:
-            problems.append(("max_iterations", "must be a whole number from 1 to 1000000, such as 10"))
+            problems.append(
+                ("max_iterations", "must be a whole number from 1 to 1000000, such as 10")
+            )
         if problems:
             raise ScopeProblems(problems)
 
     def allows_write(self, path: str) -> bool:
         """Tell whether `path` (relative to the repository's root, `/` between segments) may be written."""
         segments = path.split("/")
-        if any(s in ("", ".", "..") for s in segments) or any(c < " " or c in "\\\x7f" for c in path):
+        if any(s in ("", ".", "..") for s in segments) or any(
+            c < " " or c in "\\\x7f" for c in path
+        ):
             return False
         if len(path) > _PATH_MAX or any(len(s) > _NAME_MAX for s in segments):
             return False  # no such file can be; it would only make the matching slow
         allowed = False
         for pattern in self.write:
             taken = pattern.startswith("!")
-            if allowed is taken and (_matches(_compiled(pattern.removeprefix("!")), segments)
-                                     or (taken and _matches_folded(pattern[1:], path))):
+            if allowed is taken and (
+                _matches(_compiled(pattern.removeprefix("!")), segments)
+                or (taken and _matches_folded(pattern[1:], path))
+            ):
                 allowed = not taken
         return allowed
 
     def by_name(self) -> tuple[str, ...]:
         """Return the files that `write` allows by their whole names, without a wildcard: who approved them meant just these."""
-        return tuple(dict.fromkeys(pattern for pattern in self.write
-                                   if not re.search(r"[*?\[]|/$|^!", pattern) and self.allows_write(pattern)))
+        return tuple(
+            dict.fromkeys(
+                pattern
+                for pattern in self.write
+                if not re.search(r"[*?\[]|/$|^!", pattern) and self.allows_write(pattern)
+            )
+        )
 
     def allows_run(self, argv: Sequence[str]) -> bool:
-        """Tell whether an entry of `run` is the beginning of `argv`. Ask `forbidden_run` as well."""
+        """Tell whether an entry of `run` is the beginning of `argv`.
+
+        Ask `forbidden_run` as well.
+        """
         return self._seen(argv) > 0
 
     def forbidden_run(self, argv: Sequence[str]) -> str | None:
         """Return why `argv` may not run although an entry begins it, or None.
 
-        A dangerous use is forbidden unless all the words that make it dangerous stand in one entry that
-        begins `argv`: those words the reviewer read. With `shell = true` nothing is forbidden here: the plan
-        may run any text in the sandbox anyway, and the reviewer was told so.
+        A dangerous use is forbidden unless all the words that make it dangerous stand in one entry
+        that begins `argv`: those words the reviewer read. With `shell = true` nothing is forbidden
+        here: the plan may run any text in the sandbox anyway, and the reviewer was told so.
         """
         if self.shell:
             return None
@@ -117,7 +136,10 @@ class Scope:
         return None
 
     def _seen(self, argv: Sequence[str]) -> int:
-        """How many leading words of `argv` stand in the longest entry that begins it; 0: none does."""
+        """How many leading words of `argv` stand in the longest entry that begins it.
+
+        0: none does.
+        """
         return max((len(e) for e in self.run if tuple(argv[: len(e)]) == e), default=0)
 
     def refusal_write(self, path: str) -> dict[str, Any]:
@@ -136,14 +158,20 @@ class Scope:
             why = f"`{_shown(argv)}` begins with no command that the approved plan may run"
         else:
             why = f"`{_shown(argv)}` cannot run: the approved plan runs no commands"
-        return {"error": why, "error_type": "outside_scope", "allowed": [shlex.join(e) for e in self.run]}
+        return {
+            "error": why,
+            "error_type": "outside_scope",
+            "allowed": [shlex.join(e) for e in self.run],
+        }
 
 
 def scope_from(table: Mapping[str, object]) -> Scope:
-    """Return the Scope of a parsed `toml` or JSON object; ScopeProblems lists all that is wrong with it.
+    """Return the Scope of a parsed `toml` or JSON object.
 
-    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words); unknown keys
-    are a problem, and so is every value of another type.
+    ScopeProblems lists all that is wrong with it.
+
+    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words);
+    unknown keys are a problem, and so is every value of another type.
     """
     known = [f.name for f in fields(Scope)]
     problems = [
@@ -170,7 +198,9 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     run: list[tuple[str, ...]] = []
     for command in text_list("run", '"python -m pytest -q"'):
         if "\n" in command or "\r" in command:
-            problems.append(("run", f"{command[:200]!r} has a line break; write one entry for each command"))
+            problems.append(
+                ("run", f"{command[:200]!r} has a line break; write one entry for each command")
+            )
             continue
         try:
             argv = tuple(shlex.split(command))
@@ -187,10 +217,14 @@ def scope_from(table: Mapping[str, object]) -> Scope:
         if why := budget_problem(budget):
             problems.append(("budget_usd", why))
     elif budget is not None:
-        problems.append(("budget_usd", "must be a number of dollars, without quotes: budget_usd = 0.50"))
+        problems.append(
+            ("budget_usd", "must be a number of dollars, without quotes: budget_usd = 0.50")
+        )
     iterations = table.get("max_iterations")
     if iterations is not None and (not isinstance(iterations, int) or isinstance(iterations, bool)):
-        problems.append(("max_iterations", "must be a whole number, without quotes: max_iterations = 10"))
+        problems.append(
+            ("max_iterations", "must be a whole number, without quotes: max_iterations = 10")
+        )
     elif iterations is not None and not 1 <= iterations <= 1_000_000:
         problems.append(("max_iterations", "must be a whole number from 1 to 1000000, such as 10"))
     if problems:
@@ -200,7 +234,8 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     return Scope(tuple(write), tuple(run), network, shell, budget, iterations)
 
 
-# --- validation ------------------------------------------------------------------------------------------
+# --- validation
+# ------------------------------------------------------------------------------------------
 
 
 def _glob_problem(pattern: str) -> str | None:
@@ -257,9 +292,13 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
     if any(c < " " or c == "\x7f" for word in argv for c in word):
         return f"{shown} has a control character or a line break; write the command on one line"
     if words := _SHELL_WORDS.intersection(argv):
-        return f"{shown} has {min(words)!r}, but there is no shell; write one entry for each command"
+        return (
+            f"{shown} has {min(words)!r}, but there is no shell; write one entry for each command"
+        )
     if re.match(r"[A-Za-z_][A-Za-z0-9_]*=", argv[0]):
-        return f'{shown} begins with a variable, but there is no shell; write "env {argv[0][:40]} …"'
+        return (
+            f'{shown} begins with a variable, but there is no shell; write "env {argv[0][:40]} …"'
+        )
     return None
 
 
@@ -276,17 +315,21 @@ def _shown(argv: Sequence[str]) -> str:
     return text if len(text) <= 300 else text[:299] + "…"
 
 
-# --- globs -----------------------------------------------------------------------------------------------
+# --- globs
+# -----------------------------------------------------------------------------------------------
 
 _Item = Callable[[_T], bool]
-"""Tells whether one item (a character, a path segment) is matched; in a pattern None is any run of items."""
+"""Tells whether one item (a character, a path segment) is matched.
+
+In a pattern None is any run of items.
+"""
 
 
 def _run_matches(pattern: Sequence[_Item[_T] | None], items: Sequence[_T]) -> bool:
     """Match items against a pattern in which None stands for any run of them, the empty one too.
 
-    The greedy algorithm with one point of return: it goes back only to the latest None, because everything
-    before it is matched as early as it can be. At most len(pattern) * len(items) steps.
+    The greedy algorithm with one point of return: it goes back only to the latest None, because
+    everything before it is matched as early as it can be. At most len(pattern) * len(items) steps.
     """
     at = token = 0
     star, resume = -1, 0
@@ -323,7 +366,10 @@ def _in(ranges: tuple[tuple[str, str], ...], wanted: bool) -> _Item[str]:
 
 
 def _segment(text: str) -> tuple[_Item[str] | None, ...]:
-    """Translate one segment of a glob. Raises ValueError: what the class that cannot be read does."""
+    """Translate one segment of a glob.
+
+    Raises ValueError: what the class that cannot be read does.
+    """
     out: list[_Item[str] | None] = []
     at = 0
     while at < len(text):
@@ -370,7 +416,11 @@ def _segment_matcher(text: str) -> _Item[str]:
 
 def _folded(text: str) -> str:
     """Return a path or glob as a file system takes it that knows neither case nor Unicode forms."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+    return (
+        text.lower()
+        if text.isascii()
+        else unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+    )
 
 
 def _matches_folded(pattern: str, path: str) -> bool:
@@ -405,13 +455,16 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 
     The globs of `Scope.write`, in time that does not explode. Raises ValueError: what is wrong with the glob.
     """
-    if (why := _glob_problem(pattern)) or (why := f"{pattern[:200]!r} begins with `!`" if pattern.startswith("!") else ""):
+    if (why := _glob_problem(pattern)) or (
+        why := f"{pattern[:200]!r} begins with `!`" if pattern.startswith("!") else ""
+    ):
         raise ValueError(why)
     compiled = _compiled(pattern)
     return lambda path: _matches(compiled, path.split("/"))
 
 
-# --- what a command can be turned into -------------------------------------------------------------------
+# --- what a command can be turned into
+# -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,8 +480,8 @@ class _Use:
 class _Interpreter:
     """How a program takes code from its arguments.
 
-    `code`: the letters of options whose value is code; `values`: letters whose value may be the next word;
-    `glued`: letters whose value is the rest of the word; the long names likewise.
+    `code`: the letters of options whose value is code; `values`: letters whose value may be the
+    next word; `glued`: letters whose value is the rest of the word; the long names likewise.
     """
 
     code: str
@@ -441,8 +494,17 @@ class _Interpreter:
 _SHELL = _Interpreter("cs", "oO", long_code=("--command",), long_values=("--rcfile", "--init-file"))
 _PYTHON = _Interpreter("c", "WXQ", long_values=("--check-hash-based-pycs",))
 _NODE = _Interpreter(
-    "ep", "rC", long_code=("--eval", "--print"),
-    long_values=("--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file"),
+    "ep",
+    "rC",
+    long_code=("--eval", "--print"),
+    long_values=(
+        "--require",
+        "--import",
+        "--loader",
+        "--experimental-loader",
+        "--conditions",
+        "--env-file",
+    ),
 )
 _INTERPRETERS: Mapping[str, _Interpreter] = {
     **dict.fromkeys(
@@ -472,23 +534,85 @@ _REMOTE = "can send files to, and run commands on, other machines"
 _ACCOUNT = "acts with your account on a service"
 _PROGRAMS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("sudo", "sudoedit", "doas", "su", "pkexec", "runuser", "run0", "gosu", "su-exec", "setpriv",
-         "chroot", "nsenter", "unshare", "systemd-run", "machinectl", "mount", "umount"),
+        (
+            "sudo",
+            "sudoedit",
+            "doas",
+            "su",
+            "pkexec",
+            "runuser",
+            "run0",
+            "gosu",
+            "su-exec",
+            "setpriv",
+            "chroot",
+            "nsenter",
+            "unshare",
+            "systemd-run",
+            "machinectl",
+            "mount",
+            "umount",
+        ),
         _BECOMES_ROOT,
     ),
     **dict.fromkeys(
-        ("docker", "docker-compose", "podman", "nerdctl", "buildah", "kubectl", "helm", "vagrant", "lxc"),
+        (
+            "docker",
+            "docker-compose",
+            "podman",
+            "nerdctl",
+            "buildah",
+            "kubectl",
+            "helm",
+            "vagrant",
+            "lxc",
+        ),
         _CONTAINER,
     ),
     **dict.fromkeys(
-        ("dd", "mkfs", "fdisk", "parted", "wipefs", "shred", "shutdown", "reboot", "halt", "poweroff",
-         "systemctl", "crontab", "launchctl", "useradd", "usermod", "userdel", "passwd", "visudo",
-         "iptables", "sysctl"),
+        (
+            "dd",
+            "mkfs",
+            "fdisk",
+            "parted",
+            "wipefs",
+            "shred",
+            "shutdown",
+            "reboot",
+            "halt",
+            "poweroff",
+            "systemctl",
+            "crontab",
+            "launchctl",
+            "useradd",
+            "usermod",
+            "userdel",
+            "passwd",
+            "visudo",
+            "iptables",
+            "sysctl",
+        ),
         _MACHINE,
     ),
     **dict.fromkeys(
-        ("gh", "glab", "aws", "gcloud", "az", "terraform", "tofu", "pulumi", "ansible", "ansible-playbook",
-         "flyctl", "heroku", "vercel", "netlify", "firebase", "wrangler"),
+        (
+            "gh",
+            "glab",
+            "aws",
+            "gcloud",
+            "az",
+            "terraform",
+            "tofu",
+            "pulumi",
+            "ansible",
+            "ansible-playbook",
+            "flyctl",
+            "heroku",
+            "vercel",
+            "netlify",
+            "firebase",
+            "wrangler",
+        ),
         _ACCOUNT,
     ),
     **dict.fromkeys(
@@ -497,30 +621,33 @@ _PROGRAMS: Mapping[str, str] = {
     ),
 }
 _REMOTE_PROGRAMS = frozenset({
-    "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "netcat", "socat", "telnet", "ftp",
-    "rclone",
-})
+    "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "netcat", "socat", "telnet",
+    "ftp", "rclone",
+})  # fmt: skip
 
-# Programs that start the program named in their arguments. Their own options are not parsed: every later word
-# is looked at as if a command began there: that may refuse a harmless command, it will not pass a hidden one.
+# Programs that start the program named in their arguments. Their own options are not parsed: every
+# later word is looked at as if a command began there: that may refuse a harmless command, it will
+# not pass a hidden one.
 _STARTERS = frozenset({
-    "env", "nice", "ionice", "chrt", "taskset", "timeout", "time", "nohup", "setsid", "stdbuf", "unbuffer",
-    "flock", "xargs", "parallel", "watch", "strace", "ltrace", "command", "exec", "busybox", "toybox",
-    "script", "entr", "find", "fd", "fdfind", "uv", "uvx", "poetry", "pipenv", "pipx", "hatch", "pdm",
-    "rye", "pixi", "conda", "mamba", "tox", "nox", "npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bundle",
-    "direnv", "dotenv", "nix", "nix-shell", "firejail", "bwrap", "corepack", "mise", "asdf",
-})
+    "env", "nice", "ionice", "chrt", "taskset", "timeout", "time", "nohup", "setsid", "stdbuf",
+    "unbuffer", "flock", "xargs", "parallel", "watch", "strace", "ltrace", "command", "exec",
+    "busybox", "toybox", "script", "entr", "find", "fd", "fdfind", "uv", "uvx", "poetry", "pipenv",
+    "pipx", "hatch", "pdm", "rye", "pixi", "conda", "mamba", "tox", "nox", "npx", "bunx", "pnpx",
+    "npm", "pnpm", "yarn", "bundle", "direnv", "dotenv", "nix", "nix-shell", "firejail", "bwrap",
+    "corepack", "mise", "asdf",
+})  # fmt: skip
 # Beginnings after which any command may be named.
 _OPEN = frozenset({
-    ("env",), ("nice",), ("ionice",), ("timeout",), ("time",), ("nohup",), ("setsid",), ("stdbuf",),
-    ("xargs",), ("parallel",), ("watch",), ("command",), ("exec",), ("busybox",), ("script",), ("flock",),
-    ("strace",), ("uv",), ("uv", "run"), ("uvx",), ("poetry",), ("poetry", "run"), ("pipenv",),
-    ("pipenv", "run"), ("pipx",), ("pipx", "run"), ("hatch", "run"), ("pdm", "run"), ("rye", "run"),
-    ("pixi", "run"), ("conda", "run"), ("npx",), ("bunx",), ("pnpx",), ("npm",), ("npm", "exec"),
-    ("npm", "run"), ("pnpm",), ("pnpm", "exec"), ("pnpm", "dlx"), ("yarn",), ("yarn", "exec"),
-    ("yarn", "dlx"), ("bundle", "exec"), ("make",), ("just",), ("task",), ("rake",), ("git",), ("cargo",),
-    ("go",), ("pip",), ("rm",), ("find",), ("fd",), ("tox", "exec"), ("direnv", "exec"),
-})
+    ("env",), ("nice",), ("ionice",), ("timeout",), ("time",), ("nohup",), ("setsid",),
+    ("stdbuf",), ("xargs",), ("parallel",), ("watch",), ("command",), ("exec",), ("busybox",),
+    ("script",), ("flock",), ("strace",), ("uv",), ("uv", "run"), ("uvx",), ("poetry",),
+    ("poetry", "run"), ("pipenv",), ("pipenv", "run"), ("pipx",), ("pipx", "run"),
+    ("hatch", "run"), ("pdm", "run"), ("rye", "run"), ("pixi", "run"), ("conda", "run"), ("npx",),
+    ("bunx",), ("pnpx",), ("npm",), ("npm", "exec"), ("npm", "run"), ("pnpm",), ("pnpm", "exec"),
+    ("pnpm", "dlx"), ("yarn",), ("yarn", "exec"), ("yarn", "dlx"), ("bundle", "exec"), ("make",),
+    ("just",), ("task",), ("rake",), ("git",), ("cargo",), ("go",), ("pip",), ("rm",), ("find",),
+    ("fd",), ("tox", "exec"), ("direnv", "exec"),
+})  # fmt: skip
 _MAX_STARTER_WORDS = 256
 
 # Options that make an otherwise plain program start another one or delete files.
@@ -534,9 +661,22 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "fd": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
     "fdfind": dict.fromkeys(("-x", "-X", "--exec", "--exec-batch"), _STARTS),
-    "tar": dict.fromkeys(("--to-command", "--checkpoint-action", "--use-compress-program", "--info-script",
-                          "--new-volume-script", "--rsh-command", "--rmt-command"), _STARTS),
-    "make": {"--eval": "runs code that is given as an argument", "-E": "runs code that is given as an argument"},
+    "tar": dict.fromkeys(
+        (
+            "--to-command",
+            "--checkpoint-action",
+            "--use-compress-program",
+            "--info-script",
+            "--new-volume-script",
+            "--rsh-command",
+            "--rmt-command",
+        ),
+        _STARTS,
+    ),
+    "make": {
+        "--eval": "runs code that is given as an argument",
+        "-E": "runs code that is given as an argument",
+    },
     "sort": {"--compress-program": _STARTS, "--output": _WRITES},
     "rg": {"--pre": _STARTS, "--hostname-bin": _STARTS},
     "split": {"--filter": _STARTS},
@@ -544,14 +684,17 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "setup.py": {"upload": "publishes a package"},
 }
 
-# Short options of the same kind, also in a bundle of them; tar takes its first word for one without a dash.
+# Short options of the same kind, also in a bundle of them; tar takes its first word for one without
+# a dash.
 _SHORT: Mapping[str, tuple[re.Pattern[str], str]] = {
     "tar": (re.compile(r"-[a-zA-Z]*[IF]"), _STARTS),
     "sort": (re.compile(r"-[a-zA-Z]*o"), _WRITES),
     "make": (re.compile(r"(?:SHELL|MAKESHELL|\.SHELLFLAGS)[:+?!]*="), _STARTS),
 }
 # Modules of Python that run what they are given.
-_RUNNING_MODULES = frozenset({"pdb", "timeit", "code", "trace", "cprofile", "profile", "runpy", "doctest", "idlelib"})
+_RUNNING_MODULES = frozenset(
+    {"pdb", "timeit", "code", "trace", "cprofile", "profile", "runpy", "doctest", "idlelib"}
+)
 
 _PUBLISHES: Mapping[str, frozenset[str]] = {
     "twine": frozenset({"upload", "register"}),
@@ -559,7 +702,20 @@ _PUBLISHES: Mapping[str, frozenset[str]] = {
         ("npm", "pnpm", "yarn", "bun", "lerna", "changeset"), frozenset({"publish", "unpublish"})
     ),
     **dict.fromkeys(
-        ("cargo", "poetry", "uv", "flit", "hatch", "pdm", "rye", "jsr", "deno", "dart", "vsce", "ovsx"),
+        (
+            "cargo",
+            "poetry",
+            "uv",
+            "flit",
+            "hatch",
+            "pdm",
+            "rye",
+            "jsr",
+            "deno",
+            "dart",
+            "vsce",
+            "ovsx",
+        ),
         frozenset({"publish", "yank"}),
     ),
     "gem": frozenset({"push", "yank"}),
@@ -568,7 +724,9 @@ _PUBLISHES: Mapping[str, frozenset[str]] = {
     "dotnet": frozenset({"push"}),
     "nuget": frozenset({"push"}),
     **dict.fromkeys(("mvn", "mvnw"), frozenset({"deploy", "release:perform"})),
-    **dict.fromkeys(("gradle", "gradlew"), frozenset({"publish", "publishPlugins", "uploadArchives"})),
+    **dict.fromkeys(
+        ("gradle", "gradlew"), frozenset({"publish", "publishPlugins", "uploadArchives"})
+    ),
     "goreleaser": frozenset({"release"}),
     "semantic-release": frozenset({"publish"}),
 }
@@ -581,10 +739,20 @@ _INSTALLS: Mapping[str, frozenset[str]] = {
     "composer": frozenset({"install", "require", "update"}),
 }
 
-_GIT_ELSEWHERE = "makes git work in another place or with other settings than the mission's worktree"
+_GIT_ELSEWHERE = (
+    "makes git work in another place or with other settings than the mission's worktree"
+)
 _GIT_OPTIONS = (
-    "-C", "-c", "--git-dir", "--work-tree", "--exec-path", "--config-env", "--namespace", "--super-prefix",
-    "--attr-source", "--bare",
+    "-C",
+    "-c",
+    "--git-dir",
+    "--work-tree",
+    "--exec-path",
+    "--config-env",
+    "--namespace",
+    "--super-prefix",
+    "--attr-source",
+    "--bare",
 )
 _GIT_TAKES_NEXT = frozenset(_GIT_OPTIONS) - {"--exec-path", "--bare"}
 _GIT_SHARED = "changes what the worktree shares with your own checkout"
@@ -594,18 +762,53 @@ _GIT_COMMANDS: Mapping[str, str] = {
         "sends commits to another machine",
     ),
     **dict.fromkeys(
-        ("config", "worktree", "update-ref", "symbolic-ref", "filter-branch", "filter-repo", "reflog", "gc",
-         "prune", "repack", "replace", "submodule", "maintenance", "hook", "remote", "update-index"),
+        (
+            "config",
+            "worktree",
+            "update-ref",
+            "symbolic-ref",
+            "filter-branch",
+            "filter-repo",
+            "reflog",
+            "gc",
+            "prune",
+            "repack",
+            "replace",
+            "submodule",
+            "maintenance",
+            "hook",
+            "remote",
+            "update-index",
+        ),
         _GIT_SHARED,
     ),
     **dict.fromkeys(
-        ("daemon", "instaweb", "credential", "credential-store", "credential-cache", "shell", "upload-pack"),
+        (
+            "daemon",
+            "instaweb",
+            "credential",
+            "credential-store",
+            "credential-cache",
+            "shell",
+            "upload-pack",
+        ),
         "opens the repository or its credentials to others",
     ),
 }
-_GIT_REF_OPTIONS = re.compile(r"--(?:delete|force|move|copy|edit-description)$|-[a-zA-Z]*[dDfmMcC][a-zA-Z]*$")
+_GIT_REF_OPTIONS = re.compile(
+    r"--(?:delete|force|move|copy|edit-description)$|-[a-zA-Z]*[dDfmMcC][a-zA-Z]*$"
+)
 _GIT_STARTS = dict.fromkeys(
-    ("--upload-pack", "--receive-pack", "--exec", "--extcmd", "--open-files-in-pager", "--ext-diff"), _STARTS)
+    (
+        "--upload-pack",
+        "--receive-pack",
+        "--exec",
+        "--extcmd",
+        "--open-files-in-pager",
+        "--ext-diff",
+    ),
+    _STARTS,
+)
 _GIT_LOSES = re.compile(r"--(?:force.*|mirror|delete|prune)$|-[a-zA-Z]*[fd][a-zA-Z]*$|[+:].")
 
 
@@ -622,10 +825,13 @@ def _uses(argv: Sequence[str]) -> Iterator[_Use]:
     yield from _uses_at(argv, 0)
     if _name(argv[0]) in _STARTERS:
         if len(argv) > _MAX_STARTER_WORDS:
-            yield _Use(len(argv) - 1, "is too long to be looked through for the command that it starts")
+            yield _Use(
+                len(argv) - 1, "is too long to be looked through for the command that it starts"
+            )
             return
         for start in range(1, len(argv)):
-            if "/" not in argv[start] or argv[start].startswith("/"):  # tests/git is a folder, not git
+            # tests/git is a folder, not git
+            if "/" not in argv[start] or argv[start].startswith("/"):
                 yield from _uses_at(argv, start)
 
 
@@ -647,14 +853,20 @@ def _uses_at(argv: Sequence[str], start: int) -> Iterator[_Use]:
         for at in after:
             if re.match(r"-[a-zA-Z]*S|--split-string", argv[at]):
                 yield _Use(at, _STARTS)
-            elif re.match(r"GIT_\w*=|LD_\w*=|DYLD_\w*=|PATH=|PYTHONSTARTUP=|BASH_ENV=|ENV=", argv[at]):
-                yield _Use(at, "sets a variable that changes which programs or repositories are used")
+            elif re.match(
+                r"GIT_\w*=|LD_\w*=|DYLD_\w*=|PATH=|PYTHONSTARTUP=|BASH_ENV=|ENV=", argv[at]
+            ):
+                yield _Use(
+                    at, "sets a variable that changes which programs or repositories are used"
+                )
     options = _OPTIONS.get(name, {})
     short, why_short = _SHORT.get(name, (None, ""))
     for at in after:
         if why := _abbreviated(argv[at], options):
             yield _Use(at, why)
-        elif short and short.match(argv[at] if name != "tar" or at > start + 1 else f"-{argv[at].removeprefix('-')}"):
+        elif short and short.match(
+            argv[at] if name != "tar" or at > start + 1 else f"-{argv[at].removeprefix('-')}"
+        ):
             yield _Use(at, why_short)
         if argv[at] in _PUBLISHES.get(name, ()):
             yield _Use(at, "publishes a package")
@@ -663,7 +875,10 @@ def _uses_at(argv: Sequence[str], start: int) -> Iterator[_Use]:
 
 
 def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
-    """Return what is said of an option; GNU's programs and git take any beginning of a long one that is clear."""
+    """Return what is said of an option.
+
+    GNU's programs and git take any beginning of a long one that is clear.
+    """
     name = word.split("=", 1)[0]
     if name in options or not name.startswith("--") or len(name) < _CLEAR:
         return options.get(name)
@@ -671,7 +886,10 @@ def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
 
 
 _CLEAR = 4
-"""Characters of the shortest beginning of a long option that is looked at; `--` and one letter are mostly not clear."""
+"""Characters of the shortest beginning of a long option that is looked at.
+
+`--` and one letter are mostly not clear.
+"""
 
 
 def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator[_Use]:
@@ -696,7 +914,9 @@ def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator
                 yield _Use(at - 1, "runs code that is given as an argument")
                 return
             if letter == "m" and how is _PYTHON:
-                module = _name(word[place:] if place < len(word) else argv[at] if at < len(argv) else "").split(".")[0]
+                module = _name(
+                    word[place:] if place < len(word) else argv[at] if at < len(argv) else ""
+                ).split(".")[0]
                 if module in _RUNNING_MODULES:
                     yield _Use(at - (place < len(word)), "runs code that is given as an argument")
                 if place < len(word):  # python -mtwine
@@ -762,30 +982,51 @@ def _rm(argv: Sequence[str], start: int) -> Iterator[_Use]:
             yield _Use(at, "deletes the root folder")
         elif word.startswith("-"):
             continue
-        elif word.startswith(("/", "~")) or ".." in segments or segments[:1] in ([], [".git"], ["*"]):
+        elif (
+            word.startswith(("/", "~")) or ".." in segments or segments[:1] in ([], [".git"], ["*"])
+        ):
             yield _Use(max(at, recursive), "deletes outside the repository's files, or all of them")
 
 
-# --- what the reviewer is told ---------------------------------------------------------------------------
+# --- what the reviewer is told
+# ---------------------------------------------------------------------------
 
 _HOOKS = (
-    ".github", ".gitlab-ci.yml", ".circleci", ".travis.yml", "azure-pipelines.yml",
-    "bitbucket-pipelines.yml", "Jenkinsfile",
-    ".buildkite", ".woodpecker", ".drone.yml",
+    ".github",
+    ".gitlab-ci.yml",
+    ".circleci",
+    ".travis.yml",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "Jenkinsfile",
+    ".buildkite",
+    ".woodpecker",
+    ".drone.yml",
 )
 _RUNS_ON_YOURS = (
     ".husky", ".pre-commit-config.yaml", ".envrc", ".vscode", ".idea", ".devcontainer", ".direnv",
-    ".obsidian", ".mise.toml",
-    ".claude", ".cursor", ".npmrc", ".yarnrc.yml",
-)
+    ".obsidian", ".mise.toml", ".claude", ".cursor", ".npmrc", ".yarnrc.yml",
+)  # fmt: skip
 _SECRETS = (".env", ".netrc", ".pypirc", ".ssh", ".aws")
 
 
-_ORDINARY = ("src", "lib", "app", "docs", "tests", "packages", "web", "internal", "main.py", "README.md")
+_ORDINARY = (
+    "src",
+    "lib",
+    "app",
+    "docs",
+    "tests",
+    "packages",
+    "web",
+    "internal",
+    "main.py",
+    "README.md",
+)
 """Names that most repositories have: what matches half of them is meant for none of the names above in particular."""
 _GIT = (".git", ".gitattributes", ".gitmodules", ".gitignore")
 _SAMPLES = {
-    _HOOKS: [f"{name}/workflows/ci.yml" for name in _HOOKS] + [f"{name}/config.yml" for name in _HOOKS],
+    _HOOKS: [f"{name}/workflows/ci.yml" for name in _HOOKS]
+    + [f"{name}/config.yml" for name in _HOOKS],
     _GIT: [".gitattributes", ".gitmodules", ".gitignore"],
     _RUNS_ON_YOURS: [f"{name}/settings.json" for name in _RUNS_ON_YOURS],
     _SECRETS: [".env.local", ".ssh/config", ".ssh/id_ed25519", ".aws/credentials"],
@@ -802,14 +1043,19 @@ def _write_dangers(pattern: str) -> Iterator[str]:
     """Yield what a glob reaches that matters: by the names that its parts match, and by paths that the whole of it does."""
     segments = pattern.rstrip("/").split("/")
     matchers = [None if segment == "**" else _segment_matcher(segment) for segment in segments]
-    general = [reaches is None or sum(map(reaches, _ORDINARY)) * 2 >= len(_ORDINARY) for reaches in matchers]
+    general = [
+        reaches is None or sum(map(reaches, _ORDINARY)) * 2 >= len(_ORDINARY)
+        for reaches in matchers
+    ]
     if general[0]:
         yield f"{code(pattern)} lets it write almost anywhere in the repository."
         return
     compiled = _compiled(pattern)
     for names, samples in _SAMPLES.items():
-        named = any(reaches is not None and not wide and any(map(reaches, names))
-                    for reaches, wide in zip(matchers, general, strict=True))
+        named = any(
+            reaches is not None and not wide and any(map(reaches, names))
+            for reaches, wide in zip(matchers, general, strict=True)
+        )
         if named or any(_matches(compiled, sample.split("/")) for sample in (*names, *samples)):
             yield f"{code(pattern)} lets it {_MEANS[names]}."
 
@@ -839,8 +1085,12 @@ def dangers(scope: Scope) -> list[str]:
     for argv in scope.run:
         out += _run_dangers(argv, network=scope.network)
     if scope.network:
-        out.append("`network = true` lets its commands send anything that they can read to other machines: the repository, and "
-                   "what its tools read of `Knowledge/`. They reach services on this machine and in the local network, too.")
+        out.append(
+            "`network = true` lets its commands send anything that they can read to other machines: the repository, and "
+            "what its tools read of `Knowledge/`. They reach services on this machine and in the local network, too."
+        )
     if scope.shell:
-        out.append("`shell = true` lets it run any command text in the sandbox, whatever `run` says.")
+        out.append(
+            "`shell = true` lets it run any command text in the sandbox, whatever `run` says."
+        )
     return list(dict.fromkeys(out))

@@ -28,8 +28,9 @@ class Loud(IntEnum):
 class Story:
     """Turns rows into lines, in order. It remembers what need be said only once.
 
-    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which an edit was the last thing that
-    happened: an editor that saves every few seconds makes many of one.
+    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which
+    an edit was the last thing that happened: an editor that saves every few seconds makes many of
+    one.
     """
 
     trouble: str = ""
@@ -38,10 +39,14 @@ class Story:
 
     def hear(self, text: str) -> None:
         """Take in what the daemon said of itself: a side note that says the same is not told again."""
-        self.heard = (*self.heard[-7:], " ".join(text.split()))  # a new tuple: several threads say things
+        # a new tuple: several threads say things
+        self.heard = (*self.heard[-7:], " ".join(text.split()))
 
     def line(self, row: CommittedRow) -> tuple[Loud, str] | None:
-        """Return how loud and what is said of a row, None for one that nobody waits for. Never raises for odd metadata."""
+        """Return how loud and what is said of a row, None for one that nobody waits for.
+
+        Never raises for odd metadata.
+        """
         data = row.details
         who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "
         told = self._model(row.action_type, data)
@@ -70,9 +75,16 @@ class Story:
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
         """Say when the model stops answering and when it answers again, not each attempt in between."""
-        if action == Action.MODEL_FAILED and data.get("kind") == "transient" and data.get("reason") != self.trouble:
+        if (
+            action == Action.MODEL_FAILED
+            and data.get("kind") == "transient"
+            and data.get("reason") != self.trouble
+        ):
             self.trouble = str(data.get("reason"))
-            return Loud.TROUBLE, f"the model does not answer: {self.trouble.rstrip('.')}. It is asked again."
+            return (
+                Loud.TROUBLE,
+                f"the model does not answer: {self.trouble.rstrip('.')}. It is asked again.",
+            )
         if action == Action.MODEL_CALLED and self.trouble:
             self.trouble = ""
             return Loud.TROUBLE, "the model answers again"
@@ -115,12 +127,18 @@ def _words(data: Mapping[str, Any]) -> str:
 
 def _plan_waits(data: Mapping[str, Any]) -> str:
     where = f": {data['path']}" if data.get("path") else ""
-    return f"a plan waits for you (revision {data['revision']}, {count(data['steps'], 'step')}){where}"
+    return (
+        f"a plan waits for you (revision {data['revision']}, {count(data['steps'], 'step')}){where}"
+    )
 
 
 def _completed(data: Mapping[str, Any]) -> str:
     files = data.get("files_changed") or []
-    what = f"{count(len(files), 'file')} changed on {data['branch']}" if data.get("commit") else "nothing had to be changed"
+    what = (
+        f"{count(len(files), 'file')} changed on {data['branch']}"
+        if data.get("commit")
+        else "nothing had to be changed"
+    )
     return f"completed: {what}{_money(data.get('cost_usd'))}"
 
 
@@ -132,24 +150,35 @@ def _taken_back(data: Mapping[str, Any]) -> str:
 
 def _changed_after(data: Mapping[str, Any]) -> str:
     if data.get("running"):
-        return "its plan was edited during the mission, which has no effect: the approved text goes on"
+        return (
+            "its plan was edited during the mission, which has no effect: the approved text goes on"
+        )
     return "its plan was edited after the approval, which is void: it waits for you again"
 
 
 def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
-    """Return what goes on of what `left_over` found, and what waits for a person; empty where nothing does.
+    """Return what goes on of what `left_over` found, and what waits for a person.
 
-    `one` and `many` say what a mission does, or several: `goes on at the next start`, `are taken up again`.
+    Empty where nothing does.
+
+    `one` and `many` say what a mission does, or several: `goes on at the next start`, `are taken up
+    again`.
     """
     missions = data.get("missions") or []
     parts = []
     if missions:
-        at = ", ".join(str(m) for m in missions[:MAX_NAMED]) + (" …" if len(missions) > MAX_NAMED else "")
-        parts.append(f"{count(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}")
+        at = ", ".join(str(m) for m in missions[:MAX_NAMED]) + (
+            " …" if len(missions) > MAX_NAMED else ""
+        )
+        parts.append(
+            f"{count(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}"
+        )
     if planning := data.get("planning"):
         parts.append(f"{count(planning, 'plan')} {'is' if planning == 1 else 'are'} to be written")
     if review := data.get("review"):
-        parts.append(f"{count(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)")
+        parts.append(
+            f"{count(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
+        )
     return "; ".join(parts)
 
 
@@ -157,51 +186,115 @@ MAX_NAMED = 5
 """How many missions a line names."""
 
 _SIDE_NOTES = (Action.NOTE_EXPLAINED, Action.REQUEST_INVALID)
-_SAID_BY_THE_LOOP = (Action.MODEL_WAITING, Action.MODEL_RESUMED, Action.JOURNAL_RECONCILED, Action.JOURNAL_ARCHIVED, Action.GIT_RAN)
+_SAID_BY_THE_LOOP = (
+    Action.MODEL_WAITING,
+    Action.MODEL_RESUMED,
+    Action.JOURNAL_RECONCILED,
+    Action.JOURNAL_ARCHIVED,
+    Action.GIT_RAN,
+)
 
 _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
-    Action.REQUEST_DETECTED: (Loud.EVENT, lambda d: "a new plan was asked for" if d.get("again") else
-                              f"request seen: {d['path']}; a plan follows"),
-    Action.REQUEST_EDITED: (Loud.EVENT, lambda d: f"the request was edited {_by(d)}; it is planned anew"),
+    Action.REQUEST_DETECTED: (
+        Loud.EVENT,
+        lambda d: (
+            "a new plan was asked for"
+            if d.get("again")
+            else f"request seen: {d['path']}; a plan follows"
+        ),
+    ),
+    Action.REQUEST_EDITED: (
+        Loud.EVENT,
+        lambda d: f"the request was edited {_by(d)}; it is planned anew",
+    ),
     Action.REQUEST_WITHDRAWN: (Loud.EVENT, lambda d: f"the request was taken away: {d['path']}"),
     Action.REQUEST_INVALID: (Loud.TROUBLE, lambda d: f"{d['path']} cannot be used: {_words(d)}"),
     Action.NOTE_EXPLAINED: (Loud.TROUBLE, lambda d: f"about {d['path']}: {_words(d)}"),
     Action.PLAN_CREATED: (Loud.EVENT, _plan_waits),
     Action.PLAN_REVISED: (Loud.EVENT, _plan_waits),
     Action.PLAN_FAILED: (Loud.TROUBLE, lambda d: f"there is no plan: {d['reason']}"),
-    Action.PLAN_APPROVED: (Loud.EVENT, lambda d: f"approved {_by(d)}" + (", as edited" if d.get("edited") else "")),
+    Action.PLAN_APPROVED: (
+        Loud.EVENT,
+        lambda d: f"approved {_by(d)}" + (", as edited" if d.get("edited") else ""),
+    ),
     Action.PLAN_REJECTED: (Loud.EVENT, lambda d: f"rejected {_by(d)}{_because(d)}"),
-    Action.PLAN_REVISION_REQUESTED: (Loud.EVENT, lambda d: f"changes asked for {_by(d)} ({count(d['comment_count'], 'comment')}); "
-                                     "the plan is being revised"),
+    Action.PLAN_REVISION_REQUESTED: (
+        Loud.EVENT,
+        lambda d: (
+            f"changes asked for {_by(d)} ({count(d['comment_count'], 'comment')}); "
+            "the plan is being revised"
+        ),
+    ),
     Action.PLAN_CHANGED_AFTER_APPROVAL: (Loud.TROUBLE, _changed_after),
     Action.PLAN_REFUSED: (Loud.TROUBLE, lambda d: f"not approved: {d['reason']}"),
-    Action.PLAN_DRIFTED: (Loud.TROUBLE, lambda d: f"its plan was put back: {d['reason']}" if d.get("reason") else ""),
+    Action.PLAN_DRIFTED: (
+        Loud.TROUBLE,
+        lambda d: f"its plan was put back: {d['reason']}" if d.get("reason") else "",
+    ),
     Action.PLAN_TAKEN_BACK: (Loud.EVENT, _taken_back),
     Action.PLAN_WITHDRAWN: (Loud.EVENT, lambda d: f"its plan was taken away: {d['path']}"),
     Action.PLAN_EDITED: (Loud.EVENT, lambda d: f"its plan was edited {_by(d)} while it is revised"),
-    Action.PLAN_ADOPTED: (Loud.EVENT, lambda d: "a plan that the journal does not know "
-                          f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"),
-    Action.EXECUTION_STARTED: (Loud.EVENT, lambda d: f"the mission began: {count(d['steps'], 'step')}; commands run in: "
-                               f"{d['sandbox']}"),
-    Action.EXECUTION_RESUMED: (Loud.EVENT, lambda d: f"the mission is taken up again at iteration {d['iteration']}"),
+    Action.PLAN_ADOPTED: (
+        Loud.EVENT,
+        lambda d: (
+            "a plan that the journal does not know "
+            f"{'was taken up' if Folder.REJECTED in d['path'] else 'waits for you'}: {d['path']}"
+        ),
+    ),
+    Action.EXECUTION_STARTED: (
+        Loud.EVENT,
+        lambda d: (
+            f"the mission began: {count(d['steps'], 'step')}; commands run in: {d['sandbox']}"
+        ),
+    ),
+    Action.EXECUTION_RESUMED: (
+        Loud.EVENT,
+        lambda d: f"the mission is taken up again at iteration {d['iteration']}",
+    ),
     Action.STEP_COMPLETED: (Loud.EVENT, lambda d: f"step {d['step']} of {d['of']} done"),
     Action.EXECUTION_COMPLETED: (Loud.EVENT, _completed),
-    Action.EXECUTION_FAILED: (Loud.TROUBLE, lambda d: f"failed: {d['reason']} after {count(d['iterations'], 'iteration')}"
-                              f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")),
+    Action.EXECUTION_FAILED: (
+        Loud.TROUBLE,
+        lambda d: (
+            f"failed: {d['reason']} after {count(d['iterations'], 'iteration')}"
+            f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
+        ),
+    ),
     Action.REPORT_WRITTEN: (Loud.EVENT, lambda d: f"report: {d['path']}"),
-    Action.FAILURE_DETECTED: (Loud.EVENT, lambda d: f"noticed: {str(d['description']).removeprefix('Noticed: ')}"),
-    Action.GIT_INITIALIZED: (Loud.EVENT, lambda d: f"made a git repository of {d['path']}, with a first commit of what is there"),
+    Action.FAILURE_DETECTED: (
+        Loud.EVENT,
+        lambda d: f"noticed: {str(d['description']).removeprefix('Noticed: ')}",
+    ),
+    Action.GIT_INITIALIZED: (
+        Loud.EVENT,
+        lambda d: f"made a git repository of {d['path']}, with a first commit of what is there",
+    ),
     Action.PR_MERGED: (Loud.EVENT, lambda d: f"{d['branch']} was merged {_by(d)}"),
     Action.PR_REJECTED: (Loud.EVENT, lambda d: f"{d['branch']} was dropped {_by(d)}{_because(d)}"),
-    Action.PR_REVERTED: (Loud.EVENT, lambda d: f"the merge of {d['branch']} was taken back {_by(d)}"),
+    Action.PR_REVERTED: (
+        Loud.EVENT,
+        lambda d: f"the merge of {d['branch']} was taken back {_by(d)}",
+    ),
     Action.PR_REOPENED: (Loud.EVENT, lambda d: f"{d['branch']} is there again"),
-    Action.DAEMON_STARTED: (Loud.EVENT, lambda d: unfinished(d, "is taken up again", "are taken up again")),
-    Action.DAEMON_STOPPED: (Loud.EVENT, lambda d: "ended; " + (unfinished(d, "goes on at the next start", "go on at the next start")
-                                                              or "nothing is left for the next start")),
+    Action.DAEMON_STARTED: (
+        Loud.EVENT,
+        lambda d: unfinished(d, "is taken up again", "are taken up again"),
+    ),
+    Action.DAEMON_STOPPED: (
+        Loud.EVENT,
+        lambda d: (
+            "ended; "
+            + (
+                unfinished(d, "goes on at the next start", "go on at the next start")
+                or "nothing is left for the next start"
+            )
+        ),
+    ),
 }
 
 
-# --- one row's facts --------------------------------------------------------------------------------------------
+# --- one row's facts
+# --------------------------------------------------------------------------------------------
 
 
 def facts(action: str, data: Mapping[str, Any]) -> str:
@@ -210,7 +303,9 @@ def facts(action: str, data: Mapping[str, Any]) -> str:
 
 
 def _all_facts(data: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={_value(value)}" for key, value in data.items() if value not in (None, "", []))
+    return " ".join(
+        f"{key}={_value(value)}" for key, value in data.items() if value not in (None, "", [])
+    )
 
 
 def _value(value: Any) -> str:
@@ -222,7 +317,9 @@ def _value(value: Any) -> str:
 def _model_called(data: Mapping[str, Any]) -> str:
     usd = data["cost_usd"]
     cost = f"${usd:.4f}" if isinstance(usd, (int, float)) else "cost unknown"
-    tokens_in, cached, out = (_thousands(data[f"{kind}_tokens"]) for kind in ("input", "cache_read", "output"))
+    tokens_in, cached, out = (
+        _thousands(data[f"{kind}_tokens"]) for kind in ("input", "cache_read", "output")
+    )
     return f"{data['purpose']}: {data['model']}, {tokens_in} + {cached} cached tokens in, {out} out, {cost}"
 
 
@@ -246,13 +343,19 @@ _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.TOOL_CALLED: _tool_called,
     Action.TOOL_REFUSED: _tool_called,
     Action.REQUEST_DETECTED: lambda d: f"{d.get('path', '')} by {d['reviewed_by']}".lstrip(),
-    Action.PLAN_CREATED: lambda d: f"revision {d['revision']}, {d['steps']} steps, digest {_short(d['digest'])}",
-    Action.PLAN_APPROVED: lambda d: f"{_by(d)}, digest {_short(d['digest'])}" + (", edited" if d.get("edited") else ""),
+    Action.PLAN_CREATED: lambda d: (
+        f"revision {d['revision']}, {d['steps']} steps, digest {_short(d['digest'])}"
+    ),
+    Action.PLAN_APPROVED: lambda d: (
+        f"{_by(d)}, digest {_short(d['digest'])}" + (", edited" if d.get("edited") else "")
+    ),
     Action.EXECUTION_STARTED: lambda d: f"digest {_short(d['digest'])}, sandbox: {d['sandbox']}",
     Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']}, {d['files']} files",
     Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",
     Action.GIT_BRANCH_CREATED: lambda d: f"{d['branch']} from {_short(d['base'])}",
-    Action.EXECUTION_COMPLETED: lambda d: f"{d['branch']}: {len(d.get('files_changed', ()))} files, {d['iterations']} iterations",
+    Action.EXECUTION_COMPLETED: lambda d: (
+        f"{d['branch']}: {len(d.get('files_changed', ()))} files, {d['iterations']} iterations"
+    ),
     Action.EXECUTION_FAILED: lambda d: f"{d['reason']} after {d['iterations']} iterations",
     Action.REPORT_WRITTEN: lambda d: str(d["path"]),
 }

@@ -10,20 +10,28 @@ from placet.core.text.plan import LiteralCall, Plan, Step
 from placet.core.text.scope import Scope, ScopeProblems, scope_from
 
 
-def plan_from(given: Mapping[str, Any], tools: Collection[str], *,
-              budget_usd: Decimal | None) -> tuple[Plan | None, list[str]]:
-    """Return the plan that `given` (the arguments of `submit_plan`) states, and its problems; the plan is None with any.
+def plan_from(
+    given: Mapping[str, Any], tools: Collection[str], *, budget_usd: Decimal | None
+) -> tuple[Plan | None, list[str]]:
+    """Return the plan that `given` (the arguments of `submit_plan`) states, and its problems.
 
-    `tools` are the names that steps may use. `budget_usd` is the request's own limit, which the plan's scope carries.
+    The plan is None with any.
+
+    `tools` are the names that steps may use. `budget_usd` is the request's own limit, which the
+    plan's scope carries.
     """
     problems: list[str] = []
     for number, step in enumerate(given["steps"], 1):
         for tool in (*step["tools"], *(action["tool"] for action in step["actions"])):
             if tool not in tools:
-                problems.append(f"step {number}: there is no tool {tool!r}; there are {', '.join(sorted(tools))}")
+                problems.append(
+                    f"step {number}: there is no tool {tool!r}; there are {', '.join(sorted(tools))}"
+                )
     scope = Scope()
     try:
-        scope = scope_from({**given["scope"], **({"budget_usd": budget_usd} if budget_usd is not None else {})})
+        scope = scope_from(
+            {**given["scope"], **({"budget_usd": budget_usd} if budget_usd is not None else {})}
+        )
     except ScopeProblems as found:
         problems += [f"scope.{key}: {why}" for key, why in found.problems]
     else:
@@ -32,10 +40,21 @@ def plan_from(given: Mapping[str, Any], tools: Collection[str], *,
         return None, problems
     try:
         return Plan(
-            title=given["title"], summary=given["summary"],
-            steps=tuple(Step(step["title"], step["description"], tuple(dict.fromkeys(step["tools"])), tuple(step["done_when"]),
-                             tuple(LiteralCall(a["tool"], a["params"]) for a in step["actions"])) for step in given["steps"]),
-            scope=scope, risks=tuple(given["risks"])), []
+            title=given["title"],
+            summary=given["summary"],
+            steps=tuple(
+                Step(
+                    step["title"],
+                    step["description"],
+                    tuple(dict.fromkeys(step["tools"])),
+                    tuple(step["done_when"]),
+                    tuple(LiteralCall(a["tool"], a["params"]) for a in step["actions"]),
+                )
+                for step in given["steps"]
+            ),
+            scope=scope,
+            risks=tuple(given["risks"]),
+        ), []
     except ValueError as error:
         return None, [str(error)]
 
@@ -52,10 +71,16 @@ def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:
         for action in step["actions"]:
             params = action["params"]
             path = params.get("path")
-            if action["tool"] in ("write_file", "edit_file") and isinstance(path, str) and not scope.allows_write(path):
+            if (
+                action["tool"] in ("write_file", "edit_file")
+                and isinstance(path, str)
+                and not scope.allows_write(path)
+            ):
                 problems.append(f"step {number} writes {path!r}, which scope.write does not allow")
             if action["tool"] == "run_command" and isinstance(params.get("command"), str):
                 argv = [params["command"], *(str(word) for word in params.get("args", []))]
                 if not scope.allows_run(argv):
-                    problems.append(f"step {number} runs `{' '.join(argv)}`, which scope.run does not allow")
+                    problems.append(
+                        f"step {number} runs `{' '.join(argv)}`, which scope.run does not allow"
+                    )
     return problems

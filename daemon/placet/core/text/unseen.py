@@ -50,7 +50,10 @@ class UnseenKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """One finding: `line` counts from 1; `shown` is one line of visible text that says what is there."""
+    """One finding: `line` counts from 1.
+
+    `shown` is one line of visible text that says what is there.
+    """
 
     line: int
     kind: UnseenKind
@@ -99,7 +102,8 @@ def fence_at(line: str) -> Fence | None:
     return Fence(found[2][0], len(found[2]), found[3].strip(), len(found[1]))
 
 
-# --- characters ------------------------------------------------------------------------------------------
+# --- characters
+# ------------------------------------------------------------------------------------------
 
 _ZERO_WIDTH = frozenset("\u200b\u200c\u200d\u2060\ufeff\u180e")
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -107,13 +111,15 @@ _IMPLICIT_MARKS = frozenset("\u061c\u200e\u200f")
 _BLANKS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 _IGNORED = frozenset("\u034f\u17b4\u17b5\u2065") | {chr(c) for c in range(0xFFF0, 0xFFF9)}
 # Format characters (Cf) that are drawn: signs that stand around or before digits.
-_DRAWN = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+_DRAWN = frozenset(
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
 # Scripts whose spelling needs ZWJ and ZWNJ, by the first word of the characters' Unicode names.
 _JOINING = frozenset({
-    "ARABIC", "SYRIAC", "MONGOLIAN", "NKO", "MANDAIC", "ADLAM", "THAANA", "HANIFI",
-    "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM",
+    "ARABIC", "SYRIAC", "MONGOLIAN", "NKO", "MANDAIC", "ADLAM", "THAANA", "HANIFI", "DEVANAGARI",
+    "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM",
     "SINHALA", "KHMER", "MYANMAR", "TIBETAN", "BALINESE", "JAVANESE",
-})
+})  # fmt: skip
 # Scripts written without spaces, where ZWSP marks a place to break the line.
 _UNSPACED = frozenset({"THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"})
 # Scripts with standardised variants.
@@ -130,7 +136,11 @@ _EMOJI_PARTS = frozenset("\ufe0f") | {chr(c) for c in range(0x1F3FB, 0x1F400)}
 def _kind_of(char: str) -> UnseenKind | None:
     """Return the class of an invisible character, None for one that is drawn or is an ordinary space."""
     code = ord(char)
-    if 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or code in (0x180B, 0x180C, 0x180D, 0x180F):
+    if (
+        0xFE00 <= code <= 0xFE0F
+        or 0xE0100 <= code <= 0xE01EF
+        or code in (0x180B, 0x180C, 0x180D, 0x180F)
+    ):
         return UnseenKind.VARIATION
     if 0xE0000 <= code <= 0xE007F:
         return UnseenKind.TAG
@@ -203,12 +213,17 @@ def _ordinary(text: str, at: int, kind: UnseenKind) -> bool:
             flag = text.rfind("\U0001f3f4", max(0, at - _FLAG_LENGTH + 1), at)
             return flag >= 0 and text[flag : flag + _FLAG_LENGTH] in _FLAGS
         case UnseenKind.BIDI if char in _IMPLICIT_MARKS:
-            # A single mark beside or near right-to-left letters steers punctuation; runs of marks carry data.
+            # A single mark beside or near right-to-left letters steers punctuation; runs of marks
+            # carry data.
             near = text[max(0, at - 8) : at + 9]
             return (
                 not _concealed(before)
                 and not _concealed(after)
-                and any(unicodedata.bidirectional(c) in ("R", "AL") for c in near if c not in _IMPLICIT_MARKS)
+                and any(
+                    unicodedata.bidirectional(c) in ("R", "AL")
+                    for c in near
+                    if c not in _IMPLICIT_MARKS
+                )
             )
         case _:
             return False
@@ -268,7 +283,8 @@ def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
         yield Unseen(line, kind, shown)
 
 
-# --- markdown --------------------------------------------------------------------------------------------
+# --- markdown
+# --------------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r"\\[!-/:-@\[-`{-~]|`+|<!--|<[!?]|%%")
 _CLOSER = {"<!--": "-->", "%%": "%%"}
@@ -278,9 +294,9 @@ _CLOSER = {"<!--": "-->", "%%": "%%"}
 class _Reading:
     """A text as reading view takes it.
 
-    `comments`: first line, column, last line, content. `prose`: the lines with code and comments blanked out,
-    in the same columns. `code`: the numbers of fenced lines, with the language. `spans`: the code
-    spans, each with its line. Lines count from 1.
+    `comments`: first line, column, last line, content. `prose`: the lines with code and comments
+    blanked out, in the same columns. `code`: the numbers of fenced lines, with the language.
+    `spans`: the code spans, each with its line. Lines count from 1.
     """
 
     comments: list[tuple[int, int, int, str]] = field(default_factory=list)
@@ -290,7 +306,10 @@ class _Reading:
 
 
 def _span_end(line: str, start: int, length: int) -> int:
-    """Return where the span ends that `length` backticks opened before `start`; -1: not on this line."""
+    """Return where the span ends that `length` backticks opened before `start`.
+
+    -1: not on this line.
+    """
     for run in re.finditer("`+", line[start:]):
         if len(run[0]) == length:
             return start + run.end()
@@ -311,7 +330,9 @@ def _unquoted(line: str, depth: int) -> tuple[str, int]:
 def _read(lines: Sequence[str]) -> _Reading:
     """Walk the lines once, as a machine with three states: prose, in a fence, in a comment."""
     reading = _Reading()
-    last_with = {c: max((n for n, line in enumerate(lines) if c in line), default=-1) for c in ("-->", "%%")}
+    last_with = {
+        c: max((n for n, line in enumerate(lines) if c in line), default=-1) for c in ("-->", "%%")
+    }
     fence: Fence | None = None
     depth = 0  # quotation marks before the fence: it ends with the quotation (CommonMark 4.5, 5.1)
     closer, begun, content = "", (0, 0), [""]
@@ -356,7 +377,11 @@ def _read(lines: Sequence[str]) -> _Reading:
                 end = _span_end(line, at, len(mark)) if paired else -1
                 paired = end >= 0
                 # One that is not closed on this line may go on on the next one.
-                inside = line[at : end - len(mark)] if paired else "\n".join([line[at:], *lines[number + 1 : number + 2]])
+                inside = (
+                    line[at : end - len(mark)]
+                    if paired
+                    else "\n".join([line[at:], *lines[number + 1 : number + 2]])
+                )
                 reading.spans.append((number + 1, inside))
                 at = max(at, end)
             elif mark in _CLOSER:
@@ -395,8 +420,9 @@ def commented_lines(text: str) -> frozenset[int]:
 def _comments(lines: Sequence[str], reading: _Reading) -> Iterator[Unseen]:
     for first, _, _, content in reading.comments:
         yield Unseen(first, UnseenKind.COMMENT, shortened(content) or "an empty comment")
-    # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a pair on a
-    # line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook script, is neither.)
+    # Some renderers take `%%` for a comment in fenced code too. Said where it is plainly one: a
+    # pair on a line, or two lines of nothing else. (`# %%`, which starts a cell of a notebook
+    # script, is neither.)
     opened = 0
     for number in reading.code:
         line = lines[number - 1]
@@ -411,21 +437,28 @@ def _comments(lines: Sequence[str], reading: _Reading) -> Iterator[Unseen]:
 
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)((?:[\s/][^<>]*)?)>")
 _PLAIN_TAGS = frozenset({
-    "a", "b", "br", "blockquote", "code", "dd", "del", "div", "dl", "dt", "em", "h1", "h2", "h3", "h4", "h5",
-    "h6", "hr", "i", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "samp", "small", "span", "strong",
-    "sub",
-    "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul", "var",
-})
+    "a", "b", "br", "blockquote", "code", "dd", "del", "div", "dl", "dt", "em", "h1", "h2", "h3",
+    "h4", "h5", "h6", "hr", "i", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "samp",
+    "small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u",
+    "ul", "var",
+})  # fmt: skip
 _LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>\s]*)>?(\s+[\"'(][^)]{0,500}?[\"')]\s*\))?")
-_USER = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE)
+_USER = re.compile(
+    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#<>()\[\]]{0,400}@[^\s<>()\[\]]{0,200}", re.IGNORECASE
+)
 _WEB = re.compile(r"\bhttps?://[^\s<>]{1,400}", re.IGNORECASE)
-_MATHS = re.compile(r"\$\$[^$]{0,4000}\$\$|\$(?=[^\s$])(?:[^$\n]|\n(?!\s*\n)){0,2000}?(?<=[^\s$])\$(?![0-9])")
+_MATHS = re.compile(
+    r"\$\$[^$]{0,4000}\$\$|\$(?=[^\s$])(?:[^$\n]|\n(?!\s*\n)){0,2000}?(?<=[^\s$])\$(?![0-9])"
+)
 ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,40});")
 _FIELD = re.compile(r"[\[(][^\[\]()\n:]{1,80}::[^\n]{0,200}")
-OVERLAY = re.compile("[\u0334-\u0338\u0488\u0489\u1abe\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20eb]|"
-                      "[\u0300-\u036f\u0483-\u0487\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{4,}")
+OVERLAY = re.compile(
+    "[\u0334-\u0338\u0488\u0489\u1abe\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20eb]|"
+    "[\u0300-\u036f\u0483-\u0487\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{4,}"
+)
 _ADDRESS = re.compile(
-    r"(?:https?://|www\.)[^\s/]+|\b[a-z0-9.-]+\.(?:com|org|net|io|dev|gov|edu|co|ai|app)\b", re.IGNORECASE
+    r"(?:https?://|www\.)[^\s/]+|\b[a-z0-9.-]+\.(?:com|org|net|io|dev|gov|edu|co|ai|app)\b",
+    re.IGNORECASE,
 )
 _DEFINITION = re.compile(r"^[\s>]*\[([^\[\]]+)\]:(.*)$")
 _FOOTNOTE = re.compile(r"\[(\^[^\[\]]+)\]")
@@ -443,7 +476,10 @@ def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
 
 
 def _host(address: str) -> str:
-    """Return the host of an address, without `www.`; an empty text for a relative or malformed one."""
+    """Return the host of an address, without `www.`.
+
+    An empty text for a relative or malformed one.
+    """
     try:
         return (urlsplit(address).hostname or "").removeprefix("www.")
     except ValueError:
@@ -461,18 +497,35 @@ def _links(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
             yield Unseen(line, UnseenKind.LINK, f"“{shortened(label)}” goes to {shortened(target)}")
         if found[3]:
             line = bisect_right(starts, found.start())
-            yield Unseen(line, UnseenKind.LINK, f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}")
+            yield Unseen(
+                line,
+                UnseenKind.LINK,
+                f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}",
+            )
     for found in _WEB.finditer(prose):
         if not _LIKE_SEPARATORS.keys().isdisjoint(found[0]):
-            yield Unseen(bisect_right(starts, found.start()), UnseenKind.LINK, f"{shortened(found[0])} has look-alike separators")
+            yield Unseen(
+                bisect_right(starts, found.start()),
+                UnseenKind.LINK,
+                f"{shortened(found[0])} has look-alike separators",
+            )
     for found in _USER.finditer(prose):
         host = shortened(found[0].rpartition("@")[2])
-        yield Unseen(bisect_right(starts, found.start()), UnseenKind.LINK, f"{shortened(found[0])} goes to {host}")
+        yield Unseen(
+            bisect_right(starts, found.start()),
+            UnseenKind.LINK,
+            f"{shortened(found[0])} goes to {host}",
+        )
 
 
 def _meanings(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
     """Yield maths, entities and Dataview's fields: each is shown as something else than what is written."""
-    for kind, pattern in ((UnseenKind.MATHS, _MATHS), (UnseenKind.ENTITY, ENTITY), (UnseenKind.FIELD, _FIELD), (UnseenKind.OVERLAY, OVERLAY)):  # noqa: E501
+    for kind, pattern in (
+        (UnseenKind.MATHS, _MATHS),
+        (UnseenKind.ENTITY, ENTITY),
+        (UnseenKind.FIELD, _FIELD),
+        (UnseenKind.OVERLAY, OVERLAY),
+    ):
         for found in pattern.finditer(prose):
             yield Unseen(bisect_right(starts, found.start()), kind, shortened(found[0]))
 
@@ -512,8 +565,13 @@ def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]
         cells = _cells(line)
         if columns and len(cells) > columns and (more := "|".join(cells[columns:]).strip(" \t|")):
             yield Unseen(number, UnseenKind.CELL, shortened(more))
-        if "|" in line and len(cells) == above and _COLUMNS.fullmatch("|".join(cell.strip() for cell in cells)):
-            columns = min(columns or above, above)  # of two tables that follow each other, the narrower one
+        if (
+            "|" in line
+            and len(cells) == above
+            and _COLUMNS.fullmatch("|".join(cell.strip() for cell in cells))
+        ):
+            # of two tables that follow each other, the narrower one
+            columns = min(columns or above, above)
         above = len(cells)
 
 
@@ -540,13 +598,16 @@ def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
             yield Unseen(number, UnseenKind.FAR_RIGHT, f"after {pushed.end()} columns: {far}")
         elif number in code and len(text) > _LONG_LINE:
             end = shortened(text[-60:])
-            yield Unseen(number, UnseenKind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}")
+            yield Unseen(
+                number, UnseenKind.FAR_RIGHT, f"a line of {len(text)} characters, ending {end}"
+            )
 
 
-# --- look-alike letters ----------------------------------------------------------------------------------
+# --- look-alike letters
+# ----------------------------------------------------------------------------------
 
-# Letters of other scripts that are drawn as a Latin one in common fonts (from Unicode's confusables.txt, the
-# lower- and upper-case letters that matter for paths).
+# Letters of other scripts that are drawn as a Latin one in common fonts (from Unicode's
+# confusables.txt, the lower- and upper-case letters that matter for paths).
 _LIKE_LATIN = dict(
     zip(
         "асеорхуіјѕһԁԛԝӏАВЕКМНОРСТХІЈЅУοανρικυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧօոսցհ",
@@ -557,7 +618,14 @@ _LIKE_LATIN = dict(
 _ALONE = frozenset(
     {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "LISU", "DESERET"}
 )
-_LIKE_SEPARATORS = {"\u2044": "/", "\u2215": "/", "\u29f8": "/", "\u2571": "/", "\u2024": ".", "\ua4f8": "."}
+_LIKE_SEPARATORS = {
+    "\u2044": "/",
+    "\u2215": "/",
+    "\u29f8": "/",
+    "\u2571": "/",
+    "\u2024": ".",
+    "\ua4f8": ".",
+}
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -568,9 +636,9 @@ def _named(scripts: set[str]) -> str:
 def homoglyphs(path: str) -> str | None:
     """Return a sentence about what makes `path` read as another path, or None where nothing does.
 
-    Words that mix alphabets, words of another alphabet made only of letters that look Latin, compatibility
-    forms of ASCII (full-width, mathematical), look-alike separators, spaces that are not U+0020, hidden
-    characters.
+    Words that mix alphabets, words of another alphabet made only of letters that look Latin,
+    compatibility forms of ASCII (full-width, mathematical), look-alike separators, spaces that are
+    not U+0020, hidden characters.
     """
     if path.isascii() and not any(True for _ in hidden_characters(path)):
         return None
@@ -614,7 +682,8 @@ def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
                     yield Unseen(number, UnseenKind.LOOKALIKE, shortened(f"“{text}” {why}"))
 
 
-# --- the whole -------------------------------------------------------------------------------------------
+# --- the whole
+# -------------------------------------------------------------------------------------------
 
 
 def find_unseen(text: str) -> tuple[Unseen, ...]:

@@ -1,8 +1,9 @@
 """Budgets: what a mission, a planning or a day may use. Held before it is used, settled after.
 
-A call is made only if its worst case still fits, so that no limit on tokens or money is ever passed: the prompt is
-counted by an upper bound and the answer by its `max_tokens`, which is lowered where that makes the call fit.
-Time cannot be held; a time limit ends the work at the next check, and what is left of it may serve as a time-out.
+A call is made only if its worst case still fits, so that no limit on tokens or money is ever
+passed: the prompt is counted by an upper bound and the answer by its `max_tokens`, which is lowered
+where that makes the call fit. Time cannot be held; a time limit ends the work at the next check,
+and what is left of it may serve as a time-out.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from placet.core.turn.price import Price, cost_usd
 from placet.core.turn.talk import Ask, Block, Usage
 
 LEAST_OUTPUT_TOKENS = 256
-"""An answer that may be no longer than this is not worth its prompt; also the least `max_tokens` of the configuration."""
+"""An answer that may be no longer than this is not worth its prompt.
+
+Also the least `max_tokens` of the configuration.
+"""
 
 IMAGE_TOKENS = 5_000
-"""What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement, rounded up."""
+"""What an image can come to at most, whatever its bytes: vendors scale it down first.
+
+Judgement, rounded up.
+"""
 
 PREAMBLE_TOKENS = 1_000
 """What a vendor may put around a prompt with tools, at most: some hundred tokens by its own documentation, doubled."""
@@ -52,9 +59,10 @@ class Limit(StrEnum):
 class Limits:
     """How much may be used, or is left; None is no limit.
 
-    `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time is spent in model
-    and tool calls, wall time also in rests and while the daemon was down. `tool_calls` leaves out the calls that only
-    steer the mission (`finish`, `complete_step`). Raises ValueError for a limit that is negative or no number.
+    `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time
+    is spent in model and tool calls, wall time also in rests and while the daemon was down.
+    `tool_calls` leaves out the calls that only steer the mission (`finish`, `complete_step`).
+    Raises ValueError for a limit that is negative or no number.
     """
 
     tokens: int | None = None
@@ -64,8 +72,12 @@ class Limits:
     tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        for what, value in (("tokens", self.tokens), ("working_time_s", self.working_time_s),
-                            ("wall_time_s", self.wall_time_s), ("tool_calls", self.tool_calls)):
+        for what, value in (
+            ("tokens", self.tokens),
+            ("working_time_s", self.working_time_s),
+            ("wall_time_s", self.wall_time_s),
+            ("tool_calls", self.tool_calls),
+        ):
             if value is not None and not value >= 0:  # nan is not
                 raise ValueError(f"{what}: {value} is no limit")
         if self.usd is not None and not (self.usd.is_finite() and self.usd >= 0):
@@ -82,14 +94,20 @@ class Amount:
     tool_calls: int = 0
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(self.tokens + other.tokens,
-                      None if self.usd is None or other.usd is None else self.usd + other.usd,
-                      self.working_time_s + other.working_time_s, self.tool_calls + other.tool_calls)
+        return Amount(
+            self.tokens + other.tokens,
+            None if self.usd is None or other.usd is None else self.usd + other.usd,
+            self.working_time_s + other.working_time_s,
+            self.tool_calls + other.tool_calls,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A limit that is reached, or that the next call could pass. `ledger` is the name of the ledger that says so."""
+    """A limit that is reached, or that the next call could pass.
+
+    `ledger` is the name of the ledger that says so.
+    """
 
     ledger: str
     limit: Limit
@@ -112,8 +130,8 @@ class Exceeded:
 class Ledger:
     """What one budget allows, what of it is used, and what is held for calls that are under way.
 
-    `name` stands in what people read: "the mission", "planning", "today's budget of the vault". One that several
-    workers use is a value behind a lock; each call has a key of its own in it.
+    `name` stands in what people read: "the mission", "planning", "today's budget of the vault". One
+    that several workers use is a value behind a lock; each call has a key of its own in it.
     """
 
     name: str
@@ -129,17 +147,24 @@ class Ledger:
         return replace(self, held={**self.held, key: worst})
 
     def remaining(self) -> Limits:
-        """Return what is neither used nor held, never below zero; money is 0 where the cost so far is unknown."""
+        """Return what is neither used nor held, never below zero.
+
+        Money is 0 where the cost so far is unknown.
+        """
         gone = sum(self.held.values(), self.used)
         limits = self.limits
         usd = None
         if limits.usd is not None:
             usd = Decimal(0) if gone.usd is None else max(limits.usd - gone.usd, Decimal(0))
         return Limits(
-            None if limits.tokens is None else max(limits.tokens - gone.tokens, 0), usd,
-            None if limits.working_time_s is None else max(limits.working_time_s - gone.working_time_s, 0.0),
+            None if limits.tokens is None else max(limits.tokens - gone.tokens, 0),
+            usd,
+            None
+            if limits.working_time_s is None
+            else max(limits.working_time_s - gone.working_time_s, 0.0),
             None if limits.wall_time_s is None else max(limits.wall_time_s - self.wall_time_s, 0.0),
-            None if limits.tool_calls is None else max(limits.tool_calls - gone.tool_calls, 0))
+            None if limits.tool_calls is None else max(limits.tool_calls - gone.tool_calls, 0),
+        )
 
     def left(self) -> str:
         """Return what is left of each limit, for people and models; empty where there is none."""
@@ -159,8 +184,15 @@ class Ledger:
 
 
 def tell(ledger: Ledger, turns_left: int) -> str:
-    """Return what the model is told of its budget. `turns_left` counts the answer it is about to give."""
-    return "You have left: " + ", ".join(part for part in (f"{turns_left} turns", ledger.left()) if part) + "."
+    """Return what the model is told of its budget.
+
+    `turns_left` counts the answer it is about to give.
+    """
+    return (
+        "You have left: "
+        + ", ".join(part for part in (f"{turns_left} turns", ledger.left()) if part)
+        + "."
+    )
 
 
 def exceeded(ledger: Ledger) -> Exceeded | None:
@@ -170,16 +202,26 @@ def exceeded(ledger: Ledger) -> Exceeded | None:
     """
     left, limits = ledger.remaining(), ledger.limits
     if left.wall_time_s == 0:
-        return Exceeded(ledger.name, Limit.WALL_TIME,
-                        f"{ledger.name}: {_time(limits.wall_time_s or 0)} have passed since the work began")
+        return Exceeded(
+            ledger.name,
+            Limit.WALL_TIME,
+            f"{ledger.name}: {_time(limits.wall_time_s or 0)} have passed since the work began",
+        )
     if left.working_time_s == 0:
-        return Exceeded(ledger.name, Limit.WORKING_TIME,
-                        f"{ledger.name}: {_time(limits.working_time_s or 0)} of working time are used up")
+        return Exceeded(
+            ledger.name,
+            Limit.WORKING_TIME,
+            f"{ledger.name}: {_time(limits.working_time_s or 0)} of working time are used up",
+        )
     if left.tokens == 0:
-        return Exceeded(ledger.name, Limit.TOKENS, f"{ledger.name}: all {limits.tokens:,} tokens are used up")
+        return Exceeded(
+            ledger.name, Limit.TOKENS, f"{ledger.name}: all {limits.tokens:,} tokens are used up"
+        )
     if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
         cost = "an unknown sum" if ledger.used.usd is None else f"${ledger.used.usd:.4f}"
-        return Exceeded(ledger.name, Limit.USD, f"{ledger.name}: {cost} of ${limits.usd} is used up")
+        return Exceeded(
+            ledger.name, Limit.USD, f"{ledger.name}: {cost} of ${limits.usd} is used up"
+        )
     return None
 
 
@@ -187,10 +229,15 @@ def no_tool_call_left(ledger: Ledger) -> Exceeded | None:
     """Return the limit that the next tool call would pass, None where it may be made."""
     if ledger.remaining().tool_calls != 0:
         return None
-    return Exceeded(ledger.name, Limit.TOOL_CALLS, f"{ledger.name}: all {ledger.limits.tool_calls:,} tool calls are made")
+    return Exceeded(
+        ledger.name,
+        Limit.TOOL_CALLS,
+        f"{ledger.name}: all {ledger.limits.tool_calls:,} tool calls are made",
+    )
 
 
-# --- model calls ----------------------------------------------------------------------------------------------
+# --- model calls
+# ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +260,23 @@ class ModelCall:
 def prompt_at_most(ask: Ask, last: Usage | None) -> int:
     """Return how many tokens the prompt of `ask` can have at most.
 
-    No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the conversation's last
-    reply used: then what came before is known to the token, and only the newest turn is bounded by its bytes. (The
-    usual four characters a token is a mean, not a bound: digits, hex and CJK text have more.) A server that counts
-    nothing says nothing.
+    No token is shorter than a byte, so the bytes of what is sent bound it. `last` is what the
+    conversation's last reply used: then what came before is known to the token, and only the newest
+    turn is bounded by its bytes. (The usual four characters a token is a mean, not a bound: digits,
+    hex and CJK text have more.) A server that counts nothing says nothing.
     """
     if last is not None and _prompt(last):
         return _prompt(last) + last.output_tokens + _bytes(ask.turns[-1].blocks)
-    tools: list[Block] = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in ask.tools]
-    return (PREAMBLE_TOKENS + sum(len(part.encode()) for part in ask.system) + _bytes(tools)
-            + sum(_bytes(turn.blocks) for turn in ask.turns))
+    tools: list[Block] = [
+        {"name": t.name, "description": t.description, "input_schema": t.input_schema}
+        for t in ask.tools
+    ]
+    return (
+        PREAMBLE_TOKENS
+        + sum(len(part.encode()) for part in ask.system)
+        + _bytes(tools)
+        + sum(_bytes(turn.blocks) for turn in ask.turns)
+    )
 
 
 def prompt_likely(ask: Ask, last: Usage | None) -> int:
@@ -231,7 +285,9 @@ def prompt_likely(ask: Ask, last: Usage | None) -> int:
     return known + (prompt_at_most(ask, last) - known) // 2
 
 
-def worst_case(prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False) -> ModelCall:
+def worst_case(
+    prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False
+) -> ModelCall:
     """Return a model call at its worst: all of the prompt is written to the cache, or not cached, whichever costs more.
 
     Relies on a larger prompt never being the cheaper one. `free` as in `cost_usd`.
@@ -241,7 +297,10 @@ def worst_case(prompt_tokens: int, max_tokens: int, model: str, prices: Iterable
     def cost(usage: Usage) -> Decimal | None:
         return cost_usd(usage, model, rows, free=free)
 
-    plain, written = cost(Usage(input_tokens=prompt_tokens)), cost(Usage(cache_write_tokens=prompt_tokens))
+    plain, written = (
+        cost(Usage(input_tokens=prompt_tokens)),
+        cost(Usage(cache_write_tokens=prompt_tokens)),
+    )
     answered = cost(Usage(input_tokens=prompt_tokens, output_tokens=_MILLION))
     if plain is None or written is None or answered is None:
         return ModelCall(prompt_tokens, max_tokens, None, None)
@@ -267,8 +326,8 @@ class Reserved:
 def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | Exceeded:
     """Hold a call in every ledger that has to pay for it, or in none, and say why not.
 
-    `max_tokens` is lowered until the worst case fits, though not below LEAST_OUTPUT_TOKENS. Each attempt of a retried
-    call is reserved and settled for itself.
+    `max_tokens` is lowered until the worst case fits, though not below LEAST_OUTPUT_TOKENS. Each
+    attempt of a retried call is reserved and settled for itself.
     """
     allowed = call.max_tokens
     for ledger in ledgers:
@@ -278,22 +337,31 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
         if left.tokens is not None:
             allowed = min(allowed, left.tokens - call.prompt_tokens)
             if _too_short(allowed, call):
-                return Exceeded(ledger.name, Limit.TOKENS,
-                                f"{ledger.name}: the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
-                                f" and {left.tokens:,} of {ledger.limits.tokens:,} are left")
+                return Exceeded(
+                    ledger.name,
+                    Limit.TOKENS,
+                    f"{ledger.name}: the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
+                    f" and {left.tokens:,} of {ledger.limits.tokens:,} are left",
+                )
         if left.usd is not None:
             if call.prompt_usd is None or call.output_token_usd is None:
-                return Exceeded(ledger.name, Limit.USD,
-                                f"{ledger.name}: ${ledger.limits.usd} cannot be kept to, the model's price is unknown")
+                return Exceeded(
+                    ledger.name,
+                    Limit.USD,
+                    f"{ledger.name}: ${ledger.limits.usd} cannot be kept to, the model's price is unknown",
+                )
             over = left.usd - call.prompt_usd
             if over < 0:
                 allowed = -1
             elif call.output_token_usd > 0:
                 allowed = min(allowed, int(over // call.output_token_usd))
             if _too_short(allowed, call):
-                return Exceeded(ledger.name, Limit.USD,
-                                f"{ledger.name}: the next call may cost ${call.prompt_usd:.4f} for its prompt alone, and"
-                                f" ${left.usd:.4f} of ${ledger.limits.usd} is left")
+                return Exceeded(
+                    ledger.name,
+                    Limit.USD,
+                    f"{ledger.name}: the next call may cost ${call.prompt_usd:.4f} for its prompt alone, and"
+                    f" ${left.usd:.4f} of ${ledger.limits.usd} is left",
+                )
     worst = call.worst(allowed)
     return Reserved(tuple(ledger.hold(key, worst) for ledger in ledgers), allowed)
 
@@ -302,8 +370,10 @@ def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | Non
     """Say why a plan cannot be approved with this money limit; None where it can."""
     if limits.usd is None or price_known:
         return None
-    return (f"the budget is ${limits.usd}, but what {model} costs is unknown, so nothing could keep to it. Add its price"
-            " as [[model.price]] to System/placet.toml, or remove budget_usd")
+    return (
+        f"the budget is ${limits.usd}, but what {model} costs is unknown, so nothing could keep to it. Add its price"
+        " as [[model.price]] to System/placet.toml, or remove budget_usd"
+    )
 
 
 def _too_short(allowed: int, call: ModelCall) -> bool:

@@ -19,17 +19,28 @@ from typing import Any, assert_never
 
 from placet.core.errors import End, Stop, ToolError
 from placet.core.shorten import WORDS_KEPT, cut_middle
-from placet.core.turn.budget import IMAGE_TOKENS, Complexity, Ledger, exceeded, no_tool_call_left, prompt_likely
+from placet.core.turn.budget import (
+    IMAGE_TOKENS,
+    Complexity,
+    Ledger,
+    exceeded,
+    no_tool_call_left,
+    prompt_likely,
+)
 from placet.core.turn.talk import Ask, Block, StopReason, ToolUse, Turn, Usage
 
 ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
-"""Model turns that a mission may take, by the plan's complexity; the scope's `max_iterations` may say otherwise."""
+"""Model turns that a mission may take, by the plan's complexity.
+
+The scope's `max_iterations` may say otherwise.
+"""
 
 REPEATED = "repeated_call"
 """The error type of the answer to a call that was not carried out because it repeats earlier ones."""
 
 
-# --- the history ----------------------------------------------------------------------------------------------
+# --- the history
+# ----------------------------------------------------------------------------------------------
 
 
 class Deed(StrEnum):
@@ -50,8 +61,8 @@ def canonical(tool: str, arguments: Mapping[str, Any]) -> str:
 class CallRecord:
     """A call that the model asks for.
 
-    `path` is the file that it reads or writes, the folder that it lists or searches; empty is everything. `about` is
-    how it is named in what people read (no contents).
+    `path` is the file that it reads or writes, the folder that it lists or searches; empty is
+    everything. `about` is how it is named in what people read (no contents).
     """
 
     tool: str
@@ -74,8 +85,9 @@ class CallRecord:
 class CallSeen:
     """A call and what it came to.
 
-    `ok` says that the tool worked; a command that ran and ended with an error code worked. `refused` that policy said
-    no, `repeated` that a guard did (`check_call` said Instead). `result_digest` is a digest of the result, empty for an empty one.
+    `ok` says that the tool worked; a command that ran and ended with an error code worked.
+    `refused` that policy said no, `repeated` that a guard did (`check_call` said Instead).
+    `result_digest` is a digest of the result, empty for an empty one.
     """
 
     call: CallRecord
@@ -87,7 +99,10 @@ class CallSeen:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One model turn: the calls that it asked for, in order, and why it stopped. `iteration` counts from 1."""
+    """One model turn: the calls that it asked for, in order, and why it stopped.
+
+    `iteration` counts from 1.
+    """
 
     iteration: int
     calls: tuple[CallSeen, ...]
@@ -128,7 +143,9 @@ class History:
 
     def with_nudge(self, nudge: Nudge) -> History:
         """Note that the model was told; the same turn counts for it no more."""
-        return replace(self, nudged={**{pattern: len(self.steps) for pattern in nudge.patterns}, **self.nudged})
+        return replace(
+            self, nudged={**{pattern: len(self.steps) for pattern in nudge.patterns}, **self.nudged}
+        )
 
     def backwards(self) -> Iterator[CallSeen]:
         """Yield every call, the newest first."""
@@ -137,7 +154,8 @@ class History:
             yield from reversed(step.calls)
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------
+# --- verdicts
+# -------------------------------------------------------------------------------------------------
 
 
 class IterationCapError(Stop):
@@ -176,17 +194,24 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The mission ends here: raise `stop`. `pattern` is what it is ended by, as the journal names it."""
+    """The mission ends here: raise `stop`.
+
+    `pattern` is what it is ended by, as the journal names it.
+    """
 
     stop: Stop
     pattern: str
 
 
-# --- settings -------------------------------------------------------------------------------------------------
+# --- settings
+# -------------------------------------------------------------------------------------------------
 
 
 def iteration_cap(complexity: Complexity, asked: int | None, ceiling: int) -> int:
-    """Return how many model turns a mission may take. `asked` is the scope's word, `ceiling` the configuration's."""
+    """Return how many model turns a mission may take.
+
+    `asked` is the scope's word, `ceiling` the configuration's.
+    """
     return min(ITERATIONS[complexity] if asked is None else asked, ceiling)
 
 
@@ -194,7 +219,8 @@ def iteration_cap(complexity: Complexity, asked: int | None, ceiling: int) -> in
 class IterationGuard:
     """The three basic guards of one mission: its cap, repetition, truncation.
 
-    The `repeats`-th identical call within `window` calls is a repetition; results are cut to `words` words.
+    The `repeats`-th identical call within `window` calls is a repetition; results are cut to
+    `words` words.
     """
 
     max_iterations: int
@@ -204,7 +230,9 @@ class IterationGuard:
 
     def __post_init__(self) -> None:
         if self.max_iterations < 1 or not 2 <= self.repeats <= self.window or self.words < 2:
-            raise ValueError("a guard needs max_iterations >= 1, 2 <= repeats <= window and words >= 2")
+            raise ValueError(
+                "a guard needs max_iterations >= 1, 2 <= repeats <= window and words >= 2"
+            )
 
     def check_iteration(self, history: History) -> None:
         """Raise IterationCapError if the next model turn is one too many."""
@@ -214,8 +242,8 @@ class IterationGuard:
     def check_call(self, history: History, call: CallRecord) -> None:
         """Raise RepetitionError if `call` repeats earlier ones.
 
-        Reading, or running a command, is none if a file that it may look at was changed in between: a
-        test run after each edit is work, not a loop. A command may have changed every file.
+        Reading, or running a command, is none if a file that it may look at was changed in between:
+        a test run after each edit is work, not a loop. A command may have changed every file.
         """
         times = 1
         looks = call.deed in (Deed.READ, Deed.RUN)
@@ -225,9 +253,12 @@ class IterationGuard:
             elif looks and _may_change(seen, call.path):
                 break
         if times >= self.repeats:
-            raise RepetitionError(f"{call} was called {times} times within {self.window} calls, with nothing that it"
-                                  " looks at changed in between" if looks else
-                                  f"{call} was called {times} times within {self.window} calls")
+            raise RepetitionError(
+                f"{call} was called {times} times within {self.window} calls, with nothing that it"
+                " looks at changed in between"
+                if looks
+                else f"{call} was called {times} times within {self.window} calls"
+            )
 
     def cut(self, text: str, hint: str = "") -> tuple[str, int]:
         """Return a result as the model is given it, and how many words were cut from its middle."""
@@ -238,10 +269,11 @@ class IterationGuard:
 class GuardSettings:
     """When each guard speaks.
 
-    `identical_rounds`: so many turns in a row with the same calls end the mission (it is told one before).
-    `stall_turns`: so many turns in a row that changed nothing, once one has. `same_call_failing`: failures of one call
-    since it last worked. `alternating_calls`: calls of the form A B A B …. `talk_turns`: turns in a row without a call.
-    `way_out` is what the model is told to do where it cannot go on.
+    `identical_rounds`: so many turns in a row with the same calls end the mission (it is told one
+    before). `stall_turns`: so many turns in a row that changed nothing, once one has.
+    `same_call_failing`: failures of one call since it last worked. `alternating_calls`: calls of
+    the form A B A B …. `talk_turns`: turns in a row without a call. `way_out` is what the model is
+    told to do where it cannot go on.
     """
 
     basic: IterationGuard
@@ -266,14 +298,18 @@ class PlanFacts:
     writes: bool
 
 
-# --- the two questions ----------------------------------------------------------------------------------------
+# --- the two questions
+# ----------------------------------------------------------------------------------------
 
 
-def check(history: History, settings: GuardSettings, facts: PlanFacts, ledgers: Sequence[Ledger] = ()) -> Fine | Nudge | Halt:
+def check(
+    history: History, settings: GuardSettings, facts: PlanFacts, ledgers: Sequence[Ledger] = ()
+) -> Fine | Nudge | Halt:
     """Judge a mission before its next model turn. Asked once a turn; asking again changes nothing.
 
-    In this order: the cap on turns, the budgets, then the patterns in the order of `Pattern`. The first limit that is
-    reached or pattern that was told before ends the mission; new patterns are told together.
+    In this order: the cap on turns, the budgets, then the patterns in the order of `Pattern`. The
+    first limit that is reached or pattern that was told before ends the mission; new patterns are
+    told together.
     """
     try:
         settings.basic.check_iteration(history)
@@ -288,18 +324,26 @@ def check(history: History, settings: GuardSettings, facts: PlanFacts, ledgers: 
         if told is None:
             new.append(sight)
         elif told < len(history.steps) and sight.count >= sight.halt_at:
-            return Halt(_stop(sight.pattern, f"{sight.what}, after the model had been told of it"), sight.pattern.value)
+            return Halt(
+                _stop(sight.pattern, f"{sight.what}, after the model had been told of it"),
+                sight.pattern.value,
+            )
     if not new:
         return Fine()
-    text = " ".join(f"Noticed: {sight.what}. {_ADVICE[sight.pattern].format(out=settings.way_out)}" for sight in new)
+    text = " ".join(
+        f"Noticed: {sight.what}. {_ADVICE[sight.pattern].format(out=settings.way_out)}"
+        for sight in new
+    )
     return Nudge(tuple(s.pattern for s in new), f"{text} If it goes on, the work is ended here.")
 
 
-def check_call(history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger] = ()) -> Fine | Instead | Halt:  # noqa: E501
+def check_call(
+    history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger] = ()
+) -> Fine | Instead | Halt:
     """Judge a call before it is carried out: the budgets' cap on tool calls, then repetition.
 
-    The first repetition is answered instead of carried out, and the model told after the turn; one in a later turn
-    ends the mission.
+    The first repetition is answered instead of carried out, and the model told after the turn; one
+    in a later turn ends the mission.
     """
     if call.deed is not Deed.CONTROL:
         for ledger in ledgers:
@@ -310,8 +354,13 @@ def check_call(history: History, settings: GuardSettings, call: CallRecord, ledg
     except RepetitionError as stop:
         if Pattern.REPETITION in history.nudged:
             return Halt(stop, Pattern.REPETITION.value)
-        return Instead(ToolError(REPEATED, f"Not carried out: {stop.detail}. The result would be the same as before.",
-                                 refused=True))
+        return Instead(
+            ToolError(
+                REPEATED,
+                f"Not carried out: {stop.detail}. The result would be the same as before.",
+                refused=True,
+            )
+        )
     return Fine()
 
 
@@ -320,7 +369,8 @@ def _reached(stop: Stop) -> Halt:
     return Halt(stop, stop.end.value)
 
 
-# --- patterns -------------------------------------------------------------------------------------------------
+# --- patterns
+# -------------------------------------------------------------------------------------------------
 
 _ADVICE = {
     Pattern.REFUSAL: "Do what you can of it, or {out}.",
@@ -338,7 +388,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class _PatternSeen:
-    """A pattern that the newest turn shows. It is told at once; `halt_at` is the count that ends the mission after that."""
+    """A pattern that the newest turn shows.
+
+    It is told at once; `halt_at` is the count that ends the mission after that.
+    """
 
     pattern: Pattern
     count: int
@@ -353,34 +406,62 @@ def _sights(history: History, settings: GuardSettings, facts: PlanFacts) -> Iter
     if newest.stop_reason is StopReason.REFUSAL:
         yield _PatternSeen(Pattern.REFUSAL, 1, 1, "the model refused to go on")
     if newest.stop_reason is StopReason.CONTEXT_FULL:
-        yield _PatternSeen(Pattern.CONTEXT_FULL, 1, 1, "the conversation no longer fits into the model's context")
+        yield _PatternSeen(
+            Pattern.CONTEXT_FULL, 1, 1, "the conversation no longer fits into the model's context"
+        )
     if cut := _in_a_row(history.steps, StopReason.MAX_TOKENS):
         # Two cut answers far apart are no reason to end a mission.
         yield _PatternSeen(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
         yield from _call_sights(history, newest, settings)
     if (talk := _talk(history.steps)) >= settings.talk_turns:
-        yield _PatternSeen(Pattern.TALK, talk, settings.talk_turns, f"{talk} turns in a row called no tool")
+        yield _PatternSeen(
+            Pattern.TALK, talk, settings.talk_turns, f"{talk} turns in a row called no tool"
+        )
     if facts.writes and (idle := _idle(history.steps)) >= settings.stall_turns:
-        yield _PatternSeen(Pattern.STALL, idle, settings.stall_turns, f"{idle} turns in a row changed nothing")
+        yield _PatternSeen(
+            Pattern.STALL, idle, settings.stall_turns, f"{idle} turns in a row changed nothing"
+        )
 
 
-def _call_sights(history: History, newest: StepRecord, settings: GuardSettings) -> Iterator[_PatternSeen]:
+def _call_sights(
+    history: History, newest: StepRecord, settings: GuardSettings
+) -> Iterator[_PatternSeen]:
     names = ", ".join(str(seen.call) for seen in newest.calls)
     rounds = _identical_rounds(history.steps)
     if rounds >= settings.identical_rounds - 1:
-        yield _PatternSeen(Pattern.LOOP, rounds, settings.identical_rounds, f"{rounds} turns in a row made the same calls: {names}")
+        yield _PatternSeen(
+            Pattern.LOOP,
+            rounds,
+            settings.identical_rounds,
+            f"{rounds} turns in a row made the same calls: {names}",
+        )
     if repeated := [seen for seen in newest.calls if seen.repeated]:
-        yield _PatternSeen(Pattern.REPETITION, 1, 1, f"{repeated[0].call} was called again and again, with the same arguments")
+        yield _PatternSeen(
+            Pattern.REPETITION,
+            1,
+            1,
+            f"{repeated[0].call} was called again and again, with the same arguments",
+        )
     alternating = _alternating(history)
     if alternating >= settings.alternating_calls:
         last, before = islice(history.backwards(), 2)
-        yield _PatternSeen(Pattern.ALTERNATION, alternating, settings.alternating_calls,
-                     f"two calls alternated for {alternating} calls: {before.call}, {last.call}")
-    count, worst = max(((_failures(history, seen), seen) for seen in newest.calls), key=lambda pair: pair[0])
+        yield _PatternSeen(
+            Pattern.ALTERNATION,
+            alternating,
+            settings.alternating_calls,
+            f"two calls alternated for {alternating} calls: {before.call}, {last.call}",
+        )
+    count, worst = max(
+        ((_failures(history, seen), seen) for seen in newest.calls), key=lambda pair: pair[0]
+    )
     if count >= settings.same_call_failing:
-        pattern, what = (Pattern.REFUSED, "was refused") if worst.refused else (Pattern.FAILING, "failed")
-        yield _PatternSeen(pattern, count, settings.same_call_failing, f"{worst.call} {what} {count} times")
+        pattern, what = (
+            (Pattern.REFUSED, "was refused") if worst.refused else (Pattern.FAILING, "failed")
+        )
+        yield _PatternSeen(
+            pattern, count, settings.same_call_failing, f"{worst.call} {what} {count} times"
+        )
 
 
 def _in_a_row(steps: Sequence[StepRecord], reason: StopReason) -> int:
@@ -393,17 +474,28 @@ def _in_a_row(steps: Sequence[StepRecord], reason: StopReason) -> int:
 
 
 def _talk(steps: Sequence[StepRecord]) -> int:
-    """Count the turns at the end that called no tool. One that was paused or cut short is neither talk nor its end."""
+    """Count the turns at the end that called no tool.
+
+    One that was paused or cut short is neither talk nor its end.
+    """
     count = 0
     for step in reversed(steps):
         if step.calls:
             break
-        count += step.stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE, StopReason.UNKNOWN)
+        count += step.stop_reason in (
+            StopReason.END_TURN,
+            StopReason.STOP_SEQUENCE,
+            StopReason.TOOL_USE,
+            StopReason.UNKNOWN,
+        )
     return count
 
 
 def _idle(steps: Sequence[StepRecord]) -> int:
-    """Count the turns since the last one that wrote a file or completed a step; 0 before the first write."""
+    """Count the turns since the last one that wrote a file or completed a step.
+
+    0 before the first write.
+    """
     if not any(seen.ok and seen.call.deed is Deed.WRITE for step in steps for seen in step.calls):
         return 0
     for idle, step in enumerate(reversed(steps)):
@@ -441,7 +533,10 @@ def _alternating(history: History) -> int:
 
 
 def _failures(history: History, failed: CallSeen) -> int:
-    """Count how often this very call failed since it last worked; calls that were not tried do not count."""
+    """Count how often this very call failed since it last worked.
+
+    Calls that were not tried do not count.
+    """
     count = 0
     for seen in history.backwards():
         if seen.call.key == failed.call.key:
@@ -455,7 +550,9 @@ def _may_change(seen: CallSeen, path: str) -> bool:
     """Say whether a call may have changed the file or folder `path` (empty: any)."""
     match seen.call.deed:
         case Deed.WRITE:
-            return seen.ok and (not path or seen.call.path == path or seen.call.path.startswith(f"{path}/"))
+            return seen.ok and (
+                not path or seen.call.path == path or seen.call.path.startswith(f"{path}/")
+            )
         case Deed.RUN:
             return not seen.refused
         case Deed.READ | Deed.CONTROL:
@@ -486,10 +583,14 @@ def _stop(pattern: Pattern, detail: str) -> Stop:
             assert_never(pattern)
 
 
-# --- long conversations ---------------------------------------------------------------------------------------
+# --- long conversations
+# ---------------------------------------------------------------------------------------
 
 WORTH_STUBBING = 500
-"""Characters of a result from which on it is replaced; longer than any stub, so that no stub is replaced again."""
+"""Characters of a result from which on it is replaced.
+
+Longer than any stub, so that no stub is replaced again.
+"""
 
 LEAST_GAIN = 4
 """A compaction that frees less than this part of the budget is left for later: each one costs the cached prefix."""
@@ -507,13 +608,19 @@ class Compaction:
     budget_chars: int
 
 
-def make_room(ask: Ask, last: Usage | None, context_tokens: int, name: Callable[[str], str], *, full: bool) -> Compaction | None:
-    """Return how to shorten the conversation of `ask` before it is sent; None where it fits, or nothing worth it could go.
+def make_room(
+    ask: Ask, last: Usage | None, context_tokens: int, name: Callable[[str], str], *, full: bool
+) -> Compaction | None:
+    """Return how to shorten the conversation of `ask` before it is sent.
 
-    It has to fit `context_tokens` together with its answer. `last` is what its last reply used; `full` says that the
-    model had no room left then: all that can go goes. `name` as in `stub_old_results`.
+    None where it fits, or nothing worth it could go.
+
+    It has to fit `context_tokens` together with its answer. `last` is what its last reply used;
+    `full` says that the model had no room left then: all that can go goes. `name` as in
+    `stub_old_results`.
     """
-    room = max(context_tokens - ask.max_tokens, context_tokens // 2)  # a small model's answers are short, whatever is allowed
+    # a small model's answers are short, whatever is allowed
+    room = max(context_tokens - ask.max_tokens, context_tokens // 2)
     needed = prompt_likely(ask, last)
     if needed <= room and not full:
         return None
@@ -522,19 +629,23 @@ def make_room(ask: Ask, last: Usage | None, context_tokens: int, name: Callable[
     return next((one for one in made if compacted(ask.turns, one, name) != ask.turns), None)
 
 
-def compacted(turns: Sequence[Turn], how: Compaction, name: Callable[[str], str]) -> tuple[Turn, ...]:
+def compacted(
+    turns: Sequence[Turn], how: Compaction, name: Callable[[str], str]
+) -> tuple[Turn, ...]:
     """Return a conversation as one compaction leaves it."""
     return stub_old_results(turns, how.keep_last, how.budget_chars, name)
 
 
-def stub_old_results(turns: Sequence[Turn], keep_last: int, budget_chars: int, name: Callable[[str], str]) -> tuple[Turn, ...]:
+def stub_old_results(
+    turns: Sequence[Turn], keep_last: int, budget_chars: int, name: Callable[[str], str]
+) -> tuple[Turn, ...]:
     """Replace old tool results by one line each if the conversation is longer than `budget_chars`.
 
-    `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the last `keep_last` turns and
-    everything that the model said stay as they are. Feed the result back with the next turns added: what was replaced stays
-    so, byte for byte, and between two compactions no turn changes, so the cached prefix holds. Nothing happens where it
-    would free less than a LEAST_GAIN-th of the budget.
-    Raises ValueError for a `keep_last` below 1.
+    `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the
+    last `keep_last` turns and everything that the model said stay as they are. Feed the result back
+    with the next turns added: what was replaced stays so, byte for byte, and between two
+    compactions no turn changes, so the cached prefix holds. Nothing happens where it would free
+    less than a LEAST_GAIN-th of the budget. Raises ValueError for a `keep_last` below 1.
     """
     if keep_last < 1:
         raise ValueError("the newest turn cannot be replaced before it was read")
@@ -543,7 +654,10 @@ def stub_old_results(turns: Sequence[Turn], keep_last: int, budget_chars: int, n
         return tuple(turns)
     calls = {use.id: use for turn in turns for use in turn.tool_uses}
     old = range(1, len(turns) - keep_last)
-    stubbed = tuple(_stubbed(turn, calls, name) if i in old and turn.role == "user" else turn for i, turn in enumerate(turns))
+    stubbed = tuple(
+        _stubbed(turn, calls, name) if i in old and turn.role == "user" else turn
+        for i, turn in enumerate(turns)
+    )
     return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= budget_chars else tuple(turns)
 
 
@@ -559,11 +673,16 @@ def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]
     if size < WORTH_STUBBING:
         return block
     use = calls.get(str(block.get("tool_use_id")))
-    name = "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
+    name = (
+        "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
+    )
     name = name if len(name) <= 150 else name[:149] + "…"
     whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
-    return {**block, "content": f"[{size:,} characters left out to make room: the result of {name}. What the call did"
-                                f" stands; to see the result again: {whole}read, search or run again.]"}
+    return {
+        **block,
+        "content": f"[{size:,} characters left out to make room: the result of {name}. What the call did"
+        f" stands; to see the result again: {whole}read, search or run again.]",
+    }
 
 
 def _chars(turns: Sequence[Turn]) -> int:

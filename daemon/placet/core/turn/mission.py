@@ -14,10 +14,13 @@ from placet.core.turn.talk import Usage
 
 @dataclass(slots=True)
 class Spent:
-    """What a conversation has used so far. `cost_usd` is None as soon as one reply's price is unknown.
+    """What a conversation has used so far.
 
-    `input_tokens` counts what was written to the cache too, and not what was read from it. `lost_tokens` and `lost_usd` are
-    what calls without an answer may have used, at most; the cost counts them too. `working_s` is the time in model and tool calls.
+    `cost_usd` is None as soon as one reply's price is unknown.
+
+    `input_tokens` counts what was written to the cache too, and not what was read from it.
+    `lost_tokens` and `lost_usd` are what calls without an answer may have used, at most; the cost
+    counts them too. `working_s` is the time in model and tool calls.
     """
 
     replies: int = 0
@@ -48,8 +51,12 @@ class Spent:
     def lose(self, amount: Amount) -> None:
         """Count a call in that brought no answer."""
         self.lost_tokens += amount.tokens
-        self.lost_usd = None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
-        self.cost_usd = None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
+        self.lost_usd = (
+            None if amount.usd is None or self.lost_usd is None else self.lost_usd + amount.usd
+        )
+        self.cost_usd = (
+            None if amount.usd is None or self.cost_usd is None else self.cost_usd + amount.usd
+        )
         self.working_s += amount.working_time_s
 
 
@@ -72,7 +79,10 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file that a mission changed: `status` is A, M, D or T; lines are None for a binary file; a symbolic link has a target."""
+    """A file that a mission changed: `status` is A, M, D or T.
+
+    Lines are None for a binary file; a symbolic link has a target.
+    """
 
     path: str
     status: str
@@ -119,9 +129,10 @@ class Drifted:
 class Ended:
     """What a mission came to. Files and lines are git's word, never the model's.
 
-    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the scope), empty where
-    there is nothing; `left_out` are changed files outside the scope, which no commit has; `error` is the structured
-    error, if there was one; `pictures` are the names of image files beside the report.
+    `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
+    scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
+    commit has; `error` is the structured error, if there was one; `pictures` are the names of image
+    files beside the report.
     """
 
     ok: bool
@@ -150,7 +161,8 @@ class Ended:
     kept_commit: str = ""  # what `kept` names
     drift: Drifted | None = None  # where files changed under the plan
     left_at: str = ""  # the worktree, where it could not be tidied away
-    ignored: tuple[str, ...] = ()  # what the scope allows, commands made and git ignores: it is in no commit
+    # what the scope allows, commands made and git ignores: it is in no commit
+    ignored: tuple[str, ...] = ()
     last_words: str = ""  # what the model said last, of a failure: shortened, without secrets
 
 

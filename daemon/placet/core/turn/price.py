@@ -18,9 +18,9 @@ _SNAPSHOT = re.compile(r"-\d{8}$")
 class Price:
     """One row of the price list: US dollars for a million tokens, known to hold since `since`.
 
-    `above_prompt_tokens` is the size of the prompt (input, cache reads and cache writes together) above
-    which this row holds instead of the model's others, for every token of that reply; 0 for a model that
-    has one price. Raises ValueError for a negative or endless number.
+    `above_prompt_tokens` is the size of the prompt (input, cache reads and cache writes together)
+    above which this row holds instead of the model's others, for every token of that reply; 0 for a
+    model that has one price. Raises ValueError for a negative or endless number.
     """
 
     model: str
@@ -32,44 +32,81 @@ class Price:
     above_prompt_tokens: int = 0
 
     def __post_init__(self) -> None:
-        rates = (self.input_usd_per_mtok, self.output_usd_per_mtok, self.cache_read_usd_per_mtok,
-                 self.cache_write_usd_per_mtok)
-        if not all(rate.is_finite() and rate >= 0 for rate in rates) or self.above_prompt_tokens < 0:
+        rates = (
+            self.input_usd_per_mtok,
+            self.output_usd_per_mtok,
+            self.cache_read_usd_per_mtok,
+            self.cache_write_usd_per_mtok,
+        )
+        if (
+            not all(rate.is_finite() and rate >= 0 for rate in rates)
+            or self.above_prompt_tokens < 0
+        ):
             raise ValueError(f"price of {self.model}: every number must be finite and not negative")
 
 
-# The vendor's list, read in November 2026; cache writes at the rate for five minutes, which is what is
-# asked for. Sonnet's cache reads and Haiku's two bands took effect on 7 October 2026.
+# The vendor's list, read in November 2026; cache writes at the rate for five minutes, which is what
+# is asked for. Sonnet's cache reads and Haiku's two bands took effect on 7 October 2026.
 DEFAULT_PRICES: tuple[Price, ...] = (
-    Price("claude-opus-5-5", Decimal(4), Decimal(20), Decimal("0.20"), Decimal(5), date(2026, 10, 7)),
-    Price("claude-sonnet-5-5", Decimal(2), Decimal(10), Decimal("0.10"), Decimal("2.50"), date(2026, 10, 7)),
-    Price("claude-haiku-5-5", Decimal("0.10"), Decimal("0.50"), Decimal("0.01"), Decimal("0.125"),
-          date(2026, 10, 7)),
-    Price("claude-haiku-5-5", Decimal("0.50"), Decimal("2.50"), Decimal("0.05"), Decimal("0.625"),
-          date(2026, 10, 7), above_prompt_tokens=100_000),
+    Price(
+        "claude-opus-5-5", Decimal(4), Decimal(20), Decimal("0.20"), Decimal(5), date(2026, 10, 7)
+    ),
+    Price(
+        "claude-sonnet-5-5",
+        Decimal(2),
+        Decimal(10),
+        Decimal("0.10"),
+        Decimal("2.50"),
+        date(2026, 10, 7),
+    ),
+    Price(
+        "claude-haiku-5-5",
+        Decimal("0.10"),
+        Decimal("0.50"),
+        Decimal("0.01"),
+        Decimal("0.125"),
+        date(2026, 10, 7),
+    ),
+    Price(
+        "claude-haiku-5-5",
+        Decimal("0.50"),
+        Decimal("2.50"),
+        Decimal("0.05"),
+        Decimal("0.625"),
+        date(2026, 10, 7),
+        above_prompt_tokens=100_000,
+    ),
 )
 
 
-def cost_usd(usage: Usage, model: str, prices: Iterable[Price], *, free: bool = False) -> Decimal | None:
-    """Return what one reply of `model` costs in US dollars, exactly; None where no row names the model.
+def cost_usd(
+    usage: Usage, model: str, prices: Iterable[Price], *, free: bool = False
+) -> Decimal | None:
+    """Return what one reply of `model` costs in US dollars, exactly.
+
+    None where no row names the model.
 
     `usage` must be one reply's: prices may depend on the size of its prompt. A dated snapshot
-    (`claude-opus-5-5-20261001`) costs what its model costs unless it has a row of its own. Of several rows
-    the one for the largest prompt that this one exceeds holds, and of those the newest. `free` is for a
-    provider that takes no money (the scripted one): 0, whatever the model.
+    (`claude-opus-5-5-20261001`) costs what its model costs unless it has a row of its own. Of
+    several rows the one for the largest prompt that this one exceeds holds, and of those the
+    newest. `free` is for a provider that takes no money (the scripted one): 0, whatever the model.
     """
     if free:
         return Decimal(0)
     prompt_tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     rows = tuple(prices)
     for name in (model, _SNAPSHOT.sub("", model)):
-        fitting = [r for r in rows if r.model == name and r.above_prompt_tokens <= _floor(prompt_tokens)]
+        fitting = [
+            r for r in rows if r.model == name and r.above_prompt_tokens <= _floor(prompt_tokens)
+        ]
         if fitting:
             row = max(fitting, key=lambda r: (r.above_prompt_tokens, r.since))
-            return (usage.input_tokens * row.input_usd_per_mtok
-                    + usage.output_tokens * row.output_usd_per_mtok
-                    + usage.cache_read_tokens * row.cache_read_usd_per_mtok
-                    + usage.cache_write_tokens * row.cache_write_usd_per_mtok) / _MILLION
+            return (
+                usage.input_tokens * row.input_usd_per_mtok
+                + usage.output_tokens * row.output_usd_per_mtok
+                + usage.cache_read_tokens * row.cache_read_usd_per_mtok
+                + usage.cache_write_tokens * row.cache_write_usd_per_mtok
+            ) / _MILLION
     return None
 
 

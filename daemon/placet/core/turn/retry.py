@@ -15,13 +15,13 @@ from placet.core.turn.talk import ModelError, ModelErrorKind
 class RetryPolicy:
     """How patient a caller is. All waits are in seconds.
 
-    The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a longer
-    one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a worker never
-    sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server that is back is noticed
-    soon; a server's wish is heeded up to `longest_rest_s`. An outage never becomes an error, however long
-    it lasts: a person may stop the work, or have given it a limit of time. The defaults are judgement: five
-    quick attempts in about half a minute, then one every minute or two. Raises ValueError for a policy that
-    contradicts itself.
+    The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a
+    longer one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a
+    worker never sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server
+    that is back is noticed soon; a server's wish is heeded up to `longest_rest_s`. An outage never
+    becomes an error, however long it lasts: a person may stop the work, or have given it a limit of
+    time. The defaults are judgement: five quick attempts in about half a minute, then one every
+    minute or two. Raises ValueError for a policy that contradicts itself.
     """
 
     first_wait_s: float = 1.0
@@ -31,8 +31,16 @@ class RetryPolicy:
     longest_rest_s: float = 900.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.first_wait_s <= self.longest_wait_s <= self.longest_backoff_s <= self.longest_rest_s:
-            raise ValueError("a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s <= longest_rest_s")
+        if (
+            not 0
+            < self.first_wait_s
+            <= self.longest_wait_s
+            <= self.longest_backoff_s
+            <= self.longest_rest_s
+        ):
+            raise ValueError(
+                "a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s <= longest_rest_s"
+            )
         if self.factor < 1:
             raise ValueError("a retry policy's factor must be at least 1")
 
@@ -46,7 +54,10 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Hand the job back; the scheduler may take it up again after `after_s`. `asked` says that it is the server's wish."""
+    """Hand the job back; the scheduler may take it up again after `after_s`.
+
+    `asked` says that it is the server's wish.
+    """
 
     after_s: float
     asked: bool = False
@@ -72,10 +83,10 @@ Decision = Retry | Sleep | Blocked | NoRetry
 def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
     """Decide what follows `error`.
 
-    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …); `jitter` is a
-    random number from 0 to 1, which takes up to half off the backoff. A server's `retry_after_s` is never
-    undercut, except by `policy.longest_rest_s`.
-    Raises ValueError for a cancelled call: nobody waits for its answer, so there is nothing to decide.
+    `attempt` counts the calls made so far for this answer, the failed one included (1, 2, …);
+    `jitter` is a random number from 0 to 1, which takes up to half off the backoff. A server's
+    `retry_after_s` is never undercut, except by `policy.longest_rest_s`. Raises ValueError for a
+    cancelled call: nobody waits for its answer, so there is nothing to decide.
     """
     if attempt < 1 or not 0 <= jitter <= 1:
         raise ValueError("attempt counts from 1, jitter lies from 0 to 1")
@@ -92,7 +103,9 @@ def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: f
             assert_never(error.kind)
 
 
-def _after_transient(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
+def _after_transient(
+    error: ModelError, attempt: int, policy: RetryPolicy, jitter: float
+) -> Decision:
     wait_s = _backoff_s(attempt, policy) * (1 - jitter / 2)
     wish_s = error.retry_after_s
     asked = wish_s is not None and wish_s > wait_s

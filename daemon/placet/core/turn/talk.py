@@ -1,7 +1,8 @@
 """Conversation types and the Model protocol.
 
-The assistant's blocks are kept exactly as they came (plain JSON objects, thinking blocks too) and are sent back
-unchanged: the Messages API requires it, and byte-equal prefixes are what prompt caching lives on.
+The assistant's blocks are kept exactly as they came (plain JSON objects, thinking blocks too) and
+are sent back unchanged: the Messages API requires it, and byte-equal prefixes are what prompt
+caching lives on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ Block = Mapping[str, Any]
 
 
 class Purpose(StrEnum):
-    """What a conversation is for; the scripted model picks its replies by it, the journal names it."""
+    """What a conversation is for.
+
+    The scripted model picks its replies by it, the journal names it.
+    """
 
     PLAN = "plan"
     REVISE = "revise"
@@ -26,7 +30,10 @@ class Purpose(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why the model stopped, as the Messages API names it; `unknown` for one that this version has not heard of."""
+    """Why the model stopped, as the Messages API names it.
+
+    `unknown` for one that this version has not heard of.
+    """
 
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
@@ -72,7 +79,9 @@ class Turn:
     def tool_uses(self) -> tuple[ToolUse, ...]:
         """The calls asked for in this turn, in order."""
         return tuple(
-            ToolUse(str(b["id"]), str(b["name"]), b["input"] if isinstance(b["input"], Mapping) else {})
+            ToolUse(
+                str(b["id"]), str(b["name"]), b["input"] if isinstance(b["input"], Mapping) else {}
+            )
             for b in self.blocks
             if b.get("type") == "tool_use"
         )
@@ -80,7 +89,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one reply. `input_tokens` counts neither cache reads nor cache writes, as in the Messages API."""
+    """Tokens of one reply.
+
+    `input_tokens` counts neither cache reads nor cache writes, as in the Messages API.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -114,8 +126,10 @@ class Reply:
 class ModelErrorKind(StrEnum):
     """What can be done about a failed call."""
 
-    TRANSIENT = "transient"  # overload, rate limit, reset, cut stream, time-out, connection refused: try again
-    PERMANENT = "permanent"  # no key, no credit, unknown model: a person must mend it, then it goes on
+    # overload, rate limit, reset, cut stream, time-out, connection refused: try again
+    TRANSIENT = "transient"
+    # no key, no credit, unknown model: a person must mend it, then it goes on
+    PERMANENT = "permanent"
     BAD_REQUEST = "bad_request"  # this very request cannot succeed: trying again is pointless
     CANCELLED = "cancelled"  # the daemon is stopping, or the mission was stopped
 
@@ -123,13 +137,20 @@ class ModelErrorKind(StrEnum):
 class ModelError(PlacetError):
     """A model call failed. `retry_after_s` is the server's wish, None where it said nothing.
 
-    `served` says that the server may have worked on it, and charge for it; `used` is what it had told of that by then, None for
-    nothing. The message never carries the request, its
-    headers or the key.
+    `served` says that the server may have worked on it, and charge for it; `used` is what it had
+    told of that by then, None for nothing. The message never carries the request, its headers or
+    the key.
     """
 
-    def __init__(self, kind: ModelErrorKind, message: str, *, status: int | None = None,
-                 retry_after_s: float | None = None, served: bool = False) -> None:
+    def __init__(
+        self,
+        kind: ModelErrorKind,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        served: bool = False,
+    ) -> None:
         super().__init__(message)
         self.served = served
         self.used: Usage | None = None
@@ -152,7 +173,10 @@ class Model(Protocol):
         ...
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
-        """Answer `ask`, or raise ModelError. `cancelled` is polled while waiting (at least every 0.5 s)."""
+        """Answer `ask`, or raise ModelError.
+
+        `cancelled` is polled while waiting (at least every 0.5 s).
+        """
         ...
 
 

@@ -394,7 +394,7 @@ def test_a_long_file_is_cut_in_the_middle_and_can_be_read_on(at: Bench, path: st
     outcome = at.tools.dispatch("read_file", {"path": path})
     whole = FILES[path]
     assert isinstance(whole, str)
-    assert outcome.words_cut > 0
+    assert "words cut here" in outcome.content
     if path == "many.txt":
         words = outcome.content[: outcome.content.index("[…")].split()
         assert words == whole.split()[:500]
@@ -438,7 +438,7 @@ def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
             f"file-{n:04}.txt" for n in range(1200)
         ]
         found = at.tools.dispatch("glob", {"pattern": "d/*"})
-        assert found.words_cut > 0
+        assert "entries cut here" in found.content
         assert (
             len(
                 all_of(

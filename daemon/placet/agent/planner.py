@@ -47,8 +47,8 @@ from placet.repo.repository import current_branch, head, resolve
 from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
 from placet.repo.worktree import Worktree, add_worktree, ignored, remove_worktree
 from placet.tools.base import Outcome, Workplace, check_args
+from placet.tools.control import SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
-from placet.tools.submit_plan import SubmitPlan
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""

@@ -288,8 +288,7 @@ MAX_TARGET = 200
 class Outcome:
     """What a call came to.
 
-    `content` is what the model is given, `words_cut` how much of it was left out.
-
+    `content` is what the model is given.
     `image` is a PNG in base64 that goes to the model with it, empty for none. `took_s` are the
     seconds that it took.
     """
@@ -298,7 +297,6 @@ class Outcome:
     ok: bool
     error_type: str = ""
     refused: bool = False
-    words_cut: int = 0
     exit_code: int | None = None
     image: str = ""
     took_s: float = 0.0
@@ -371,7 +369,6 @@ class Toolbox:
         return Outcome(
             shown.content,
             ok=True,
-            words_cut=shown.words_cut,
             exit_code=exit_code,
             image=shown.image,
         )
@@ -384,7 +381,6 @@ class Toolbox:
             ok=False,
             error_type=error.error_type,
             refused=error.refused,
-            words_cut=shown.words_cut,
         )
 
     def _shown(self, result: Any) -> Shown:

@@ -75,36 +75,31 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the model is given: text, and for a picture the PNG in base64.
-
-    `words_cut` were left out.
-    """
+    """The result as the model is given it: text, and for a picture the PNG in base64."""
 
     content: str
-    words_cut: int = 0
     image: str = ""
 
 
 def present(result: Any, results: Results) -> Shown:
-    """Return a tool's result as the model is given it.
+    """Return a tool's result as the model is given it; `results` keeps what is cut.
 
     JSON stays JSON: its texts and lists are cut, never its syntax.
     """
     match result:
         case Passage():
-            text, words = _passage(result, results)
+            return Shown(_sendable(_passage(result, results)))
         case str():
-            text, words = _text(result, WORDS_KEPT, CHARS_KEPT, results)
+            return Shown(_sendable(_text(result, WORDS_KEPT, CHARS_KEPT, results)))
         case Picture():
-            text, words = _json(dict(result.about)), 0
-            return Shown(_sendable(text), words, base64.b64encode(result.png).decode())
+            image = base64.b64encode(result.png).decode()
+            return Shown(_sendable(_json(dict(result.about))), image)
         case _:
-            text, words = _structure(result, results)
-    return Shown(_sendable(text), words)
+            return Shown(_sendable(_structure(result, results)))
 
 
 def _sendable(text: str) -> str:
-    """Return the text without what the way to the model does not carry: bytes that are not UTF-8, and NUL."""
+    """Return the text without NUL and with bytes that are not UTF-8 escaped: neither can be sent."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     try:
@@ -118,62 +113,57 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _passage(passage: Passage, results: Results) -> tuple[str, int]:
+def _passage(passage: Passage, results: Results) -> str:
     made = cut(passage.text)
     if made is None:
-        return passage.text, 0
+        return passage.text
     lines = islice(each_line(passage.text), made.first - 1, made.last)
     if any(len(line) > _LONG_LINE_CHARS or len(line.split()) > _LONG_LINE_WORDS for line in lines):
         # asking for such a line would only cut it again
         return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)
-    first = passage.first - 1
-    note = (
-        f"{made.words:,} words cut here: lines {first + made.first:,} to {first + made.last:,} of {first + made.lines:,}; "
-        f"read on with read_file, path {_json(passage.path)}, offset {first + made.first}"
+    first, last = (passage.first - 1 + line for line in (made.first, made.last))
+    return made.joined(
+        f"{made.words:,} words cut here: lines {first:,} to {last:,} of "
+        f"{passage.first - 1 + made.lines:,}; "
+        f"read on with read_file, path {_json(passage.path)}, offset {first}"
     )
-    return made.joined(note), made.words
 
 
-def _text(text: str, words: int, chars: int, results: Results) -> tuple[str, int]:
+def _text(text: str, words: int, chars: int, results: Results) -> str:
     made = cut(text, words=words, chars=chars)
     if made is None:
-        return text, 0
+        return text
     name = results.keep(text)
     # Lines are counted in the kept text, whose long lines are folded.
     first = fold(made.head, FOLD).count("\n") + 1
-    note = f'{made.words:,} words cut here; read on with read_file, path "{name}", offset {first}'
-    return made.joined(note), made.words
+    return made.joined(
+        f'{made.words:,} words cut here; read on with read_file, path "{name}", offset {first}'
+    )
 
 
-def _structure(value: Any, results: Results) -> tuple[str, int]:
+def _structure(value: Any, results: Results) -> str:
     whole = _json(value)
     if len(whole) <= CHARS_KEPT and _words(value) <= WORDS_KEPT:
-        return whole, 0
+        return whole
     if isinstance(value, list):
-        items, words = _items(value, WORDS_KEPT, CHARS_KEPT, results)
-        return _json(items), words
+        return _json(_items(value, WORDS_KEPT, CHARS_KEPT, results))
     if not isinstance(value, dict):
         return _text(whole, WORDS_KEPT, CHARS_KEPT, results)
-    long = {key: one for key, one in value.items() if isinstance(one, str | list)}
-    shares = _shares({key: _words(one) for key, one in long.items()}, WORDS_KEPT)
-    room = _shares({key: len(_json(one)) for key, one in long.items()}, CHARS_KEPT)
-    shown: dict[str, Any] = {}
-    missing = 0
-    for key, one in value.items():
-        words, chars = max(2, shares.get(key, 0)), max(200, room.get(key, 0))
-        match one:
-            case str():
-                shown[key], cut_words = _text(one, words, chars, results)
-            case list():
-                shown[key], cut_words = _items(one, words, chars, results)
-            case _:
-                shown[key], cut_words = one, 0
-        missing += cut_words
-    return _json(shown), missing
+    shown = dict(value)
+    sizes = {key: _words(one) for key, one in value.items() if isinstance(one, str | list)}
+    words, chars = WORDS_KEPT, CHARS_KEPT
+    # The shortest first: what it leaves of its share goes to the longer ones.
+    for before, key in enumerate(sorted(sizes, key=lambda key: sizes[key])):
+        one, left = value[key], len(sizes) - before
+        shorten = _text if isinstance(one, str) else _items
+        shown[key] = shorten(one, max(2, words // left), max(200, chars // left), results)
+        words -= min(sizes[key], words // left)
+        chars -= min(len(_json(one)), chars // left)
+    return _json(shown)
 
 
 def _words(value: Any) -> int:
-    """Count the words of a value as the model reads it: a newline in a text separates words, escaped in JSON or not."""
+    """Count the words of a value as the model reads it: an escaped newline separates words too."""
     match value:
         case str():
             return len(value.split())
@@ -185,41 +175,17 @@ def _words(value: Any) -> int:
             return 1
 
 
-def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Share a limit out: what is small is given whole, what is large shares the rest evenly."""
-    given: dict[str, int] = {}
-    left = limit
-    for number, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
-        given[key] = min(size, left // (len(sizes) - number))
-        left -= given[key]
-    return given
-
-
-def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> tuple[list[Any], int]:
-    """Return a list without its middle.
-
-    What is left out can be read on line by line, one an entry.
-    """
-    lines = [_json(item) if not isinstance(item, str) else item for item in items]
-    sizes = [(_words(item), len(line)) for item, line in zip(items, lines, strict=True)]
-    if sum(w for w, _ in sizes) <= words and sum(c for _, c in sizes) <= chars:
-        return list(items), 0
-    head = _fitting(sizes, words // 2, chars // 2)
-    tail = min(_fitting(sizes[::-1], words // 2, chars // 2), len(items) - head)
-    folded = [fold(line.replace("\n", " "), FOLD) for line in lines]
-    name = results.keep("\n".join(folded))
-    offset = 1 + sum(line.count("\n") + 1 for line in folded[:head])
-    left_out = lines[head : len(items) - tail]
-    note = f'… {len(left_out):,} entries cut here; read on with read_file, path "{name}", offset {offset} …'
-    kept = [*items[:head], note, *(items[len(items) - tail :] if tail else [])]
-    return kept, max(1, sum(len(line.split()) for line in left_out))
-
-
-def _fitting(sizes: Sequence[tuple[int, int]], words: int, chars: int) -> int:
-    count = 0
-    for w, c in sizes:
-        words, chars = words - w, chars - c
-        if words < 0 or chars < 0:
-            break
-        count += 1
-    return count
+def _items(items: Sequence[Any], words: int, chars: int, results: Results) -> list[Any]:
+    """Return a list without its middle, which is kept, one line an entry."""
+    lines = [item if isinstance(item, str) else _json(item) for item in items]
+    lines = [line.replace("\n", " ") for line in lines]
+    made = cut("\n".join(lines), words=words, chars=chars)
+    if made is None:
+        return list(items)
+    name = results.keep("\n".join(lines))
+    offset = 1 + sum(fold(line, FOLD).count("\n") + 1 for line in lines[: made.first - 1])
+    note = (
+        f"… {made.last - made.first + 1:,} entries cut here; "
+        f'read on with read_file, path "{name}", offset {offset} …'
+    )
+    return [*items[: made.first - 1], note, *items[made.last :]]

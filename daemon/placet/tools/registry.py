@@ -13,17 +13,14 @@ from placet.core.text.scope import Scope
 from placet.sandbox.values import Level
 from placet.tools import (
     bash,
-    complete_step,
+    control,
     edit_file,
-    finish,
-    give_up,
     glob,
     grep,
     list_directory,
     read_file,
     run_command,
     search_files,
-    submit_plan,
     take_screenshot,
     write_file,
 )
@@ -40,10 +37,10 @@ TOOLS: tuple[Tool[Any], ...] = (
     run_command.TOOL,
     bash.TOOL,
     take_screenshot.TOOL,
-    submit_plan.TOOL,
-    complete_step.TOOL,
-    finish.TOOL,
-    give_up.TOOL,
+    control.SUBMIT_PLAN,
+    control.COMPLETE_STEP,
+    control.FINISH,
+    control.GIVE_UP,
 )
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
@@ -69,7 +66,7 @@ def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any
     whatever scope.
     """
     offered = {t.name: t for t in TOOLS if t.effect is Effect.READ}
-    last = submit_plan.REVISION if revising else submit_plan.TOOL
+    last = control.SUBMIT_REVISION if revising else control.SUBMIT_PLAN
     named = [t.name for t in TOOLS if t.name in PLANNABLE and not t.unusable(_EVERYTHING, level)]
     about = f"{last.about} Tools that steps may name: {', '.join(named)}."
     return {**offered, last.name: replace(last, about=about)}
@@ -81,5 +78,5 @@ def executing(named: Collection[str], scope: Scope, level: Level) -> dict[str, T
         t.name: t
         for t in TOOLS
         if (t.name in named and not t.unusable(scope, level))
-        or (t.effect is Effect.CONTROL and t is not submit_plan.TOOL)
+        or (t.effect is Effect.CONTROL and t is not control.SUBMIT_PLAN)
     }

@@ -1,4 +1,7 @@
-"""`submit_plan`: the planner's only way to say anything that counts."""
+"""The four calls that steer a conversation: submit a plan, complete a step, finish, give up.
+
+Each hands its arguments to `Control`, which is the planner's or the mission's; nothing else happens here.
+"""
 
 from __future__ import annotations
 
@@ -80,23 +83,83 @@ class SubmitRevision(SubmitPlan):
     )
 
 
-def _run(place: Workplace, args: SubmitPlan) -> dict[str, Any]:
+def _submit(place: Workplace, args: SubmitPlan) -> dict[str, Any]:
     return place.control.submit_plan(args)
 
 
-TOOL = Tool(
+class CompleteStep(Args):
+    """Arguments of `complete_step`."""
+
+    step: int = Field(ge=1, description="The step's number in the plan.")
+    summary: str = Field(description="What was done, in one line; it becomes the commit's subject.")
+
+
+def _complete(place: Workplace, args: CompleteStep) -> dict[str, Any]:
+    return place.control.complete_step(args.step, args.summary)
+
+
+class Finish(Args):
+    """Arguments of `finish`."""
+
+    summary: str = Field(
+        min_length=1,
+        description="For the person who asked: what was done, and the answer if one was asked for.",
+    )
+
+
+def _finish(place: Workplace, args: Finish) -> dict[str, Any]:
+    return place.control.finish(args.summary)
+
+
+class GiveUp(Args):
+    """Arguments of `give_up`."""
+
+    reason: str = Field(
+        min_length=1, description="Why it cannot be done, and what a person could change."
+    )
+
+
+def _give_up(place: Workplace, args: GiveUp) -> dict[str, Any]:
+    return place.control.give_up(args.reason)
+
+
+SUBMIT_PLAN = Tool(
     "submit_plan",
     "Submit the plan for review. It is checked; every problem comes back at once.",
     SubmitPlan,
     Effect.CONTROL,
-    _run,
+    _submit,
     subject=(),
 )
-REVISION = Tool(
+SUBMIT_REVISION = Tool(
     "submit_plan",
     "Submit the revised plan for review. It is checked; every problem comes back at once.",
     SubmitRevision,
     Effect.CONTROL,
-    _run,
+    _submit,
+    subject=(),
+)
+COMPLETE_STEP = Tool(
+    "complete_step",
+    "Say that a step of the plan is done. What it changed is committed.",
+    CompleteStep,
+    Effect.CONTROL,
+    _complete,
+    subject=("step",),
+)
+FINISH = Tool(
+    "finish",
+    "End the mission: everything in the plan is done.",
+    Finish,
+    Effect.CONTROL,
+    _finish,
+    subject=(),
+)
+GIVE_UP = Tool(
+    "give_up",
+    "End the mission as a failure: it cannot be done within the plan.",
+    GiveUp,
+    Effect.CONTROL,
+    _give_up,
     subject=(),
 )

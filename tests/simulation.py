@@ -25,15 +25,7 @@ from placet.agent.record import Postponed
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.case import (
-    CASE_JSON,
-    PLAN_STAMPS,
-    WORKING,
-    Drafted,
-    NoteSeen,
-    PlanningFailed,
-    State,
-)
+from placet.core.life.case import CASE_JSON, WORKING, Drafted, NoteSeen, PlanningFailed, State
 from placet.core.life.lease import Owner
 from placet.core.life.observe import ASKS, look_at
 from placet.core.life.request import RequestProblems, read_request
@@ -45,8 +37,9 @@ from placet.core.text.names import (
     is_side_note,
     side_note_name,
 )
-from placet.core.text.note import UnsafeEdit, digest, read_note, stamp
-from placet.core.text.plan import parse_plan
+from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp
+from placet.core.text.plan_reader import parse_plan
+from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.mission import Ended, Spent
 from placet.core.turn.retry import RetryPolicy
 from placet.files.vault import Vault

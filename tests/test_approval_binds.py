@@ -12,21 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from placet.core.life.case import (
-    PLAN_STAMPS,
-    Case,
-    Decision,
-    Publish,
-    Rewrite,
-    Stamp,
-    Started,
-    State,
-)
+from placet.core.life.case import Case, Decision, Publish, Rewrite, Stamp, Started, State
 from placet.core.life.decide import decide, sha256
 from placet.core.life.notice import beside
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.life.plan_note import bare, headed, show
-from placet.core.text.note import Frontmatter, UnsafeEdit, digest, read_note, stamp, without_keys
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp, without_keys
+from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
 from placet.tools.registry import PLANNABLE

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from placet.core.life.case import (
-    PLAN_STAMPS,
     Case,
     Decision,
     Drafted,
@@ -27,7 +26,7 @@ from placet.core.life.case import (
 from placet.core.life.decide import adopt_outcome, decide
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.life.plan_note import headed, show
-from placet.core.text.note import digest, read_note
+from placet.core.text.note import PLAN_STAMPS, digest, read_note
 from placet.core.turn.mission import KeptOutcome
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from placet.core.text.note import read_note
-from placet.core.text.plan import parse_plan
+from placet.core.text.plan_reader import parse_plan
 from placet.core.text.unseen import find_unseen
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -25,7 +25,7 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
-from placet.core.secrets import git_config_secrets
+from placet.core.secret_files import git_config_secrets
 from placet.core.text.scope import Scope
 from placet.files.confine import ALWAYS, VAULT, Denied
 from placet.repo.repository import head, open_repo

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.core.turn.guards import CallRecord, CallSeen, Deed, StepRecord
+from placet.core.turn.history import CallRecord, CallSeen, Deed, StepRecord
 from placet.core.turn.patterns import FailureKind, classify_failure_pattern, detected
 from placet.core.turn.talk import StopReason
 

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from messages_api import closed_port
-from placet.core.life.case import REQUEST_STAMPS
 from placet.core.life.settle import SETTLE_S
-from placet.core.text.note import digest
+from placet.core.text.note import REQUEST_STAMPS, digest
 from vaultkit import TestVault, make_vault, running, until
 
 CONFIG = """\

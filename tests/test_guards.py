@@ -18,32 +18,28 @@ from placet.core.turn.budget import (
     prompt_at_most,
     prompt_likely,
 )
-from placet.core.turn.guards import (
-    REPEATED,
+from placet.core.turn.compaction import (
     WORTH_STUBBING,
-    CallRecord,
-    CallSeen,
     Compaction,
-    Deed,
-    Fine,
-    GuardSettings,
-    Halt,
-    History,
-    Instead,
-    IterationCapError,
-    IterationGuard,
-    Nudge,
-    Pattern,
-    PlanFacts,
-    RepetitionError,
-    canonical,
-    check,
-    check_call,
     compacted,
-    iteration_cap,
     make_room,
     stub_old_results,
 )
+from placet.core.turn.guards import (
+    REPEATED,
+    Fine,
+    GuardSettings,
+    Halt,
+    Instead,
+    IterationCapError,
+    IterationGuard,
+    PlanFacts,
+    RepetitionError,
+    check,
+    check_call,
+    iteration_cap,
+)
+from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, canonical
 from placet.core.turn.talk import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
 from placet.tools.base import Effect
 

@@ -16,8 +16,6 @@ import pytest
 
 from placet.core.life.case import (
     CASE_JSON,
-    PLAN_STAMPS,
-    REQUEST_STAMPS,
     TABLE,
     Case,
     Drafted,
@@ -40,7 +38,7 @@ from placet.core.life.observe import CaseNotes, look_at, may_begin, observe, sor
 from placet.core.life.plan_note import headed
 from placet.core.life.request import read_request
 from placet.core.text.names import Folder
-from placet.core.text.note import digest, read_note, stamp
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.turn.mission import Drifted
 
 TOOLS = ("read_file", "write_file")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from placet.core.text.characters import UnseenKind
 from placet.core.text.comments import (
     SHOWN_CHARS,
     Comment,
@@ -18,17 +19,11 @@ from placet.core.text.comments import (
     with_answers,
     with_comment,
 )
-from placet.core.text.plan import (
-    LiteralCall,
-    Plan,
-    PlanProblems,
-    Section,
-    Step,
-    parse_plan,
-    render_plan,
-)
+from placet.core.text.plan import LiteralCall, Plan, Section, Step, render_plan
+from placet.core.text.plan_reader import PlanProblems, parse_plan
+from placet.core.text.reading_view import commented_lines, lines_of
 from placet.core.text.scope import Scope
-from placet.core.text.unseen import UnseenKind, commented_lines, find_unseen, lines_of
+from placet.core.text.unseen import find_unseen
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from placet.core.life.case import Case, State
 from placet.core.life.plan_note import PlanHead, compose, headed, plan_digest, show
-from placet.core.text.note import Frontmatter, read_note
-from placet.core.text.plan import Plan, Step, parse_plan
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.note import read_note
+from placet.core.text.plan import Plan, Step
+from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scope import scope_from
 from placet.core.turn.budget import Complexity
 

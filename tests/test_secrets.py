@@ -18,19 +18,16 @@ from hypothesis import strategies as st
 
 from gitkit import git, make_repo
 from messages_api import MessagesApi, call, reply
-from placet.core import secrets
-from placet.core.secrets import (
-    MIN_LITERAL,
+from placet.core import secret_formats, secrets
+from placet.core.secret_files import (
     environment_secrets,
     find_secrets,
     git_config_secrets,
     is_secret_path,
-    outside,
-    redact,
     redact_values,
     secret_values,
-    spans,
 )
+from placet.core.secrets import MIN_LITERAL, outside, redact, spans
 from placet.loop.app import own_secrets
 from vaultkit import PLAN, make_vault
 
@@ -93,8 +90,8 @@ def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -
     st.lists(
         st.sampled_from(
             [
-                *(hint for hint, _ in secrets._HINTS),
-                secrets._KEY_HINT,
+                *(hint for hint, _ in secret_formats.HINTS),
+                secret_formats.KEY_HINT,
                 "a",
                 "_",
                 "-",
@@ -110,8 +107,11 @@ def test_known_formats_are_redacted_wherever_they_stand(kind: str, frame: str) -
 )
 def test_the_quick_look_finds_every_hint_and_nothing_else(pieces: list[str], cut: int) -> None:
     text = "".join(pieces)[cut // 4 :]
-    there = any(hint in text for hint in (*(hint for hint, _ in secrets._HINTS), secrets._KEY_HINT))
-    assert (secrets._ANY_HINT.search(text) is not None) is there
+    there = any(
+        hint in text
+        for hint in (*(hint for hint, _ in secret_formats.HINTS), secret_formats.KEY_HINT)
+    )
+    assert (secret_formats.ANY_HINT.search(text) is not None) is there
 
 
 @pytest.mark.parametrize("shift", [0, 1, 7])
@@ -127,13 +127,13 @@ def test_secrets_are_found_wherever_a_window_ends(
         token("secret_", "access_key = ", "q/+B" * 10),
     ]
     text = "y" * shift + "\n".join(pieces * 3)
-    expected = spans(text, ["hunter2-pass"])
+    expected = list(spans(text, ["hunter2-pass"]))
     assert len(expected) == 3 * (len(pieces) - 2)
     before = find_secrets(text.encode()), secret_values("x.pem", text)
     for size in (1, 2, 3, 5, 64, 97, 1_000):
-        monkeypatch.setattr(secrets, "_WINDOW", size)
+        monkeypatch.setattr(secrets, "WINDOW", size)
         monkeypatch.setattr(secrets, "_REACH", 400)
-        assert spans(text, ["hunter2-pass"]) == expected, size
+        assert list(spans(text, ["hunter2-pass"])) == expected, size
         assert find_secrets(text.encode()) == before[0], size
         if size == 1_000:  # longer than any line
             assert secret_values("x.pem", text) == before[1], size
@@ -292,7 +292,7 @@ def test_private_keys_are_redacted_even_where_an_end_was_cut_off(text: str) -> N
 def test_redacting_keeps_lines_and_everything_that_is_no_secret(pieces: list[str]) -> None:
     text = " ".join(pieces)
     shown, count = redact(text, ["hunter2-pass"])
-    found = spans(text, ["hunter2-pass"])
+    found = list(spans(text, ["hunter2-pass"]))
     assert count == len(found)
     assert shown.count("\n") == text.count("\n")
     assert redact(shown, ["hunter2-pass"]) == (shown, 0)

@@ -20,7 +20,7 @@ import pytest
 from placet.core.life.observe import sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
-from placet.core.text.plan import PlanProblems, parse_plan
+from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.files.vault import Gone, VaultTrouble
 from placet.loop.intake import Intake
 from placet.loop.tick import Loop

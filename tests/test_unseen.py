@@ -6,14 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placet.core.text.characters import UnseenKind, homoglyphs, visible
 from placet.core.text.markdown import code_span, warning_callout
-from placet.core.text.unseen import (
-    UnseenKind,
-    commented_lines,
-    find_unseen,
-    homoglyphs,
-    visible,
-)
+from placet.core.text.reading_view import commented_lines
+from placet.core.text.unseen import find_unseen
 
 
 def kinds(text):

@@ -17,11 +17,10 @@ from pydantic import BaseModel
 
 from placet.agent.prompts import agents
 from placet.cli.init import init, template
-from placet.core.life.case import PLAN_STAMPS, REQUEST_STAMPS
 from placet.core.life.plan_note import PlanHead
 from placet.core.life.request import read_request
 from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
-from placet.core.text.note import read_note
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note
 from placet.host.config import Config, load
 
 ROOT = template()

@@ -17,7 +17,7 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping
 from placet.core.life.case import Case, Move, Stamp, State
 from placet.core.life.observe import look_at, sort_notes
-from placet.core.text.note import Frontmatter
+from placet.core.text.blocks import Frontmatter
 from placet.host.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
 from vaultkit import TestVault

@@ -14,11 +14,14 @@ from placet.agent.report import Circumstances, outcome_of
 from placet.core.errors import End
 from placet.core.life.case import Case, State
 from placet.core.life.plan_note import PlanHead, compose, headed, show
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
-from placet.core.text.note import Frontmatter, read_note
-from placet.core.text.plan import Plan, Step, parse_plan
+from placet.core.text.note import read_note
+from placet.core.text.plan import Plan, Step
+from placet.core.text.plan_reader import parse_plan
+from placet.core.text.reading_view import QUERY
 from placet.core.text.scope import Scope, ScopeProblems
-from placet.core.text.unseen import QUERY, find_unseen
+from placet.core.text.unseen import find_unseen
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import ChangedFile, CommandRun, Ended, Spent, StepDone
 from placet.loop.notices import side_note

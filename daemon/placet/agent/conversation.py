@@ -18,7 +18,7 @@ from placet.core.errors import Interrupted
 from placet.core.life.waiting import Why
 from placet.core.secrets import redact
 from placet.core.turn.budget import Room
-from placet.core.turn.guards import Compaction, compacted, make_room
+from placet.core.turn.compaction import Compaction, compacted, make_room
 from placet.core.turn.mission import Spent
 from placet.core.turn.talk import (
     Ask,

@@ -25,20 +25,15 @@ from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, Roo
 from placet.core.turn.budget import prompt_at_most as at_most
 from placet.core.turn.guards import (
     REPEATED,
-    CallRecord,
-    CallSeen,
-    Deed,
     GuardSettings,
     Halt,
-    History,
     Instead,
     IterationGuard,
-    Nudge,
-    Pattern,
     PlanFacts,
     check,
     check_call,
 )
+from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern
 from placet.core.turn.mission import Spent
 from placet.core.turn.talk import Ask, StopReason, ToolUse
 from placet.host.config import GuardsTable

@@ -30,10 +30,11 @@ from placet.core.life.case import Case, Drafted, PlanningFailed
 from placet.core.life.plan_note import PlanHead, compose, plan_digest
 from placet.core.life.request import changed_keys
 from placet.core.life.waiting import Why
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.comments import comments, comments_section, diff_callout, with_answers
 from placet.core.text.markdown import code
-from placet.core.text.note import Frontmatter
-from placet.core.text.plan import Plan, PlanProblems, parse_plan, render_plan
+from placet.core.text.plan import Plan, render_plan
+from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.scope import Scope
 from placet.core.text.submission import plan_from
 from placet.core.turn.budget import Amount, Complexity, Limits, Room

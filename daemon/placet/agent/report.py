@@ -29,12 +29,13 @@ from placet.core.life.why_failed import (
     tried,
     verdict,
 )
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.characters import visible
 from placet.core.text.markdown import cell, code, link, literal, paragraphs, sentence
 from placet.core.text.names import Folder, numbered, report_name, show
-from placet.core.text.note import Frontmatter, new_note
+from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import clean, fenced
-from placet.core.text.unseen import visible
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import After, ChangedFile, Ended
 

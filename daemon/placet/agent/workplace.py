@@ -16,7 +16,8 @@ from placet.agent.record import Postponed, Record
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.life.waiting import Why
-from placet.core.secrets import git_config_secrets, redact
+from placet.core.secret_files import git_config_secrets
+from placet.core.secrets import redact
 from placet.core.text.names import show
 from placet.core.text.portal import unfit
 from placet.core.text.scope import Scope

@@ -17,7 +17,8 @@ from placet.cli.desk import case_of, user
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
 from placet.core.text.names import CONFIG_PATH, show
-from placet.core.text.note import UnsafeEdit, stamp
+from placet.core.text.note import stamp
+from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import Changed, Gone, NotAFile, Stale, TooLarge, Vault
 from placet.host.accepted import in_force
 from placet.host.clock import Clock

@@ -28,7 +28,7 @@ from placet.cli.configured import Configured, configured, unknown
 from placet.cli.glance import Glance, Undecided, glance
 from placet.core.activity import Action, CommittedRow, local
 from placet.core.errors import ToolError, UserError
-from placet.core.life.case import CASE_JSON, OPEN, REQUEST_STAMPS, WORKING, Case, NoteSeen, State
+from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, NoteSeen, State
 from placet.core.life.notice import lost_keys
 from placet.core.life.observe import DRAFT, look_at, refusal
 from placet.core.life.plan_note import below, plan_digest
@@ -46,7 +46,9 @@ from placet.core.life.why_failed import (
     tried,
     verdict,
 )
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.comments import with_comment
+from placet.core.text.dangers import dangers
 from placet.core.text.names import (
     CONFIG_PATH,
     MARKER,
@@ -58,9 +60,9 @@ from placet.core.text.names import (
     request_id,
 )
 from placet.core.text.names import show as visible
-from placet.core.text.note import Frontmatter, UnsafeEdit, digest, read_note, stamp
-from placet.core.text.plan import parse_plan
-from placet.core.text.scope import dangers
+from placet.core.text.note import REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.text.plan_reader import parse_plan
+from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.budget import Amount
 from placet.core.turn.talk import ModelError, ModelErrorKind
 from placet.files.vault import (

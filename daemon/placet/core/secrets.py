@@ -9,18 +9,13 @@ meanwhile, whatever somebody wrote into a file.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import heapq
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
-from placet.core.shorten import lines_of
+from placet.core.secret_formats import ANY_HINT, HINTS, KEY_HINT
 
 MARK = "[redacted: {}]"
 """What stands in the place of a secret; the braces hold its kind."""
@@ -28,10 +23,8 @@ MARK = "[redacted: {}]"
 MIN_LITERAL = 6
 """A shorter known value is not looked for: it would be found in every other word."""
 
-MAX_SETTINGS = 1024 * 1024
-"""Characters of a file of settings; of a longer one nothing is shown, and none is committed."""
 
-_WINDOW = 64 * 1024
+WINDOW = 64 * 1024
 """Characters of a text that are looked at in one go: some milliseconds even of what is slowest."""
 
 _REACH = 16 * 1024
@@ -43,219 +36,10 @@ Of one that goes on as far as the window's length, that much.
 _JOINED_AT_ONCE = 10_000
 """Pieces of a redacted text that are joined in one go."""
 
-_MAX_VALUE = 4 * 1024
-"""Characters of a setting's value by which it is judged."""
-
-_MAX_NEW = 100
-"""Secrets that are found in one file; nobody reads more."""
-
-
-class SecretFile(StrEnum):
-    """What a file that holds secrets may still show."""
-
-    NAMES = "names"  # settings: names are shown, values are not
-    NOTHING = "nothing"  # keys and key stores: nothing is
-
-
-_KEY_NAMES = frozenset({
-    ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd", ".vault-token",
-    ".dockercfg", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk",
-    "id_xmss",
-})  # fmt: skip
-_KEY_ENDS = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx", ".p8", ".pk8")
-_KEY_STORES = (".p12", ".pfx", ".jks", ".keystore", ".kdbx")
-_KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
-_SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
-_HARMLESS = frozenset(
-    {
-        "example",
-        "sample",
-        "template",
-        "dist",
-        "defaults",
-        "tpl",
-        "schema",
-        "d",
-        "ts",
-        "js",
-        "py",
-        "md",
-    }
-)
-
-
-@lru_cache(maxsize=4096)  # asked several times about each file of a search
-def secret_file(path: str) -> SecretFile | None:
-    """Return what kind of secret file `path` (`/`-separated) names, None for an ordinary one.
-
-    Case does not matter.
-    """
-    parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
-    if not parts:
-        return None
-    name = parts[-1].rstrip(". ")
-    if name.endswith(".pub") or name in ("known_hosts", "authorized_keys"):
-        return None
-    if name in _KEY_NAMES or name.endswith(_KEY_ENDS) or _KEY_FOLDERS.intersection(parts[:-1]):
-        return SecretFile.NOTHING
-    words = name.lstrip(".").split(".")
-    settings = (
-        name == ".env" or name.startswith(".env.") or (name.endswith(".env") and len(words) > 1)
-    )
-    if name in _SETTINGS_NAMES or (settings and not _HARMLESS.intersection(words)):
-        return SecretFile.NAMES
-    return None
-
-
-def is_secret_path(path: str) -> bool:
-    """Tell whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
-
-    `.env.example` is none.
-    """
-    return secret_file(path) is not None
-
 
 # --- known formats
 # ---------------------------------------------------------------------------------------
 
-
-def _always(_found: re.Match[str]) -> bool:
-    return True
-
-
-def _is_jwt(found: re.Match[str]) -> bool:
-    """Tell a token from three words with dots between them: its head is JSON that names an algorithm."""
-    head = found["head"]
-    if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
-        return False  # the one that every tutorial shows
-    try:
-        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and "alg" in said
-
-
-def _is_no_example(found: re.Match[str]) -> bool:
-    # AKIAIOSFODNN7EXAMPLE and its kind, of the vendor's documentation
-    return not found[0].endswith("EXAMPLE")
-
-
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """A token's format.
-
-    `hints`: one of these stands in every text that has one. The group `secret` is it, else all.
-    """
-
-    kind: str
-    hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-    is_one: Callable[[re.Match[str]], bool] = _always
-
-
-def _format(
-    kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], bool] = _always
-) -> _Format:
-    return _Format(kind, tuple(hints), re.compile(pattern), is_one)
-
-
-# From the vendors' own pages on token prefixes and from the rules of gitleaks and GitHub's secret
-# scanning.
-_FORMATS = (
-    _format("Anthropic key", ["sk-ant-"], r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    _format(
-        "OpenAI key",
-        ["sk-"],
-        r"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
-    ),
-    _format(
-        "GitHub token",
-        ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
-        r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}",
-    ),
-    _format(
-        "GitLab token",
-        [f"gl{kind}-" for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "imt", "agent", "soat")],
-        r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{20,}",
-    ),
-    _format(
-        "AWS key",
-        ["AKIA", "ASIA", "ABIA", "ACCA"],
-        r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-        _is_no_example,
-    ),
-    _format(
-        "AWS secret key",
-        ["ccess_key", "CCESS_KEY", "ccessKey"],
-        r"(?i:secret_?access_?key)[\"']?\s{0,8}[=:]\s{0,8}[\"']?(?P<secret>[A-Za-z0-9/+=]{40})(?![A-Za-z0-9/+=])",
-        lambda found: not found["secret"].endswith("EXAMPLEKEY"),
-    ),
-    _format(
-        "Slack token",
-        ["xox", "xapp-", "hooks.slack.com/"],
-        r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{40,}",
-    ),
-    _format(
-        "Stripe key",
-        ["k_live_", "k_test_", "whsec_"],
-        r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})",
-    ),
-    _format(
-        "Google key",
-        ["AIza", "ya29.", "GOCSPX-"],
-        r"AIza[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])|ya29\.[0-9A-Za-z_-]{20,}|GOCSPX-[0-9A-Za-z_-]{20,}",
-    ),
-    _format("npm token", ["npm_"], r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}"),
-    _format("PyPI token", ["pypi-AgE"], r"pypi-AgE[A-Za-z0-9_-]{50,}"),
-    _format("Hugging Face token", ["hf_"], r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
-    _format("SendGrid key", ["SG."], r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
-    _format("Docker token", ["dckr_pat_"], r"dckr_pat_[A-Za-z0-9_-]{20,}"),
-    _format("DigitalOcean token", ["_v1_"], r"do[por]_v1_[a-f0-9]{64}"),
-    _format("age key", ["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
-    _format(
-        "JSON web token",
-        ["eyJ"],
-        r"(?<![A-Za-z0-9_-])(?P<head>eyJ[A-Za-z0-9_-]{8,})\.eyJ[A-Za-z0-9_-]{8,}\.(?P<sign>[A-Za-z0-9_-]{16,})",
-        _is_jwt,
-    ),
-)
-
-_HINTS = tuple((hint, form) for form in _FORMATS for hint in form.hints)
-_KEY_HINT = "PRIVATE KEY"
-_RARE = "JXZKQ9G1ACIPSx-_./"  # characters of the hints, the rarest in code and prose first
-
-
-def _any_hint() -> re.Pattern[str]:
-    """Return a pattern that is found in every text with a hint in it, and in no other.
-
-    It looks for the rarest character of each hint and then at what stands round it, which takes a
-    quarter of the time of looking for the hints one by one; few texts have any.
-    """
-    ways: dict[str, list[str]] = {}
-    # what stands right before it, or after one that comes first
-    around: dict[str, tuple[set[str], set[str]]] = {}
-    for hint in (*(hint for hint, _ in _HINTS), _KEY_HINT):
-        # -1, not among them, comes last
-        at = min(range(len(hint)), key=lambda i: _RARE.find(hint[i]) % 100)
-        ways.setdefault(hint[at], []).append(
-            f"(?<={re.escape(hint[: at + 1])}){re.escape(hint[at + 1 :])}"
-        )
-        around.setdefault(hint[at], (set(), set()))[not at].add(hint[at - 1 if at else 1])
-    return re.compile(
-        "|".join(
-            f"{re.escape(char)}(?:{_beside(char, *around[char])})(?:{'|'.join(rest)})"
-            for char, rest in ways.items()
-        )
-    )
-
-
-def _beside(char: str, before: set[str], after: set[str]) -> str:
-    """Return a pattern for right after `char` where one of these stands before it, or after it: what is quick is asked first."""
-    ways = [f"(?<=[{re.escape(''.join(sorted(before)))}]{re.escape(char)})"] if before else []
-    return "|".join([*ways, *([f"(?=[{re.escape(''.join(sorted(after)))}])"] if after else [])])
-
-
-_ANY_HINT = _any_hint()
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # `\\n` besides a line's end: a key in a JSON document stands on one line.
@@ -277,18 +61,14 @@ class Span:
     kind: str
 
 
-def spans(text: str, literals: Sequence[str] = ()) -> list[Span]:
-    """Return the secrets in a text, in order, none overlapping another.
+def spans(text: str, literals: Sequence[str]) -> Iterator[Span]:
+    """Give the secrets in a text, in order, none overlapping another.
 
-    `literals` are secrets whose value is known; ones shorter than MIN_LITERAL are not looked for.
+    One by one: a hostile file has a million, which nobody should hold. `literals` are secrets whose
+    value is known; ones shorter than MIN_LITERAL are not searched for.
     """
-    return list(_spans(text, literals))
-
-
-def _spans(text: str, literals: Sequence[str] = ()) -> Iterator[Span]:
-    """Give what `spans` returns one by one: a hostile file has a million, which nobody should hold."""
     known = [
-        (Span(at, at + len(word), "secret") for at in _places(text, word))
+        (Span(at, at + len(word), "secret") for at in places(text, word))
         for word in literals
         if len(word) >= MIN_LITERAL
     ]
@@ -304,11 +84,11 @@ def _spans(text: str, literals: Sequence[str] = ()) -> Iterator[Span]:
         yield last
 
 
-def _places(text: str, literal: str) -> Iterator[int]:
+def places(text: str, literal: str) -> Iterator[int]:
     """Give where a literal stands in a text."""
     past = 0
-    for start in range(0, len(text), _WINDOW):
-        while (at := text.find(literal, max(start, past), start + _WINDOW + len(literal) - 1)) >= 0:
+    for start in range(0, len(text), WINDOW):
+        while (at := text.find(literal, max(start, past), start + WINDOW + len(literal) - 1)) >= 0:
             yield at
             past = at + len(literal)
 
@@ -316,13 +96,13 @@ def _places(text: str, literal: str) -> Iterator[int]:
 def _tokens(text: str) -> Iterator[Span]:
     """Give the secrets of a known format, by where they begin."""
     past: dict[str, int] = {}  # the end of the last find of each kind
-    for start in range(0, len(text), _WINDOW):
-        end = start + _WINDOW + _REACH
-        if not _ANY_HINT.search(text, start, end):
+    for start in range(0, len(text), WINDOW):
+        end = start + WINDOW + _REACH
+        if not ANY_HINT.search(text, start, end):
             continue
         here: list[Span] = []
         for form in dict.fromkeys(
-            [form for hint, form in _HINTS if text.find(hint, start, end) >= 0]
+            [form for hint, form in HINTS if text.find(hint, start, end) >= 0]
         ):
             group = "secret" if "secret" in form.pattern.groupindex else 0
             for found in _in_window(form.pattern, text, start, past.get(form.kind, 0)):
@@ -336,12 +116,12 @@ def _in_window(
     pattern: re.Pattern[str], text: str, start: int, past: int
 ) -> Iterator[re.Match[str]]:
     """Give the matches that begin in the window at `start`, and not before `past`."""
-    end = start + _WINDOW + _REACH
+    end = start + WINDOW + _REACH
     for found in pattern.finditer(text, max(start, past), end):
-        if found.start() >= start + _WINDOW:
+        if found.start() >= start + WINDOW:
             return
         if found.end() == end < len(text):
-            yield pattern.match(text, found.start(), end + _WINDOW) or found
+            yield pattern.match(text, found.start(), end + WINDOW) or found
             return
         yield found
 
@@ -349,8 +129,8 @@ def _in_window(
 def _edges(text: str) -> Iterator[re.Match[str]]:
     """Give the first and the last lines of private keys."""
     past = 0
-    for start in range(0, len(text), _WINDOW):
-        if text.find(_KEY_HINT, start, start + _WINDOW + _REACH) >= 0:
+    for start in range(0, len(text), WINDOW):
+        if text.find(KEY_HINT, start, start + WINDOW + _REACH) >= 0:
             for edge in _in_window(_KEY_EDGE, text, start, past):
                 past = edge.end()
                 yield edge
@@ -409,7 +189,7 @@ def redact(text: str, literals: Sequence[str] = ()) -> tuple[str, int]:
     pieces: list[str] = []
     joined: list[str] = []
     at = count = 0
-    for span in _spans(text, literals):
+    for span in spans(text, literals):
         count += 1
         if len(pieces) >= _JOINED_AT_ONCE:
             joined.append("".join(pieces))
@@ -440,7 +220,7 @@ def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
     """Return the text in pieces, each with whether it is a secret; joined they are the text."""
     pieces: list[tuple[str, bool]] = []
     at = 0
-    for span in _spans(text, literals):
+    for span in spans(text, literals):
         pieces += [(text[at : span.start], False)] * (span.start > at) + [
             (text[span.start : span.end], True)
         ]
@@ -451,181 +231,6 @@ def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
 # --- files of settings
 # -----------------------------------------------------------------------------------
 
-_SETTING = re.compile(
-    r"(?P<head>[ \t]{0,40}(?:#[ \t]{0,8})?(?:export[ \t]{1,8})?(?P<name>[\w.:/@-]{1,200})"
-    r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
-)
-_SOUNDS_SECRET = re.compile(
-    r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
-    r"conn(?:ection)?_?str|pin\b",
-    re.IGNORECASE,
-)
-_PLACEHOLDER = re.compile(
-    r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
-    r"^password$|^\*+$",
-    re.IGNORECASE,
-)
-_SECRET_VARIABLE = re.compile(
-    r"(?:API|ACCESS|AUTH|PRIVATE|SECRET)_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE
-)
-_USER_INFO = re.compile(
-    r"[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,100}:(?P<secret>[^/\s@]{3,200})@", re.IGNORECASE
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """One setting of a file: its lines (counted from 1, both included), and its value without quotation marks."""
-
-    first: int
-    last: int
-    head: str
-    name: str
-    value: str
-
-
-def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
-    """Give the settings of a file, and each other line with its number."""
-    lines = text.split("\n")
-    at = 0
-    while at < len(lines):
-        line = lines[at].removesuffix("\r")
-        found = _SETTING.fullmatch(line)
-        if found is None:
-            yield at + 1, line
-            at += 1
-            continue
-        first, value = at, found["value"].strip()
-        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
-        # it goes on until it is closed; one that never is takes this line alone
-        if quote and quote not in value[1:]:
-            end = next(
-                (n for n in range(at + 1, min(len(lines), at + 200)) if quote in lines[n]), at
-            )
-            value = "\n".join([value, *lines[at + 1 : end + 1]])
-            at = end
-        if quote and quote in value[1:]:
-            value = value[1 : value.index(quote, 1)]
-        else:
-            value = re.sub(r"\s#.*", "", value.strip(quote) if quote else value)
-        yield _Setting(first + 1, at + 1, found["head"], found["name"], value.strip())
-        at += 1
-
-
-def redact_values(text: str) -> tuple[str, int]:
-    """Return a file of settings with its values redacted, and how many were.
-
-    Names, comments and line numbers stay.
-
-    Of one that is longer than MAX_SETTINGS nothing is shown.
-    """
-    if len(text) > MAX_SETTINGS:
-        return MARK.format("value") + "\n" * text.count("\n"), 1
-    out: list[str] = []
-    count = 0
-    for one in _settings(text):
-        if isinstance(one, _Setting):
-            hidden = bool(one.value)
-            out.append(one.head + (MARK.format("value") if hidden else ""))
-            out += [""] * (one.last - one.first)
-        else:
-            line = one[1]
-            hidden = bool(line.strip()) and not line.lstrip().startswith(("#", ";", "["))
-            out.append(MARK.format("value") if hidden else line)
-        count += hidden
-    shown, more = redact("\n".join(out))
-    return shown, count + more
-
-
-def secret_values(path: str, text: str) -> tuple[str, ...]:
-    """Return what is to be redacted wherever else it turns up, of a secret file's text.
-
-    Of settings: values that sound or look secret, not `true`, `8080` or `localhost`. Of key files:
-    their lines and words.
-    """
-    values: list[str] = []
-    match secret_file(path):
-        case SecretFile.NAMES:
-            for one in _settings(text[:MAX_SETTINGS]):
-                if isinstance(one, _Setting):
-                    values += _worth_hiding(one.name, one.value)
-        case SecretFile.NOTHING:
-            for line in (
-                whole[at : at + _WINDOW]
-                for whole in lines_of(text)
-                for at in range(0, len(whole), _WINDOW)
-            ):
-                if not line.startswith("-----"):
-                    values += [
-                        word
-                        for word in re.split(r"[\s=:\"',]+", line)
-                        if len(word) >= 8 and not _is_plain(word)
-                    ]
-                    values += [line.strip()] if len(line.strip()) >= 16 else []
-        case None:
-            pass
-    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_LITERAL))
-
-
-def git_config_secrets(text: str) -> tuple[str, ...]:
-    """Return what a repository's configuration keeps secret: passwords in addresses, and headers for signing in."""
-    headers = re.findall(
-        r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)",
-        text,
-    )
-    return tuple(
-        value
-        for value in [*(m["secret"] for m in _USER_INFO.finditer(text)), *headers]
-        if len(value) >= MIN_LITERAL
-    )
-
-
-def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of a process's environment that no model is to see: of variables that are named like secrets."""
-    named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))
-    return tuple(
-        value
-        for value in named
-        if len(value) >= 8 and not value.startswith(("/", "unix:")) and not _is_plain(value)
-    )
-
-
-def _worth_hiding(name: str, value: str) -> Iterator[str]:
-    for found in _USER_INFO.finditer(value[:_MAX_VALUE]):
-        yield from (found["secret"], value)
-    if _SOUNDS_SECRET.search(name) and not _is_plain(value, short=True):
-        yield value
-        yield f"{name}={value}"
-        yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 16)
-    elif (
-        16 <= len(value) <= _MAX_VALUE
-        and re.search(r"\d", value)
-        and re.search(r"[A-Za-z]", value)
-        and not re.search(r"[\s/]", value)
-    ):
-        yield value
-
-
-def _is_plain(value: str, *, short: bool = False) -> bool:
-    """Tell an ordinary word, number or switch from something that somebody keeps to himself."""
-    if value.casefold() in (
-        "true",
-        "false",
-        "none",
-        "null",
-        "localhost",
-        "development",
-        "production",
-        "default",
-        "disabled",
-        "enabled",
-        "username",
-        "password",
-        "machine",
-    ):
-        return True
-    return bool(re.fullmatch(r"\d{1,6}|[a-z]{1,5}" if short else r"\d{1,10}|[a-z_-]{1,11}", value))
-
 
 # --- commits
 # ---------------------------------------------------------------------------------------------
@@ -634,54 +239,3 @@ def _is_plain(value: str, *, short: bool = False) -> bool:
 def latin(words: Sequence[str]) -> tuple[str, ...]:
     """Return words as they stand in a text that was decoded byte by byte, as Latin-1."""
     return tuple(word.encode("utf-8", "surrogateescape").decode("latin-1") for word in words)
-
-
-def find_secrets(
-    data: bytes, *, path: str = "", before: bytes = b"", known: Sequence[str] = ()
-) -> list[tuple[int, str]]:
-    """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
-
-    What stands in `before`, the file as it was, is not new. `known` are values that are secret
-    whatever they look like. With `path` a file of settings is looked at value by value, and a key
-    store is a secret as a whole.
-    """
-    # what is looked for is ASCII, and nothing is quicker
-    text, old = data.decode("latin-1"), before.decode("latin-1")
-    if path.casefold().endswith(_KEY_STORES) and data and data != before:
-        return [(1, "key store")]
-    found: list[tuple[int, str]] = []
-    line, at = 1, 0
-    literals = latin(known)
-    there = {old[span.start : span.end] for span in _spans(old, literals)}
-    looked = 0
-    for span in _spans(text, literals):
-        line, at = line + text.count("\n", at, span.start), span.start
-        secret = text[span.start : span.end]
-        if secret in there:
-            continue
-        looked += 1
-        if looked > _MAX_NEW or next(_places(old, secret), None) is None:
-            found.append((line, span.kind))
-        if len(found) >= _MAX_NEW:
-            break
-    if secret_file(path) is SecretFile.NAMES:
-        if len(data) > MAX_SETTINGS:
-            found.append((1, "more settings than can be looked through"))
-        else:
-            found += [
-                (one.first, f"value of {one.name}")
-                for one in _settings(data.decode("utf-8", "replace"))
-                if isinstance(one, _Setting)
-                and _is_secret_setting(one)
-                and one.value.encode().decode("latin-1") not in old
-            ]
-    return sorted(set(found))
-
-
-def _is_secret_setting(one: _Setting) -> bool:
-    value = one.value[:_MAX_VALUE]
-    if len(value) < MIN_LITERAL or _PLACEHOLDER.search(value):
-        return False
-    return bool(_USER_INFO.search(value)) or (
-        bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True)
-    )

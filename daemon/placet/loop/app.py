@@ -24,10 +24,11 @@ from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
 from placet.core.life.settle import SETTLE_S
 from placet.core.life.waiting import Hold
-from placet.core.secrets import MIN_LITERAL, environment_secrets
+from placet.core.secret_files import environment_secrets
+from placet.core.secrets import MIN_LITERAL
 from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES, Folder, show
 from placet.core.text.note import read_note
-from placet.core.text.plan import parse_plan
+from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.price import DEFAULT_PRICES, Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model, ModelError

@@ -11,22 +11,13 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
-from placet.core.life.case import (
-    COMMAND_JSON,
-    PLAN_STAMPS,
-    REQUEST_STAMPS,
-    Case,
-    Move,
-    Publish,
-    Rewrite,
-    Show,
-    Stamp,
-    State,
-)
+from placet.core.life.case import COMMAND_JSON, Case, Move, Publish, Rewrite, Show, Stamp, State
 from placet.core.life.observe import is_draft, trace_of
 from placet.core.life.plan_note import headed, show
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder, numbered
-from placet.core.text.note import Frontmatter, UnsafeEdit, digest, stamp
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, stamp
+from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import (
     AlreadyThere,
     Changed,

@@ -30,7 +30,6 @@ from placet.core.life.case import (
     CASE_JSON,
     COMMAND_JSON,
     OPEN,
-    PLAN_STAMPS,
     WORKING,
     Branch,
     Case,
@@ -73,6 +72,7 @@ from placet.core.life.quiet import Quiet
 from placet.core.life.request import RequestProblems, read_request, unknown_agent, unknown_portal
 from placet.core.life.waiting import Hold, Why
 from placet.core.life.why_failed import median, of_last_mission
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.comments import diff_callout
 from placet.core.text.names import (
     QUEUES,
@@ -83,15 +83,9 @@ from placet.core.text.names import (
     show,
     trace_id,
 )
-from placet.core.text.note import (
-    Frontmatter,
-    UnsafeEdit,
-    parse_note,
-    read_note,
-    stamp,
-    without_keys,
-)
-from placet.core.text.plan import parse_plan
+from placet.core.text.note import PLAN_STAMPS, parse_note, read_note, stamp, without_keys
+from placet.core.text.plan_reader import parse_plan
+from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.budget import Complexity, Limits, money_problem
 from placet.core.turn.mission import Ended, KeptOutcome
 from placet.core.turn.price import cost_usd

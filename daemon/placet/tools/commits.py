@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 
 from placet.core.errors import ToolError
-from placet.core.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
+from placet.core.secret_files import SecretFile, find_secrets, redact_values, secret_file
+from placet.core.secrets import latin, redact
 from placet.core.text.names import show
 from placet.files.confine import Fault, Root
 from placet.repo.history import content

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.secrets import outside, secret_file
+from placet.core.secret_files import secret_file
+from placet.core.secrets import outside
 from placet.tools.base import Args, Effect, Tool, Workplace
 
 

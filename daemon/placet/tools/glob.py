@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.core.text.scope import MAX_PATTERN, fixed_part
+from placet.core.text.globs import MAX_PATTERN, fixed_part
 from placet.tools.base import Args, Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below
 

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from placet.core.errors import ToolError
-from placet.core.secrets import is_secret_path, redact
+from placet.core.secret_files import is_secret_path
+from placet.core.secrets import redact
 from placet.core.text.scope import Scope
 from placet.files.confine import Root
 from placet.sandbox.values import Box, Level

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from placet.core.errors import ToolError
-from placet.core.secrets import SecretFile, redact, redact_values, secret_file, secret_values
-from placet.core.text.scope import glob_matcher
+from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
+from placet.core.secrets import redact
+from placet.core.text.globs import glob_matcher
 from placet.files.confine import EntryKind
 from placet.tools.base import Files, Spot, Workplace
 

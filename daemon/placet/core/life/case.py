@@ -24,23 +24,6 @@ from placet.core.text.names import Folder
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import Drifted
 
-REQUEST_STAMPS = frozenset({"status", "trace_id"})
-"""Keys of a request that the daemon writes: they are not part of what the person asked."""
-
-PLAN_STAMPS = frozenset(
-    {
-        "status",
-        "approved_by",
-        "approved_at",
-        "rejected_by",
-        "rejected_at",
-        "rejection_reason",
-        "reviewed_by",
-        "reviewed_at",
-    }
-)
-"""Keys of a plan that change during its life: they are not part of the text that is approved."""
-
 
 class State(StrEnum):
     """Where a case stands. What happens next is in `TABLE`."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity, local
 from placet.core.life.case import (
-    PLAN_STAMPS,
-    REQUEST_STAMPS,
     SOMEONE,
     TABLE,
     Branch,
@@ -43,7 +41,7 @@ from placet.core.life.observe import reason_of
 from placet.core.life.plan_note import HOW_TO_REVIEW, bare, below, headed, show
 from placet.core.text.comments import changed_lines, comments, diff_callout
 from placet.core.text.names import Folder
-from placet.core.text.note import read_note, stamp, without_keys
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, stamp, without_keys
 from placet.core.turn.mission import KeptOutcome
 
 _SOMEBODY = Hand()

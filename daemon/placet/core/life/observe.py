@@ -9,23 +9,16 @@ from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
-from placet.core.life.case import (
-    PLAN_STAMPS,
-    REQUEST_STAMPS,
-    TABLE,
-    Case,
-    EventKind,
-    Gesture,
-    NoteSeen,
-    State,
-)
+from placet.core.life.case import TABLE, Case, EventKind, Gesture, NoteSeen, State
 from placet.core.life.drift import KEY, IfChanged
 from placet.core.life.plan_note import below, headed, is_stale, says, show
+from placet.core.text.blocks import Frontmatter
 from placet.core.text.comments import diff_callout, rejection_reason
 from placet.core.text.names import QUEUES, Folder, is_utf8
 from placet.core.text.names import show as shown
-from placet.core.text.note import Frontmatter, Note, UnsafeEdit, digest, read_note, stamp
-from placet.core.text.plan import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, Note, digest, read_note, stamp
+from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
+from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.budget import Complexity
 
 ASKS = frozenset({"", "pending"})

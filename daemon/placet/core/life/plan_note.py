@@ -15,12 +15,15 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.life.case import PLAN_STAMPS, Case, Show, State
+from placet.core.life.case import Case, Show, State
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.dangers import dangers
 from placet.core.text.markdown import code, codes, link, sentence, warning_callout
-from placet.core.text.note import Frontmatter, digest, new_note, read_note
-from placet.core.text.plan import MAX_PLAN_CHARACTERS, Plan, PlanProblems, parse_plan, render_plan
+from placet.core.text.note import PLAN_STAMPS, digest, new_note, read_note
+from placet.core.text.plan import Plan, render_plan
+from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
 from placet.core.text.plan_text import HEADING
-from placet.core.text.scope import Scope, dangers
+from placet.core.text.scope import Scope
 from placet.core.text.unseen import find_unseen
 from placet.core.turn.budget import Complexity
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from placet.core.text.characters import visible
 from placet.core.text.plan_text import (
     BULLET,
     HEADING,
@@ -21,7 +22,7 @@ from placet.core.text.plan_text import (
     outline_of,
     unescaped_text,
 )
-from placet.core.text.unseen import lines_of, visible
+from placet.core.text.reading_view import lines_of
 
 # --- review comments
 # --------------------------------------------------------------------------------------

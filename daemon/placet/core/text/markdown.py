@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from placet.core.text.characters import OVERLAY, shortened, visible
 from placet.core.text.plan_text import BULLET, RUN, clean, escaped, one_line, span_end
-from placet.core.text.unseen import OVERLAY, QUERY, Unseen, shortened, visible
+from placet.core.text.reading_view import QUERY
+from placet.core.text.unseen import Unseen
 
 MAX_CODE = 1_200
 """Characters of one code span; a longer word is cut, and how long it is is said.

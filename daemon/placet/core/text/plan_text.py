@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placet.core.text.unseen import ENTITY, QUERY, Fence, fence_at, lines_of
+from placet.core.text.reading_view import ENTITY, QUERY, Fence, fence_at, lines_of
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")

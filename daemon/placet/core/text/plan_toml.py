@@ -14,8 +14,8 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Float, Item, Key, KeyType, SingleKey, String, StringType, Trivia
 
+from placet.core.text.characters import hidden_characters
 from placet.core.text.scope import Scope
-from placet.core.text.unseen import hidden_characters
 
 _WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
 _RUN_NOTE = "commands that may run; each entry is an argv prefix"

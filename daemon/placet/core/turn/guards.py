@@ -9,25 +9,21 @@ A pattern that is not a hard limit is told to the model once (a nudge); seen aga
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import PurePosixPath
-from typing import Any, assert_never
+from typing import assert_never
 
 from placet.core.errors import End, Stop, ToolError
 from placet.core.shorten import WORDS_KEPT, cut_middle
 from placet.core.turn.budget import (
-    IMAGE_TOKENS,
     Complexity,
     Ledger,
     exceeded,
     no_tool_call_left,
-    prompt_likely,
 )
-from placet.core.turn.talk import Ask, Block, StopReason, ToolUse, Turn, Usage
+from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, StepRecord
+from placet.core.turn.talk import StopReason
 
 ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
 """Model turns that a mission may take, by the plan's complexity.
@@ -41,117 +37,6 @@ REPEATED = "repeated_call"
 
 # --- the history
 # ----------------------------------------------------------------------------------------------
-
-
-class Deed(StrEnum):
-    """What a tool does; the values are those of the tools' effects."""
-
-    READ = "read"
-    WRITE = "write"
-    RUN = "execute"
-    CONTROL = "control"
-
-
-def canonical(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the text by which two calls are the same call: the tool and its arguments as canonical JSON."""
-    return f"{tool}|{json.dumps(dict(arguments), sort_keys=True, separators=(',', ':'), ensure_ascii=False)}"
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A call that the model asks for.
-
-    `path` is the file that it reads or writes, the folder that it lists or searches; empty is
-    everything. `about` is how it is named in what people read (no contents).
-    """
-
-    tool: str
-    arguments: Mapping[str, Any]
-    deed: Deed
-    path: str = ""
-    about: str = ""
-    key: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", canonical(self.tool, self.arguments))
-        path = str(PurePosixPath(self.path))
-        object.__setattr__(self, "path", "" if path == "." else path)
-
-    def __str__(self) -> str:
-        return f"`{self.tool} {self.about}`" if self.about else f"`{self.tool}`"
-
-
-@dataclass(frozen=True, slots=True)
-class CallSeen:
-    """A call and what it came to.
-
-    `ok` says that the tool worked; a command that ran and ended with an error code worked.
-    `refused` that policy said no, `repeated` that a guard did (`check_call` said Instead).
-    `result_digest` is a digest of the result, empty for an empty one.
-    """
-
-    call: CallRecord
-    ok: bool = True
-    refused: bool = False
-    repeated: bool = False
-    result_digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One model turn: the calls that it asked for, in order, and why it stopped.
-
-    `iteration` counts from 1.
-    """
-
-    iteration: int
-    calls: tuple[CallSeen, ...]
-    stop_reason: StopReason
-
-
-class Pattern(StrEnum):
-    """What is told once and then ends the mission."""
-
-    REFUSAL = "refusal"
-    CONTEXT_FULL = "context_full"
-    CUT_OFF = "cut_off"
-    LOOP = "loop"
-    REPETITION = "repetition"
-    ALTERNATION = "alternation"
-    FAILING = "failing"
-    REFUSED = "refused"
-    TALK = "talk"
-    STALL = "stall"
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A mission so far: its turns, the calls of the turn under way, and after how many turns it was nudged for what."""
-
-    steps: tuple[StepRecord, ...] = ()
-    under_way: tuple[CallSeen, ...] = ()
-    nudged: Mapping[Pattern, int] = field(default_factory=dict)
-
-    def with_call(self, call: CallSeen) -> History:
-        """Add a call of the turn under way."""
-        return replace(self, under_way=(*self.under_way, call))
-
-    def with_step(self, stop_reason: StopReason) -> History:
-        """Close the turn under way, with the calls added since the last one."""
-        step = StepRecord(len(self.steps) + 1, self.under_way, stop_reason)
-        return replace(self, steps=(*self.steps, step), under_way=())
-
-    def with_nudge(self, nudge: Nudge) -> History:
-        """Note that the model was told; the same turn counts for it no more."""
-        return replace(
-            self, nudged={**{pattern: len(self.steps) for pattern in nudge.patterns}, **self.nudged}
-        )
-
-    def backwards(self) -> Iterator[CallSeen]:
-        """Yield every call, the newest first."""
-        yield from reversed(self.under_way)
-        for step in reversed(self.steps):
-            yield from reversed(step.calls)
 
 
 # --- verdicts
@@ -175,14 +60,6 @@ class RepetitionError(Stop):
 @dataclass(frozen=True, slots=True)
 class Fine:
     """Go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nudge:
-    """Go on, and put `text` before the model; add it to the history (`with_nudge`)."""
-
-    patterns: tuple[Pattern, ...]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,114 +462,3 @@ def _stop(pattern: Pattern, detail: str) -> Stop:
 
 # --- long conversations
 # ---------------------------------------------------------------------------------------
-
-WORTH_STUBBING = 500
-"""Characters of a result from which on it is replaced.
-
-Longer than any stub, so that no stub is replaced again.
-"""
-
-LEAST_GAIN = 4
-"""A compaction that frees less than this part of the budget is left for later: each one costs the cached prefix."""
-
-
-KEEP_TURNS = (6, 2)
-"""How many turns at the end keep their results: the last three rounds, or where that frees too little the last one alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """One compaction as the record keeps it: done again with these numbers, it comes to the same, byte for byte."""
-
-    keep_last: int
-    budget_chars: int
-
-
-def make_room(
-    ask: Ask, last: Usage | None, context_tokens: int, name: Callable[[str], str], *, full: bool
-) -> Compaction | None:
-    """Return how to shorten the conversation of `ask` before it is sent.
-
-    None where it fits, or nothing worth it could go.
-
-    It has to fit `context_tokens` together with its answer. `last` is what its last reply used;
-    `full` says that the model had no room left then: all that can go goes. `name` as in
-    `stub_old_results`.
-    """
-    # a small model's answers are short, whatever is allowed
-    room = max(context_tokens - ask.max_tokens, context_tokens // 2)
-    needed = prompt_likely(ask, last)
-    if needed <= room and not full:
-        return None
-    budget = 0 if full else _chars(ask.turns) * room // needed
-    made = (Compaction(keep, budget) for keep in KEEP_TURNS)
-    return next((one for one in made if compacted(ask.turns, one, name) != ask.turns), None)
-
-
-def compacted(
-    turns: Sequence[Turn], how: Compaction, name: Callable[[str], str]
-) -> tuple[Turn, ...]:
-    """Return a conversation as one compaction leaves it."""
-    return stub_old_results(turns, how.keep_last, how.budget_chars, name)
-
-
-def stub_old_results(
-    turns: Sequence[Turn], keep_last: int, budget_chars: int, name: Callable[[str], str]
-) -> tuple[Turn, ...]:
-    """Replace old tool results by one line each if the conversation is longer than `budget_chars`.
-
-    `name` keeps a text whole, for reading on, and returns the path to read. The first turn, the
-    last `keep_last` turns and everything that the model said stay as they are. Feed the result back
-    with the next turns added: what was replaced stays so, byte for byte, and between two
-    compactions no turn changes, so the cached prefix holds. Nothing happens where it would free
-    less than a LEAST_GAIN-th of the budget. Raises ValueError for a `keep_last` below 1.
-    """
-    if keep_last < 1:
-        raise ValueError("the newest turn cannot be replaced before it was read")
-    size = _chars(turns)
-    if size <= budget_chars:
-        return tuple(turns)
-    calls = {use.id: use for turn in turns for use in turn.tool_uses}
-    old = range(1, len(turns) - keep_last)
-    stubbed = tuple(
-        _stubbed(turn, calls, name) if i in old and turn.role == "user" else turn
-        for i, turn in enumerate(turns)
-    )
-    return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= budget_chars else tuple(turns)
-
-
-def _stubbed(turn: Turn, calls: Mapping[str, ToolUse], name: Callable[[str], str]) -> Turn:
-    return Turn(turn.role, tuple(_stub(block, calls, name) for block in turn.blocks))
-
-
-def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]) -> Block:
-    if block.get("type") != "tool_result":
-        return block
-    content = block.get("content", "")
-    size = len(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
-    if size < WORTH_STUBBING:
-        return block
-    use = calls.get(str(block.get("tool_use_id")))
-    name = (
-        "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
-    )
-    name = name if len(name) <= 150 else name[:149] + "…"
-    whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
-    return {
-        **block,
-        "content": f"[{size:,} characters left out to make room: the result of {name}. What the call did"
-        f" stands; to see the result again: {whole}read, search or run again.]",
-    }
-
-
-def _chars(turns: Sequence[Turn]) -> int:
-    return sum(_size(block) for turn in turns for block in turn.blocks)
-
-
-def _size(block: Block) -> int:
-    content = block.get("content")
-    if block.get("type") == "image":
-        return IMAGE_TOKENS * 4  # what its base64 has of characters says nothing of its tokens
-    if isinstance(content, list):
-        return sum(_size(part) for part in content) + _size({**block, "content": ""})
-    return len(json.dumps(block, ensure_ascii=False))

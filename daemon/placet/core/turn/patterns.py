@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from placet.core.turn.guards import Deed, StepRecord
+from placet.core.turn.history import Deed, StepRecord
 from placet.core.turn.talk import StopReason
 
 LOOK_BACK = 3

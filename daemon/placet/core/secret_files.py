@@ -1,0 +1,333 @@
+"""Files that hold secrets: their names, their settings, and what a commit would add."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from placet.core.secrets import MARK, MIN_LITERAL, WINDOW, latin, places, redact, spans
+from placet.core.shorten import lines_of
+
+MAX_SETTINGS = 1024 * 1024
+"""Characters of a file of settings; of a longer one nothing is shown, and none is committed."""
+
+
+_MAX_VALUE = 4 * 1024
+"""Characters of a setting's value by which it is judged."""
+
+
+_MAX_NEW = 100
+"""Secrets that are found in one file; nobody reads more."""
+
+
+class SecretFile(StrEnum):
+    """What a file that holds secrets may still show."""
+
+    NAMES = "names"  # settings: names are shown, values are not
+    NOTHING = "nothing"  # keys and key stores: nothing is
+
+
+_KEY_NAMES = frozenset({
+    ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd", ".vault-token",
+    ".dockercfg", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk",
+    "id_xmss",
+})  # fmt: skip
+
+
+_KEY_ENDS = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx", ".p8", ".pk8")
+
+
+_KEY_STORES = (".p12", ".pfx", ".jks", ".keystore", ".kdbx")
+
+
+_KEY_FOLDERS = frozenset({".ssh", ".gnupg", ".aws"})
+
+
+_SETTINGS_NAMES = frozenset({".envrc", ".npmrc", ".pypirc", ".yarnrc.yml"})
+
+
+_HARMLESS = frozenset(
+    {
+        "example",
+        "sample",
+        "template",
+        "dist",
+        "defaults",
+        "tpl",
+        "schema",
+        "d",
+        "ts",
+        "js",
+        "py",
+        "md",
+    }
+)
+
+
+@lru_cache(maxsize=4096)  # asked several times about each file of a search
+def secret_file(path: str) -> SecretFile | None:
+    """Return what kind of secret file `path` (`/`-separated) names, None for an ordinary one.
+
+    Case does not matter.
+    """
+    parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
+    if not parts:
+        return None
+    name = parts[-1].rstrip(". ")
+    if name.endswith(".pub") or name in ("known_hosts", "authorized_keys"):
+        return None
+    if name in _KEY_NAMES or name.endswith(_KEY_ENDS) or _KEY_FOLDERS.intersection(parts[:-1]):
+        return SecretFile.NOTHING
+    words = name.lstrip(".").split(".")
+    settings = (
+        name == ".env" or name.startswith(".env.") or (name.endswith(".env") and len(words) > 1)
+    )
+    if name in _SETTINGS_NAMES or (settings and not _HARMLESS.intersection(words)):
+        return SecretFile.NAMES
+    return None
+
+
+def is_secret_path(path: str) -> bool:
+    """Tell whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
+
+    `.env.example` is none.
+    """
+    return secret_file(path) is not None
+
+
+_SETTING = re.compile(
+    r"(?P<head>[ \t]{0,40}(?:#[ \t]{0,8})?(?:export[ \t]{1,8})?(?P<name>[\w.:/@-]{1,200})"
+    r"[ \t]{0,40}[=:][ \t]{0,40})(?P<value>.*)"
+)
+
+
+_SOUNDS_SECRET = re.compile(
+    r"key|token|secret|passw|pwd|pass\b|_pass|credential|auth(?!or)|private|signing|salt|dsn|"
+    r"conn(?:ection)?_?str|pin\b",
+    re.IGNORECASE,
+)
+
+
+_PLACEHOLDER = re.compile(
+    r"example|change.?me|your|x{4,}|dummy|placeholder|todo|redacted|<|\$\{|\$\(|^test|^secret$|"
+    r"^password$|^\*+$",
+    re.IGNORECASE,
+)
+
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:API|ACCESS|AUTH|PRIVATE|SECRET)_?KEY|_KEY$|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE
+)
+
+
+_USER_INFO = re.compile(
+    r"[a-z][a-z0-9+.-]{0,20}://[^/\s:@]{0,100}:(?P<secret>[^/\s@]{3,200})@", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One setting of a file: its lines (counted from 1, both included), and its value without quotation marks."""
+
+    first: int
+    last: int
+    head: str
+    name: str
+    value: str
+
+
+def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
+    """Give the settings of a file, and each other line with its number."""
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at].removesuffix("\r")
+        found = _SETTING.fullmatch(line)
+        if found is None:
+            yield at + 1, line
+            at += 1
+            continue
+        first, value = at, found["value"].strip()
+        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
+        # it goes on until it is closed; one that never is takes this line alone
+        if quote and quote not in value[1:]:
+            end = next(
+                (n for n in range(at + 1, min(len(lines), at + 200)) if quote in lines[n]), at
+            )
+            value = "\n".join([value, *lines[at + 1 : end + 1]])
+            at = end
+        if quote and quote in value[1:]:
+            value = value[1 : value.index(quote, 1)]
+        else:
+            value = re.sub(r"\s#.*", "", value.strip(quote) if quote else value)
+        yield _Setting(first + 1, at + 1, found["head"], found["name"], value.strip())
+        at += 1
+
+
+def redact_values(text: str) -> tuple[str, int]:
+    """Return a file of settings with its values redacted, and how many were.
+
+    Names, comments and line numbers stay.
+
+    Of one that is longer than MAX_SETTINGS nothing is shown.
+    """
+    if len(text) > MAX_SETTINGS:
+        return MARK.format("value") + "\n" * text.count("\n"), 1
+    out: list[str] = []
+    count = 0
+    for one in _settings(text):
+        if isinstance(one, _Setting):
+            hidden = bool(one.value)
+            out.append(one.head + (MARK.format("value") if hidden else ""))
+            out += [""] * (one.last - one.first)
+        else:
+            line = one[1]
+            hidden = bool(line.strip()) and not line.lstrip().startswith(("#", ";", "["))
+            out.append(MARK.format("value") if hidden else line)
+        count += hidden
+    shown, more = redact("\n".join(out))
+    return shown, count + more
+
+
+def secret_values(path: str, text: str) -> tuple[str, ...]:
+    """Return what is to be redacted wherever else it turns up, of a secret file's text.
+
+    Of settings: values that sound or look secret, not `true`, `8080` or `localhost`. Of key files:
+    their lines and words.
+    """
+    values: list[str] = []
+    match secret_file(path):
+        case SecretFile.NAMES:
+            for one in _settings(text[:MAX_SETTINGS]):
+                if isinstance(one, _Setting):
+                    values += _worth_hiding(one.name, one.value)
+        case SecretFile.NOTHING:
+            for line in (
+                whole[at : at + WINDOW]
+                for whole in lines_of(text)
+                for at in range(0, len(whole), WINDOW)
+            ):
+                if not line.startswith("-----"):
+                    values += [
+                        word
+                        for word in re.split(r"[\s=:\"',]+", line)
+                        if len(word) >= 8 and not _is_plain(word)
+                    ]
+                    values += [line.strip()] if len(line.strip()) >= 16 else []
+        case None:
+            pass
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_LITERAL))
+
+
+def git_config_secrets(text: str) -> tuple[str, ...]:
+    """Return what a repository's configuration keeps secret: passwords in addresses, and headers for signing in."""
+    headers = re.findall(
+        r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)",
+        text,
+    )
+    return tuple(
+        value
+        for value in [*(m["secret"] for m in _USER_INFO.finditer(text)), *headers]
+        if len(value) >= MIN_LITERAL
+    )
+
+
+def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of a process's environment that no model is to see: of variables that are named like secrets."""
+    named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))
+    return tuple(
+        value
+        for value in named
+        if len(value) >= 8 and not value.startswith(("/", "unix:")) and not _is_plain(value)
+    )
+
+
+def _worth_hiding(name: str, value: str) -> Iterator[str]:
+    for found in _USER_INFO.finditer(value[:_MAX_VALUE]):
+        yield from (found["secret"], value)
+    if _SOUNDS_SECRET.search(name) and not _is_plain(value, short=True):
+        yield value
+        yield f"{name}={value}"
+        yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 16)
+    elif (
+        16 <= len(value) <= _MAX_VALUE
+        and re.search(r"\d", value)
+        and re.search(r"[A-Za-z]", value)
+        and not re.search(r"[\s/]", value)
+    ):
+        yield value
+
+
+def _is_plain(value: str, *, short: bool = False) -> bool:
+    """Tell an ordinary word, number or switch from something that somebody keeps to himself."""
+    if value.casefold() in (
+        "true",
+        "false",
+        "none",
+        "null",
+        "localhost",
+        "development",
+        "production",
+        "default",
+        "disabled",
+        "enabled",
+        "username",
+        "password",
+        "machine",
+    ):
+        return True
+    return bool(re.fullmatch(r"\d{1,6}|[a-z]{1,5}" if short else r"\d{1,10}|[a-z_-]{1,11}", value))
+
+
+def find_secrets(
+    data: bytes, *, path: str = "", before: bytes = b"", known: Sequence[str] = ()
+) -> list[tuple[int, str]]:
+    """Return the secrets that a file's new content would add: line (from 1) and kind, in order.
+
+    What stands in `before`, the file as it was, is not new. `known` are values that are secret
+    whatever they look like. With `path` a file of settings is looked at value by value, and a key
+    store is a secret as a whole.
+    """
+    # what is looked for is ASCII, and nothing is quicker
+    text, old = data.decode("latin-1"), before.decode("latin-1")
+    if path.casefold().endswith(_KEY_STORES) and data and data != before:
+        return [(1, "key store")]
+    found: list[tuple[int, str]] = []
+    line, at = 1, 0
+    literals = latin(known)
+    there = {old[span.start : span.end] for span in spans(old, literals)}
+    looked = 0
+    for span in spans(text, literals):
+        line, at = line + text.count("\n", at, span.start), span.start
+        secret = text[span.start : span.end]
+        if secret in there:
+            continue
+        looked += 1
+        if looked > _MAX_NEW or next(places(old, secret), None) is None:
+            found.append((line, span.kind))
+        if len(found) >= _MAX_NEW:
+            break
+    if secret_file(path) is SecretFile.NAMES:
+        if len(data) > MAX_SETTINGS:
+            found.append((1, "more settings than can be looked through"))
+        else:
+            found += [
+                (one.first, f"value of {one.name}")
+                for one in _settings(data.decode("utf-8", "replace"))
+                if isinstance(one, _Setting)
+                and _is_secret_setting(one)
+                and one.value.encode().decode("latin-1") not in old
+            ]
+    return sorted(set(found))
+
+
+def _is_secret_setting(one: _Setting) -> bool:
+    value = one.value[:_MAX_VALUE]
+    if len(value) < MIN_LITERAL or _PLACEHOLDER.search(value):
+        return False
+    return bool(_USER_INFO.search(value)) or (
+        bool(_SOUNDS_SECRET.search(one.name)) and not _is_plain(value, short=True)
+    )

@@ -1,0 +1,154 @@
+"""Formats of known tokens, and the pattern that tells whether a text may hold any."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+def _always(_found: re.Match[str]) -> bool:
+    return True
+
+
+def _is_jwt(found: re.Match[str]) -> bool:
+    """Tell a token from three words with dots between them: its head is JSON that names an algorithm."""
+    head = found["head"]
+    if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
+        return False  # the one that every tutorial shows
+    try:
+        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and "alg" in said
+
+
+def _is_no_example(found: re.Match[str]) -> bool:
+    # AKIAIOSFODNN7EXAMPLE and its kind, of the vendor's documentation
+    return not found[0].endswith("EXAMPLE")
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A token's format.
+
+    `hints`: one of these stands in every text that has one. The group `secret` is it, else all.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_one: Callable[[re.Match[str]], bool] = _always
+
+
+def _format(
+    kind: str, hints: Iterable[str], pattern: str, is_one: Callable[[re.Match[str]], bool] = _always
+) -> _Format:
+    return _Format(kind, tuple(hints), re.compile(pattern), is_one)
+
+
+# From the vendors' own pages on token prefixes and from the rules of gitleaks and GitHub's secret
+# scanning.
+_FORMATS = (
+    _format("Anthropic key", ["sk-ant-"], r"sk-ant-[A-Za-z0-9_-]{16,}"),
+    _format(
+        "OpenAI key",
+        ["sk-"],
+        r"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
+    ),
+    _format(
+        "GitHub token",
+        ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+        r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}",
+    ),
+    _format(
+        "GitLab token",
+        [f"gl{kind}-" for kind in ("pat", "dt", "rt", "cbt", "ptt", "ft", "imt", "agent", "soat")],
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{20,}",
+    ),
+    _format(
+        "AWS key",
+        ["AKIA", "ASIA", "ABIA", "ACCA"],
+        r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+        _is_no_example,
+    ),
+    _format(
+        "AWS secret key",
+        ["ccess_key", "CCESS_KEY", "ccessKey"],
+        r"(?i:secret_?access_?key)[\"']?\s{0,8}[=:]\s{0,8}[\"']?(?P<secret>[A-Za-z0-9/+=]{40})(?![A-Za-z0-9/+=])",
+        lambda found: not found["secret"].endswith("EXAMPLEKEY"),
+    ),
+    _format(
+        "Slack token",
+        ["xox", "xapp-", "hooks.slack.com/"],
+        r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{40,}",
+    ),
+    _format(
+        "Stripe key",
+        ["k_live_", "k_test_", "whsec_"],
+        r"(?<![A-Za-z0-9])(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,})",
+    ),
+    _format(
+        "Google key",
+        ["AIza", "ya29.", "GOCSPX-"],
+        r"AIza[0-9A-Za-z_-]{35}(?![0-9A-Za-z_-])|ya29\.[0-9A-Za-z_-]{20,}|GOCSPX-[0-9A-Za-z_-]{20,}",
+    ),
+    _format("npm token", ["npm_"], r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}"),
+    _format("PyPI token", ["pypi-AgE"], r"pypi-AgE[A-Za-z0-9_-]{50,}"),
+    _format("Hugging Face token", ["hf_"], r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
+    _format("SendGrid key", ["SG."], r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    _format("Docker token", ["dckr_pat_"], r"dckr_pat_[A-Za-z0-9_-]{20,}"),
+    _format("DigitalOcean token", ["_v1_"], r"do[por]_v1_[a-f0-9]{64}"),
+    _format("age key", ["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
+    _format(
+        "JSON web token",
+        ["eyJ"],
+        r"(?<![A-Za-z0-9_-])(?P<head>eyJ[A-Za-z0-9_-]{8,})\.eyJ[A-Za-z0-9_-]{8,}\.(?P<sign>[A-Za-z0-9_-]{16,})",
+        _is_jwt,
+    ),
+)
+
+
+HINTS = tuple((hint, form) for form in _FORMATS for hint in form.hints)
+
+
+KEY_HINT = "PRIVATE KEY"
+
+
+_RARE = "JXZKQ9G1ACIPSx-_./"  # characters of the hints, the rarest in code and prose first
+
+
+def _any_hint() -> re.Pattern[str]:
+    """Return a pattern that is found in every text with a hint in it, and in no other.
+
+    It looks for the rarest character of each hint and then at what stands round it, which takes a
+    quarter of the time of looking for the hints one by one; few texts have any.
+    """
+    ways: dict[str, list[str]] = {}
+    # what stands right before it, or after one that comes first
+    around: dict[str, tuple[set[str], set[str]]] = {}
+    for hint in (*(hint for hint, _ in HINTS), KEY_HINT):
+        # -1, not among them, comes last
+        at = min(range(len(hint)), key=lambda i: _RARE.find(hint[i]) % 100)
+        ways.setdefault(hint[at], []).append(
+            f"(?<={re.escape(hint[: at + 1])}){re.escape(hint[at + 1 :])}"
+        )
+        around.setdefault(hint[at], (set(), set()))[not at].add(hint[at - 1 if at else 1])
+    return re.compile(
+        "|".join(
+            f"{re.escape(char)}(?:{_beside(char, *around[char])})(?:{'|'.join(rest)})"
+            for char, rest in ways.items()
+        )
+    )
+
+
+def _beside(char: str, before: set[str], after: set[str]) -> str:
+    """Return a pattern for right after `char` where one of these stands before it, or after it: what is quick is asked first."""
+    ways = [f"(?<=[{re.escape(''.join(sorted(before)))}]{re.escape(char)})"] if before else []
+    return "|".join([*ways, *([f"(?=[{re.escape(''.join(sorted(after)))}])"] if after else [])])
+
+
+ANY_HINT = _any_hint()

@@ -1,4 +1,4 @@
-"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files in memory, made the same way."""
+"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files of a test, made the same way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from placet.journal.writer import Journal
 from placet.sandbox.process import never, run
 from placet.sandbox.values import Box, BoxLimits, Level
 from placet.testing import InMemoryToolDispatcher
-from placet.tools.base import Files, Outcome, Run, Toolbox, ToolDispatcher, Workplace
+from placet.tools.base import Outcome, Run, Toolbox, Workplace
 from placet.tools.registry import TOOLS
 from placet.tools.text import known_secrets
 from vaultkit import PLAN, TestVault, make_vault
@@ -73,7 +73,7 @@ def real(
 ) -> Iterator[Toolbox]:
     """Every tool on a folder, through the real walls."""
     with ExitStack() as stack:
-        root: Files = stack.enter_context(Root(worktree, writable=True, denied=denied))
+        root = stack.enter_context(Root(worktree, writable=True, denied=denied))
         notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
         box = Box(
             worktree,
@@ -94,7 +94,7 @@ def real(
 class Bench:
     """A dispatcher of either kind, with what is needed to look behind it."""
 
-    tools: ToolDispatcher
+    tools: Toolbox | InMemoryToolDispatcher
     files: Callable[[], dict[str, bytes]]
 
     def call(self, name: str, **given: Any) -> Any:
@@ -159,7 +159,7 @@ def bench(
         knowledge=notes,
         secrets=secrets,
         level=Level.BUBBLEWRAP,
-        run_with=answers._ran,
+        run_with=answers._box.place.run,
     ) as made:
 
         def everything() -> dict[str, bytes]:
@@ -177,7 +177,7 @@ MARKER = re.compile(
 )
 
 
-def all_of(tools: ToolDispatcher, text: str) -> str:
+def all_of(tools: Toolbox | InMemoryToolDispatcher, text: str) -> str:
     """Return what a cut text was cut from: all lines of what its marker names, read in parts that are not cut."""
     found = MARKER.search(text)
     assert found is not None, text[:200]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
+import gc
 import json
 import os
 import statistics
+import tempfile
 import time
 import unicodedata
 from collections.abc import Iterator
@@ -15,12 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import placet.testing
 from benchkit import EVERYTHING, MARKER, Bench, all_of, bench, real
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
 from placet.sandbox.values import Box, Level, Ran
 from placet.testing import InMemoryToolDispatcher
-from placet.tools.base import Effect, ToolDispatcher
+from placet.tools.base import Effect, Toolbox
 from placet.tools.registry import AGENT_TOOLS, BY_NAME, TOOLS
 from test_confine import CANARY, naive, payloads, plant, snapshot, spellings
 
@@ -322,11 +326,11 @@ def test_an_unknown_tool_is_told_with_a_hint(at: Bench) -> None:
     assert at.fails("x" * 100_000)["error_type"] == "unknown_tool"
 
 
-def test_the_schemas_are_as_the_messages_api_takes_them(at: Bench) -> None:
+def test_the_schemas_are_as_the_messages_api_takes_them() -> None:
     assert (
         [t["name"] for t in AGENT_TOOLS]
         == [t.name for t in TOOLS]
-        == [spec.name for spec in at.tools.offered()]
+        == [spec.name for spec in InMemoryToolDispatcher().offered()]
     )
     contract = {
         "read_file": ["path"],
@@ -453,6 +457,25 @@ def test_long_lists_are_cut_by_entry(kind: str, tmp_path: Path) -> None:
 # -----------------------------------------------------------------------------------
 
 
+def test_the_example_of_the_public_module_runs() -> None:
+    tried = doctest.testmod(placet.testing)
+    assert tried.attempted > 5
+    assert not tried.failed
+
+
+def test_nothing_outside_is_touched_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tools = InMemoryToolDispatcher({"a/b": "1"}, knowledge={"n.md": "note"})
+    assert tools.dispatch("write_file", {"path": "c", "content": "2"}).ok
+    assert not tools.dispatch("write_file", {"path": "../d", "content": "3"}).ok
+    assert len(list(tmp_path.iterdir())) == 1
+    del tools
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
 def test_failures_are_injected_by_the_number_of_the_call() -> None:
     tools = InMemoryToolDispatcher(
         {"a": "1"},
@@ -478,10 +501,9 @@ def test_failures_are_injected_by_the_number_of_the_call() -> None:
 
 
 def test_what_an_agent_decides_is_taken_down() -> None:
-    tools: ToolDispatcher = InMemoryToolDispatcher(
+    tools = InMemoryToolDispatcher(
         commands=lambda argv: (0, " ".join(argv), ""), scope=Scope(run=(("echo",),))
     )
-    assert isinstance(tools, InMemoryToolDispatcher)
     assert (
         json.loads(tools.dispatch("run_command", {"command": "echo", "args": ["x"]}).content)[
             "stdout"
@@ -617,7 +639,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
         yield root, tools
 
 
-def assault(root: Path, tools: ToolDispatcher, table: list[str]) -> str:
+def assault(root: Path, tools: Toolbox, table: list[str]) -> str:
     """Try each payload on each path argument of each tool; return the figures."""
     control = naive(root, [p for p in table if "fd/" not in p and "stdin" not in p])  # type: ignore[arg-type]
     assert control >= 10, "the control must leak"
@@ -663,13 +685,3 @@ def test_sweep_of_traversals(hostile: tuple[Path, Any]) -> None:
     )
     table = spellings([line.decode("utf-8", "surrogateescape") for line in lines] + payloads(root))
     print(f"\n{assault(root, tools, table)}")
-
-
-def test_memory_takes_and_refuses_the_same_paths(tmp_path: Path) -> None:
-    """Two implementations of the same rules: what one finds, so does the other."""
-    files: dict[str, str | bytes] = {"README.md": "x\n", "src/main.py": "y\n"}
-    table = [p for p in spellings(payloads(Path("/nowhere/up/worktree"))) if not p.startswith("/")]
-    with bench("real", tmp_path, files) as one, bench("memory", tmp_path, files) as other:
-        for payload in table[::2]:
-            found = [at.tools.dispatch("read_file", {"path": payload}) for at in (one, other)]
-            assert (found[0].ok, found[0].error_type) == (found[1].ok, found[1].error_type), payload

@@ -14,7 +14,7 @@ from placet.core.errors import ToolError
 from placet.core.text.note import parse_note
 from placet.core.turn.talk import Purpose
 from placet.files.confine import Root
-from placet.tools.base import Files, Tool
+from placet.tools.base import Tool
 
 SEPARATOR = "\n\n---\n\n"
 MAX_PROMPT_NOTE_BYTES = 64 * 1024
@@ -59,7 +59,7 @@ def system_prompt(
     return tuple(blocks)
 
 
-def guidance(worktree: Files, remarks: list[str]) -> str:
+def guidance(worktree: Root, remarks: list[str]) -> str:
     """Return the repository's AGENTS.md, marked as what it is: untrusted; empty if there is none.
 
     `remarks` is added to.
@@ -83,7 +83,7 @@ def marked(tag: str, text: str, attributes: str = "") -> str:
     return f"<{tag}{attributes}>\n{inside.strip()}\n</{tag}>"
 
 
-def instructions(root: Files, path: str, remarks: list[str]) -> str:
+def instructions(root: Root, path: str, remarks: list[str]) -> str:
     """Return the body of a note of instructions, without its frontmatter and cut where it is too long; empty if there is none.
 
     One that cannot be read (a folder, a link that leads out) is left out: no work fails of it. `remarks` is told of both. Raises

@@ -35,7 +35,7 @@ from placet.repo.snapshots import keep_notes, not_added
 from placet.repo.undoing import undo_since
 from placet.repo.worktree import Worktree
 from placet.sandbox.values import Box, BoxLimits, Level
-from placet.tools.base import Control, Files, Workplace
+from placet.tools.base import Control, Workplace
 from placet.tools.commits import refuse_lost
 from placet.tools.text import known_secrets
 
@@ -287,7 +287,7 @@ def workplace(
         ),
     )
     with ExitStack() as stack:
-        root: Files = stack.enter_context(
+        root: Root = stack.enter_context(
             Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault))
         )
         notes = ports.vault / "Knowledge"

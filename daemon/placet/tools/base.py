@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from placet.core.secrets import redact, redacted
 from placet.core.text.names import show
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolSpec
-from placet.files.confine import Entry
+from placet.files.confine import Root
 from placet.sandbox.process import run
 from placet.sandbox.values import Box, Level, Ran
 from placet.tools.output import Results, Shown, present
@@ -63,41 +63,6 @@ class Control(Protocol):
         ...
 
 
-class Files(Protocol):
-    """One folder and what tools do below it.
-
-    `placet.files.confine.Root` is the real one and says what each does and raises.
-    """
-
-    def relative(self, path: str) -> str:
-        """Return the canonical relative path, or raise ToolError."""
-        ...
-
-    def read(self, path: str, *, limit_bytes: int | None = None) -> bytes:
-        """Return a file's content."""
-        ...
-
-    def protects(self, path: str) -> bool:
-        """Tell whether a canonical path can never be written, whatever a scope says."""
-        ...
-
-    def exists(self, path: str) -> bool:
-        """Tell whether something is there."""
-        ...
-
-    def list(self, path: str = ".") -> list[Entry]:
-        """Return what is in a folder."""
-        ...
-
-    def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
-        """Give everything below a folder that is no folder."""
-        ...
-
-    def write(self, path: str, data: bytes) -> int:
-        """Make or replace a file; return its size."""
-        ...
-
-
 class Run(Protocol):
     """Runs a command in a box; `placet.sandbox.run` is the real one."""
 
@@ -115,7 +80,7 @@ class Run(Protocol):
 class Spot:
     """Where a path is read: `files` is the folder it is in, `path` the path there, `prefix` what the model's has before it."""
 
-    files: Files
+    files: Root
     path: str
     prefix: str = ""
 
@@ -145,8 +110,8 @@ class Workplace:
     since a moment (in ns of the system's clock), and says what it did.
     """
 
-    root: Files
-    knowledge: Files | None
+    root: Root
+    knowledge: Root | None
     scope: Scope
     box: Box
     level: Level
@@ -202,7 +167,7 @@ class Workplace:
         return canonical
 
 
-def _as_spelt(files: Files, path: str) -> str:
+def _as_spelt(files: Root, path: str) -> str:
     """Return `path`, or where it is not there the one that is the same but for its Unicode form."""
     if path.isascii() or files.exists(path):
         return path
@@ -302,31 +267,12 @@ class Outcome:
     took_s: float = 0.0
 
 
-class ToolDispatcher(Protocol):
-    """Carries the calls of an agent out.
-
-    `Toolbox` is the real one, `InMemoryToolDispatcher` the one for tests of agents.
-    """
-
-    def offered(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that can be called, as a model is offered them."""
-        ...
-
-    def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """Carry one call out. What went wrong is the result, never an exception."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Toolbox:
     """The real dispatcher: these tools, at this place of work."""
 
     tools: Mapping[str, Tool[Any]]
     place: Workplace
-
-    def offered(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that can be called, as a model is offered them."""
-        return tuple(tool.spec() for tool in self.tools.values())
 
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
         """Carry one call out. What went wrong is the result, never an exception.

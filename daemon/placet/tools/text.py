@@ -11,8 +11,8 @@ from placet.core.errors import ToolError
 from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
 from placet.core.secrets import redact
 from placet.core.text.globs import glob_matcher
-from placet.files.confine import EntryKind
-from placet.tools.base import Files, Spot, Workplace
+from placet.files.confine import EntryKind, Root
+from placet.tools.base import Spot, Workplace
 
 MAX_WALKED = 100_000
 """Most files and folders that a search goes through; a larger tree is searched by folder."""
@@ -91,7 +91,7 @@ def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
     return _shown(place, path, data.decode(errors="replace"))
 
 
-def known_secrets(files: Files) -> tuple[str, ...]:
+def known_secrets(files: Root) -> tuple[str, ...]:
     """Return the values in the secret files of a folder: they are redacted wherever else they turn up."""
     found: list[str] = []
     for entry in files.walk(max_entries=1_000_000_000):

@@ -40,6 +40,7 @@ from placet.core.text.names import (
 from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scalars import UnsafeEdit
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended, Spent
 from placet.core.turn.retry import RetryPolicy
 from placet.files.vault import Vault
@@ -320,10 +321,10 @@ class Play:
     # ----------------------------------------------------------------------------------------
 
     def draft(
-        self, ports: Ports, assignment: Assignment, cancelled: Callable[[], bool]
+        self, ports: Ports, assignment: Assignment, cancel: Cancel
     ) -> Drafted | PlanningFailed:
         case = assignment.case
-        if cancelled():
+        if cancel.is_set():
             raise Interrupted("stopped")
         luck = self.dice.random()
         if luck < 0.08:
@@ -361,9 +362,7 @@ class Play:
                 f"the planner of {case.request_id} is told {told}, but its request says {says}",
             )
 
-    def carry_out(
-        self, ports: Ports, mission: Mission, cancelled: Callable[[], bool], why: Callable[[], str]
-    ) -> Ended:
+    def carry_out(self, ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         trace = mission.case.trace_id
         expected = self.running.get(trace)
         self.must(
@@ -379,19 +378,19 @@ class Play:
         )
         self.runs += 1
         self.ended_run.pop(trace, None)
-        if cancelled() and not why():
+        if cancel.must_leave():
             raise Interrupted("stopped")
         luck = self.dice.random()
         if luck < 0.1 and not self.quiet:
             raise Postponed("busy", 3.0)
         if luck < 0.15:
             raise RuntimeError("a mistake")
-        ok = luck < 0.7 and not cancelled()
+        ok = luck < 0.7 and not cancel.is_set()
         words = f"It was run {self.runs}."
         self.ended_run[trace] = words
         return Ended(
             ok,
-            End.FINISHED if ok else End.STOPPED_BY_PERSON if cancelled() else End.GAVE_UP,
+            End.FINISHED if ok else End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP,
             words,
             "Error",
             None,

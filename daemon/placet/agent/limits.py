@@ -6,7 +6,7 @@ The rules are `core.guards` and `core.budget`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -23,6 +23,7 @@ from placet.core.errors import Interrupted
 from placet.core.life.waiting import Why
 from placet.core.turn.budget import Amount, Exceeded, Ledger, Limit, Limits, Room, tell, worst_case
 from placet.core.turn.budget import prompt_at_most as at_most
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import (
     REPEATED,
     GuardSettings,
@@ -74,7 +75,7 @@ class Restraint:
     limits: Limits
     guards: GuardSettings
     facts: PlanFacts
-    cancelled: Callable[[], bool]
+    cancel: Cancel
     # what counts besides: plannings of the same request that are over
     earlier: Amount = field(default_factory=Amount)
     spent: Spent = field(default_factory=Spent)
@@ -154,11 +155,11 @@ class Restraint:
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
         key = f"{self.record.case.trace_id}:{self.record.attempt}"
         with ports.daybook.room(
-            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancelled
+            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel.is_set
         ) as found:
             if isinstance(found, Exceeded) and found.ledger != TODAY:
                 raise found.stop()
-            if isinstance(found, Exceeded) and self.cancelled():
+            if isinstance(found, Exceeded) and self.cancel.is_set():
                 raise Interrupted("stopped while waiting for room in the day's budget")
             if isinstance(found, Exceeded) and found.limit is Limit.USD and call.prompt_usd is None:
                 raise Postponed(

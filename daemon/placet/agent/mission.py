@@ -7,7 +7,7 @@ import json
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -53,6 +53,7 @@ from placet.core.stored import Stored
 from placet.core.text.names import Folder, show
 from placet.core.text.plan import Plan, Step, render_plan
 from placet.core.turn.budget import Complexity, Limits, Room
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import REPEATED, PlanFacts, iteration_cap
 from placet.core.turn.mission import ChangedFile, CommandRun, Drifted, Ended, StepDone
 from placet.core.turn.patterns import detected
@@ -127,7 +128,7 @@ class _Work:
     author: Author
     pinned: Pins  # what decided how git behaves here when the lease was taken
     began_s: float
-    stop: Callable[[], str]
+    cancel: Cancel
     restraint: Restraint
     steps: dict[int, StepDone] = field(default_factory=dict)
     commands: list[CommandRun] = field(default_factory=list)
@@ -167,10 +168,8 @@ class _Work:
 
     def _leave_if_told(self) -> None:
         """Raise Stop where a person stopped the mission, Interrupted where the daemon stops."""
-        if why := self.stop():
-            raise _stopped(why)
-        if self.ports.leaving.is_set():
-            raise Interrupted("the daemon stops: the round in flight was the last")
+        self.cancel.check()
+        self.ports.leaving.check()
 
     def room(self, ask: Ask) -> AbstractContextManager[Room]:
         return self.restraint.room(ask)
@@ -710,15 +709,12 @@ def resumption(record: Record) -> dict[str, Any]:
     return {"iteration": iteration, "from": "record"}
 
 
-def carry_out(
-    ports: Ports, mission: Mission, cancelled: Callable[[], bool], stop: Callable[[], str]
-) -> Ended:
+def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
     """Carry a mission out to its end, success or failure.
 
-    `cancelled` says that work is to be left at the next safe point, `stop` (a reason, or empty)
-    that it is to end there. Raises Interrupted and Postponed, after which the same call goes on
-    from the record. Everything else that can happen, a repository that is gone included, is an
-    Ended.
+    With a reason, `cancel` ends the mission at the next safe point; without one, the work is left
+    there. Raises Interrupted and Postponed, after which the same call goes on from the record.
+    Everything else that can happen, a repository that is gone included, is an Ended.
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
@@ -731,9 +727,9 @@ def carry_out(
             return _clean_up(ports, mission, record, repo, ended) if ended.branch else ended
         record.mind_crashes()
         # what was done before is told from the record, and nothing more is done
-        if record.halt is None and (why := stop()):
-            record.halt = _stopped(why)
-        with leavable(cancelled):
+        if record.halt is None and cancel.reason:
+            record.halt = cancel.stop()
+        with leavable(cancel.is_set):
             base, branch = _place(ports, mission, repo, record)
         if (
             record.outcome("branch") is None
@@ -748,14 +744,12 @@ def carry_out(
             return ended
         # A stop ends what git does for the plan, not what it takes to end the mission; who leaves
         # for the daemon's sake leaves all.
-        with leavable(lambda: cancelled() and not stop()):
-            ended = _in_worktree(
-                ports, mission, record, repo, (base, branch), began, cancelled, stop
-            )
+        with leavable(cancel.must_leave):
+            ended = _in_worktree(ports, mission, record, repo, (base, branch), began, cancel)
         _tidy(ports, repo, record)
     except Interrupted:
-        if (why := stop()) and record.outcome("branch") is None:
-            return _not_begun(ports, mission, record, why, began)
+        if cancel.reason and record.outcome("branch") is None:
+            return _not_begun(ports, mission, record, cancel.stop(), began)
         record.leave_life()
         raise
     except Postponed:
@@ -779,7 +773,7 @@ def carry_out(
         record.close()
 
 
-def _not_begun(ports: Ports, mission: Mission, record: Record, why: str, began: float) -> Ended:
+def _not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop, began: float) -> Ended:
     """Return how a mission ended that a person stopped before its worktree was there, and take away what there is of that."""
     if (known := record.outcome("place")) is not None:
         base, branch, *_ = json.loads(known)
@@ -789,9 +783,7 @@ def _not_begun(ports: Ports, mission: Mission, record: Record, why: str, began: 
             branch,
             base,
         )
-    ended = _unable(
-        ports, mission, UserError(_stopped(why).detail), began, End.STOPPED_BY_PERSON, record
-    )
+    ended = _unable(ports, mission, UserError(stop.detail), began, stop.end, record)
     record.settle("ended", ENDED_JSON.dump_json(ended))
     return ended
 
@@ -803,8 +795,7 @@ def _in_worktree(
     repo: Repo,
     at: tuple[str, str],
     began: float,
-    cancelled: Callable[[], bool],
-    stop: Callable[[], str],
+    cancel: Cancel,
 ) -> Ended:
     """Make the mission's worktree, or go on in it; carry the plan out there, and tidy up.
 
@@ -819,7 +810,7 @@ def _in_worktree(
     if lost:
         mark.touch()
     scope = mission.plan.scope
-    with leavable(cancelled) if not known else nullcontext():
+    with leavable(cancel.is_set) if not known else nullcontext():
         tree = add_worktree(repo, path, branch, base, by_name=scope.by_name())
     clear_stale_locks(tree, _refs(case, path.name)[:1])
     if known:
@@ -841,12 +832,12 @@ def _in_worktree(
         identity(repo),
         pins(tree),
         began,
-        stop,
-        _restraint(ports, mission, record, cancelled),
+        cancel,
+        _restraint(ports, mission, record, cancel),
     )
     if not known:
         work.touched, work.written = False, set()
-    with workplace(ports, repo, tree, scope, work, cancelled, writable=True) as place:
+    with workplace(ports, repo, tree, scope, work, cancel.is_set, writable=True) as place:
         work.place = place
         work.restraint.secrets = record.secrets = place.secrets
         if lost:
@@ -868,9 +859,7 @@ def _path(ports: Ports, case: Case, record: Record) -> Path:
     return ports.worktrees / _name(case, record)
 
 
-def _restraint(
-    ports: Ports, mission: Mission, record: Record, cancelled: Callable[[], bool]
-) -> Restraint:
+def _restraint(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> Restraint:
     limits, scope = ports.config.limits, mission.plan.scope
     cap = iteration_cap(mission.complexity, scope.max_iterations, limits.iterations_ceiling)
     return Restraint(
@@ -886,7 +875,7 @@ def _restraint(
         ),
         guard_settings(ports.config.guards, cap),
         PlanFacts(writes=bool(scope.write)),
-        cancelled,
+        cancel,
     )
 
 
@@ -940,13 +929,9 @@ def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
     except RepositoryChanged as error:
         return _astray(work.repo, error), ""
     except Interrupted:
-        if why := work.stop():
-            return _stopped(why), ""
+        if work.cancel.reason:
+            return work.cancel.stop(), ""
         raise
-
-
-def _stopped(why: str) -> Stop:
-    return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {why}")
 
 
 def _uncommitted(error: ToolError) -> Stop:

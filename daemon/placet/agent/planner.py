@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -38,6 +38,7 @@ from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.scope import Scope
 from placet.core.text.submission import plan_from
 from placet.core.turn.budget import Amount, Complexity, Limits, Room
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts
 from placet.core.turn.mission import Spent
 from placet.core.turn.talk import Ask, Purpose, StopReason, ToolUse
@@ -85,9 +86,7 @@ class _Planning:
     Only `submit_plan` is offered.
     """
 
-    def __init__(
-        self, budget_usd: Decimal | None, restraint: Restraint, leaving: Callable[[], bool]
-    ) -> None:
+    def __init__(self, budget_usd: Decimal | None, restraint: Restraint, leaving: Cancel) -> None:
         self.leaving = leaving
         self.budget_usd = budget_usd
         self.restraint = restraint
@@ -96,8 +95,7 @@ class _Planning:
         self.read: set[str] = set()  # files whose text the plan may rest on
 
     def before(self, iteration: int) -> Sequence[str]:
-        if self.leaving():
-            raise Interrupted("the daemon stops: the round in flight was the last")
+        self.leaving.check()
         return self.restraint.before(iteration)
 
     def room(self, ask: Ask) -> AbstractContextManager[Room]:
@@ -171,7 +169,7 @@ class _Planning:
         raise AssertionError(f"not offered while planning: {reason}")
 
 
-def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Drafted | PlanningFailed:
+def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
     """Write a plan for `job`, or say why there is none.
 
     Raises Interrupted and Postponed, after which the same call goes on where it was.
@@ -182,7 +180,7 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
     try:
         record.mind_crashes()
         record.fresh()  # where it crashed again and again, not even a worktree is made
-        return _draft(ports, job, record, cancelled, known)
+        return _draft(ports, job, record, cancel, known)
     except (Interrupted, Postponed):
         record.leave_life()
         raise
@@ -204,21 +202,21 @@ def draft(ports: Ports, job: Assignment, cancelled: Callable[[], bool]) -> Draft
 
 
 def _draft(
-    ports: Ports, job: Assignment, record: Record, cancelled: Callable[[], bool], known: list[str]
+    ports: Ports, job: Assignment, record: Record, cancel: Cancel, known: list[str]
 ) -> Drafted:
     case = job.case
-    with leavable(cancelled):
+    with leavable(cancel.is_set):
         repo = repository(ports, case.portal, record)
         base = _base(ports, repo, record)
         read_before = () if case.is_elsewhere else case.based_on
         tree = add_worktree(
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
-    desk = _Planning(case.budget_usd, _restraint(ports, record, cancelled), ports.leaving.is_set)
+    desk = _Planning(case.budget_usd, _restraint(ports, record, cancel), ports.leaving)
     try:
         with (
-            leavable(cancelled),
-            workplace(ports, repo, tree, Scope(), desk, cancelled, writable=False) as place,
+            leavable(cancel.is_set),
+            workplace(ports, repo, tree, Scope(), desk, cancel.is_set, writable=False) as place,
         ):
             desk.restraint.secrets = place.secrets
             known += place.secrets
@@ -260,7 +258,7 @@ def _base(ports: Ports, repo: Repo, record: Record) -> str:
     return base
 
 
-def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> Restraint:
+def _restraint(ports: Ports, record: Record, cancel: Cancel) -> Restraint:
     limits = ports.config.limits
     return Restraint(
         "planning",
@@ -269,7 +267,7 @@ def _restraint(ports: Ports, record: Record, cancelled: Callable[[], bool]) -> R
         Limits(limits.planning_tokens, limits.planning_usd or None, limits.planning_time_s),
         guard_settings(ports.config.guards, limits.planning_iterations, WAY_OUT),
         PlanFacts(writes=False),
-        cancelled,
+        cancel,
         _earlier(ports, record),
     )
 

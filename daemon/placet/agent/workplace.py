@@ -21,6 +21,7 @@ from placet.core.secrets import redact
 from placet.core.text.names import show
 from placet.core.text.portal import unfit
 from placet.core.text.scope import Scope
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.price import Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model
@@ -70,7 +71,7 @@ class Ports:
     say: Callable[[str], None] = lambda _: None
     making: threading.Lock = field(default_factory=threading.Lock)
     left_out: set[str] = field(default_factory=set)
-    leaving: threading.Event = field(default_factory=threading.Event)
+    leaving: Cancel = field(default_factory=Cancel)
     daybook: Daybook = field(default_factory=Daybook)
 
     @property

@@ -87,6 +87,7 @@ from placet.core.text.note import PLAN_STAMPS, parse_note, read_note, stamp, wit
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.budget import Complexity, Limits, money_problem
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended, KeptOutcome
 from placet.core.turn.price import cost_usd
 from placet.core.turn.talk import ModelError, Usage
@@ -175,8 +176,8 @@ class Loop:
     say: Callable[[str], None]
     tell: Callable[[Case | Hold], None]
     reload: Callable[[Ports], Ports]
-    draft: Callable[[Ports, Assignment, Callable[[], bool]], Drafted | PlanningFailed]
-    carry_out: Callable[[Ports, Mission, Callable[[], bool], Callable[[], str]], Ended]
+    draft: Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
+    carry_out: Callable[[Ports, Mission, Cancel], Ended]
     start: Callable[[threading.Thread], None] = threading.Thread.start
     # what the last look was certain of, of cases that it judged
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
@@ -734,8 +735,7 @@ class Loop:
             if decision.case.generation != job.generation:
                 job.cancel.set()
             elif decision.case.stop:
-                job.stop = decision.case.stop
-                job.cancel.set()
+                job.cancel.set(decision.case.stop)
         return committed
 
     def _record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
@@ -928,7 +928,7 @@ class Loop:
         assignment = Assignment(
             case, request, PurePosixPath(case.request_path).stem, current, self._what_failed(case)
         )
-        self.crew.set_to(job, lambda: self.draft(self.ports, assignment, job.cancel.is_set))
+        self.crew.set_to(job, lambda: self.draft(self.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
         """Return what the next plan is told of a failure: the report as it stands in the vault, with what people wrote into it."""
@@ -998,9 +998,9 @@ class Loop:
             str(note.meta.get("base_commit") or ""),
             IfChanged(note.meta.get(KEY, IfChanged.ASK)),
         )
-        job = Job(case.trace_id, case.generation, planning=False, token=token, stop=case.stop)
+        job = Job(case.trace_id, case.generation, planning=False, token=token)
         if case.stop:
-            job.cancel.set()
+            job.cancel.set(case.stop)
         self.crew.set_to(job, lambda: self._mission(mission, job))
 
     def _ask_again(self, case: Case) -> None:
@@ -1022,7 +1022,7 @@ class Loop:
         """Carry a mission out and write its report (in the worker's thread)."""
         ports = self.ports
         try:
-            ended = self.carry_out(ports, mission, job.cancel.is_set, lambda: job.stop)
+            ended = self.carry_out(ports, mission, job.cancel)
         except (Interrupted, Postponed, LeaseLost):
             raise
         except Exception as error:

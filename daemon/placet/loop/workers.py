@@ -11,6 +11,7 @@ from placet.agent.record import Postponed
 from placet.core.errors import End, Interrupted, mistake
 from placet.core.life.case import Drafted, MissionEnded, PlanningFailed
 from placet.core.life.waiting import Why
+from placet.core.turn.cancel import Cancel
 from placet.host.clock import Clock
 from placet.journal.writes import BodyDamaged
 
@@ -24,15 +25,14 @@ MISTAKE_RETRY_S = 60.0
 class Job:
     """A worker under way for one case.
 
-    Set `cancel` and it leaves everything, for the reason in `stop` if there is one.
+    Set `cancel` and it leaves everything; with a reason, its mission ends.
     """
 
     trace_id: str
     generation: int
     planning: bool
     token: int | None
-    cancel: threading.Event = field(default_factory=threading.Event)
-    stop: str = ""
+    cancel: Cancel = field(default_factory=Cancel)
     thread: threading.Thread | None = None
 
 

@@ -28,13 +28,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import placet.journal.writer
+import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
 from placet.cli.branches import remove_leftovers
 from placet.files.vault import Vault
 from placet.host.lock import VaultLock
 from placet.journal.writer import Journal
+from placet.journal.writes import AddRecord, Guard, MarkDone, PutCase
 from placet.loop.app import daemon
 from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
@@ -348,9 +349,9 @@ def spoil(variant: str) -> None:
         # The lock alone is one wall of several: behind it are the lease, its token and the cases'
         # versions.
         spoil("lock")
-        placet.journal.writer._must_hold = lambda *_: None
-        placet.journal.writer._must_change = lambda *_: None
-        placet.journal.writer.may_take = lambda *_, **__: True
+        for change in (PutCase, MarkDone, AddRecord, Guard):
+            change.ELSE = ""
+        placet.journal.transaction.may_take = lambda *_, **__: True
 
 
 def _empty(

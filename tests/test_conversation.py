@@ -192,7 +192,7 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
             )
     for _ in range(2):
         with looping(vault, time=Time()) as running, running.loop.ports.journal.read() as reader:
-            used = Amount(*reader.used_since("2000"))
+            used = Amount(*reader.calls.used_since("2000"))
             assert reader.asked() == ()
     assert [row["metadata"]["tokens"] for row in vault.rows("model.failed")] == [25_077, 25_077]
     assert used.usd == Decimal("0.73077")

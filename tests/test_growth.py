@@ -103,9 +103,9 @@ def mission(journal: Journal, number: int) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Reader], object]] = {
-    "the day's use": lambda reader: reader.used_since("2026-11-21T23:00:00.000Z"),
-    "a planning's use": lambda reader: reader.used_planning(TRACE(7)),
-    "what a size costs": lambda reader: reader.costs("standard"),
+    "the day's use": lambda reader: reader.calls.used_since("2026-11-21T23:00:00.000Z"),
+    "a planning's use": lambda reader: reader.calls.used_planning(TRACE(7)),
+    "what a size costs": lambda reader: reader.calls.mission_costs("standard"),
     "cases of notes": lambda reader: reader.cases_of(
         [TRACE(7), "x"], ["Inbox/Archive/request-8_plan.md", "Inbox/Requests/new.md"]
     ),
@@ -117,7 +117,7 @@ QUESTIONS: dict[str, Callable[[Reader], object]] = {
     "an outage": lambda reader: reader.last_of(
         Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id=""
     ),
-    "what was tried since": lambda reader: reader.failed_since(reader.last()[0] - 3),
+    "what was tried since": lambda reader: reader.calls.failed_since(reader.last()[0] - 3),
     "a wait": lambda reader: reader.last_of(
         Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=TRACE(7)
     ),
@@ -169,10 +169,13 @@ def test_the_sums_are_what_the_rows_come_to(vault):
         for number in range(30):
             mission(daemon.journal, number)
         with daemon.journal.read() as reader:
-            assert reader.used_since("2025-01-01T00:00:00.000Z") == (30 * 4 * 110, Decimal("1.2"))
-            assert reader.used_planning(TRACE(3)) == (110, Decimal("0.01"))
-            assert reader.costs("standard", 3) == (0.03,) * 3
-            assert reader.costs("trivial") == ()
+            assert reader.calls.used_since("2025-01-01T00:00:00.000Z") == (
+                30 * 4 * 110,
+                Decimal("1.2"),
+            )
+            assert reader.calls.used_planning(TRACE(3)) == (110, Decimal("0.01"))
+            assert reader.calls.mission_costs("standard")[:3] == (0.03,) * 3
+            assert reader.calls.mission_costs("trivial") == ()
 
 
 def test_the_daemon_holds_what_is_open_and_what_has_a_note_and_nothing_else(vault):

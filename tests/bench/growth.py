@@ -298,10 +298,10 @@ def questions_ms(vault: TestVault) -> dict[str, float]:
     with open_reader(vault.db) as reader:
         ways: dict[str, Callable[[], object]] = {
             "the day's use": lambda: used_today(reader, Clock().wall()),
-            "a planning's use": lambda: reader.used_planning(
+            "a planning's use": lambda: reader.calls.used_planning(
                 "00000007-0000-4000-8000-000000000000"
             ),
-            "costs of a size": lambda: reader.costs("standard"),
+            "costs of a size": lambda: reader.calls.mission_costs("standard"),
         }
         for name, way in ways.items():
             began = time.perf_counter()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 
+from placet.core.activity import rfc3339
 from placet.core.turn.budget import (
     Amount,
     Exceeded,
@@ -22,7 +23,7 @@ from placet.core.turn.budget import (
     Room,
     reserve,
 )
-from placet.host.clock import Clock, rfc3339
+from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 
@@ -43,7 +44,7 @@ def next_day_in_s(now: datetime) -> float:
 
 def used_today(reader: Reader, now: datetime) -> Amount:
     """Return what was used on the local day of `now`, as the journal knows it."""
-    return Amount(*reader.used_since(rfc3339(day_of(now)[0])))
+    return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))
 
 
 @dataclass(slots=True)

@@ -277,7 +277,7 @@ def _earlier(ports: Ports, record: Record) -> Amount:
     known = record.outcome("earlier")
     if known is None:
         with ports.journal.read() as reader:
-            tokens, usd = reader.used_planning(record.case.trace_id)
+            tokens, usd = reader.calls.used_planning(record.case.trace_id)
         known = json.dumps([tokens, None if usd is None else str(usd)]).encode()
         record.settle("earlier", known)
     tokens, usd = json.loads(known)
@@ -416,7 +416,7 @@ NO_ANSWER = "None was given; see what changed."
 def _estimate(ports: Ports, complexity: Complexity) -> list[str]:
     """Say what missions of this size cost so far, where the journal knows of three."""
     with ports.journal.read() as reader:
-        costs = sorted(reader.costs(complexity.value))
+        costs = sorted(reader.calls.mission_costs(complexity.value))
     if len(costs) < 3:
         return []
     return [

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from placet.agent.day_budget import used_today
 from placet.cli.configured import Configured, configured, unknown
 from placet.cli.glance import Glance, Undecided, glance
-from placet.core.activity import Action, CommittedRow, local
+from placet.core.activity import Action, CommittedRow, local, rfc3339
 from placet.core.errors import ToolError, UserError
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, NoteSeen, State
 from placet.core.life.notice import lost_keys
@@ -77,7 +77,7 @@ from placet.files.vault import (
     VaultTrouble,
 )
 from placet.host.acts import Word, leave_word
-from placet.host.clock import Clock, rfc3339
+from placet.host.clock import Clock
 from placet.host.lock import lock_holder
 from placet.host.state import known_vaults, state_home, vault_state, write_private
 from placet.journal.maintenance import examine
@@ -1005,7 +1005,7 @@ def _waits(reader: Reader) -> dict[str, str] | None:
     why, reason = Why(row.details["why"]), row.details["reason"]
     # a key that was given may be a wrong one, and then the network may be down
     if why is Why.BLOCKED:
-        reason = reader.failed_since(row.id) or reason
+        reason = reader.calls.failed_since(row.id) or reason
     return {
         "why": why.value,
         "reason": reason,

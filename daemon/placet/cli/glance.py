@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from placet.core.activity import rfc3339
 from placet.core.life.case import Case, Gesture, NoteSeen
 from placet.core.life.case import EventKind as Did
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.files.vault import Found, FoundKind, NotAFile, Stale, TooLarge, Vault, VaultTrouble
-from placet.host.clock import rfc3339
 
 SLACK = timedelta(seconds=60)
 """Notes that changed so long before the journal's last event may not have been looked at: one settles first."""

@@ -10,10 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-
-def rfc3339(moment: datetime) -> str:
-    """Return a moment as the journal and the notes write it: UTC, RFC 3339 to the millisecond, ending in `Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+from placet.core.activity import rfc3339
 
 
 def wall() -> datetime:

@@ -102,14 +102,13 @@ class Chain:
         self.rows: list[tuple[Any, ...]] = []
         self._sums: list[tuple[int, CallUse | Paid]] = []
 
-    def append(self, row: ReadyRow) -> int:
-        """Add an event; return its id."""
+    def append(self, row: ReadyRow) -> None:
+        """Add an event."""
         self._id += 1
         self._hash = link(self._hash, self._id, row.chained)
         self.rows.append((self._id, *row.columns, self._hash))
         if row.adds is not None:
             self._sums.append((self._id, row.adds))
-        return self._id
 
     def mark(self) -> tuple[int, str, int, int]:
         """Return where the chain ends now, for `back_to`."""

@@ -7,7 +7,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from placet.journal.chain import ends
 from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
 from placet.journal.files import no_room, suspect
 from placet.journal.schema import ACTIVITY, must_be_released, schema_of
-from placet.journal.sums import quarter
+from placet.journal.sums import ModelCalls
 from placet.journal.writes import (
     BodyDamaged,
     CaseRow,
@@ -102,10 +101,14 @@ SHA256_HEX = 64
 
 
 class Reader:
-    """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`."""
+    """One snapshot of the journal, read-only. Made by `open_reader` and `Journal.read`.
+
+    `calls` answers questions about model calls and costs.
+    """
 
     def __init__(self, connection: sqlite3.Connection, blobs: Path) -> None:
         self._connection = connection
+        self.calls = ModelCalls(connection)
         self._blobs = blobs
 
     def last(self) -> tuple[int, str]:
@@ -130,11 +133,16 @@ class Reader:
 
         Without states all there are, which may be very many.
         """
-        return self._cases(f"state IN ({', '.join('?' * len(states))})" if states else "1", states)
+        return _cases(
+            self._connection,
+            f"state IN ({', '.join('?' * len(states))})" if states else "1",
+            states,
+        )
 
     def latest_cases(self, state: str, limit: int) -> tuple[CaseRow, ...]:
         """The cases in a state that something was last decided on, by trace_id."""
-        return self._cases(
+        return _cases(
+            self._connection,
             "trace_id IN (SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
             (state, limit),
         )
@@ -145,7 +153,7 @@ class Reader:
 
     def watched_cases(self) -> tuple[CaseRow, ...]:
         """The cases with branches with which people may still do something that counts."""
-        return self._cases("watched")
+        return _cases(self._connection, "watched")
 
     def cases_of(
         self, trace_ids: Collection[str] = (), paths: Collection[str] = ()
@@ -154,8 +162,10 @@ class Reader:
         found = (
             {
                 row.trace_id: row
-                for row in self._cases(
-                    "trace_id IN (SELECT value FROM json_each(?))", (_json(trace_ids),)
+                for row in _cases(
+                    self._connection,
+                    "trace_id IN (SELECT value FROM json_each(?))",
+                    (_json(trace_ids),),
                 )
             }
             if trace_ids
@@ -164,7 +174,8 @@ class Reader:
         if paths:
             found |= {
                 row.trace_id: row
-                for row in self._cases(
+                for row in _cases(
+                    self._connection,
                     "(request_path <> '' AND request_path IN (SELECT value FROM json_each(?1))) "
                     "OR (plan_path <> '' AND plan_path IN (SELECT value FROM json_each(?1)))",
                     (_json(paths),),
@@ -174,9 +185,10 @@ class Reader:
 
     def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
         """The case with this request_id, else the first ten whose request_id or trace_id begins so."""
-        exact = self._cases("request_id = ?", (ident,))
+        exact = _cases(self._connection, "request_id = ?", (ident,))
         return exact or (
-            self._cases(
+            _cases(
+                self._connection,
                 "(trace_id >= ?1 AND trace_id < ?1 || '~') OR (request_id >= ?1 AND request_id < ?1 || '~') "
                 "ORDER BY trace_id LIMIT 10",
                 (ident.lower(),),
@@ -199,16 +211,6 @@ class Reader:
                 "SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)
             ).fetchone()
             is not None
-        )
-
-    def _cases(self, where: str, values: Sequence[object] = ()) -> tuple[CaseRow, ...]:
-        order = "" if "ORDER BY" in where else "ORDER BY trace_id"
-        return tuple(
-            CaseRow(*row)
-            for row in self._connection.execute(
-                f"SELECT trace_id, request_id, state, body, version, updated_at FROM cases WHERE {where} {order}",  # noqa: S608 - the pieces are literals
-                values,
-            )
         )
 
     def pending_commands(self) -> tuple[PendingCommand, ...]:
@@ -269,7 +271,7 @@ class Reader:
         rows = self._connection.execute(
             "SELECT path, digest, verdict, detail FROM seen ORDER BY path"
         )
-        return tuple(SeenRow(path_of(path), *rest) for path, *rest in rows)
+        return tuple(SeenRow(*row) for row in rows)
 
     def lease(self, trace_id: str) -> Lease | None:
         """The mission's lease, held or released; None if it never had one."""
@@ -297,46 +299,6 @@ class Reader:
         ).fetchall()
         return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
 
-    def costs(self, complexity: str, limit: int = 20) -> tuple[float, ...]:
-        """What the last missions of this complexity cost, in dollars, where it is known.
-
-        The newest first.
-        """
-        return tuple(
-            usd
-            for (usd,) in self._connection.execute(
-                "SELECT usd FROM paid WHERE complexity = ? ORDER BY activity_id DESC LIMIT ?",
-                (complexity, limit),
-            )
-        )
-
-    def used_since(self, timestamp: str) -> tuple[int, Decimal | None]:
-        """Tokens and dollars of all model calls from a moment on, those without an answer at their worst.
-
-        The moment counts by the quarter of an hour in which it lies. Dollars are None where those of one call are unknown.
-        """
-        return _amount(
-            self._connection.execute(
-                "SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
-                (quarter(timestamp),),
-            )
-        )
-
-    def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
-        """The same of the calls that planned a case, revisions too."""
-        # the plus keeps SQLite from walking all calls of the model
-        return _amount(
-            self._connection.execute(
-                "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
-                "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
-                " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
-                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
-                "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
-                "AND metadata->>'purpose' <> 'execute')",
-                (trace_id,),
-            )
-        )
-
     def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
         """The newest event of these kinds of one trace, None if there is none.
 
@@ -352,38 +314,17 @@ class Reader:
         ).fetchone()
         return CommittedActivity(*row) if row else None
 
-    def failed_since(self, event_id: int) -> str:
-        """Why the model could not be asked last, if that was after an event, else empty.
 
-        What was called off does not count.
-        """
-        # the plus keeps SQLite from walking the whole index of that action
-        row = self._connection.execute(
-            "SELECT metadata->>'reason' FROM activity WHERE id > ? AND +action_type = 'model.failed' "
-            "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1",
-            (event_id,),
-        ).fetchone()
-        return str(row[0] or "") if row else ""
-
-    def answered_since(self, event_id: int) -> bool:
-        """Whether a model answered after an event."""
-        # the plus keeps SQLite from walking the whole index of that action
-        return (
-            self._connection.execute(
-                "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1",
-                (event_id,),
-            ).fetchone()
-            is not None
-        )
+def _cases(
+    connection: sqlite3.Connection, where: str, values: Sequence[object] = ()
+) -> tuple[CaseRow, ...]:
+    order = "" if "ORDER BY" in where else "ORDER BY trace_id"
+    sql = f"SELECT trace_id, state, body, version FROM cases WHERE {where} {order}"  # noqa: S608 - the pieces are literals
+    return tuple(CaseRow(*row) for row in connection.execute(sql, values))
 
 
 def _json(texts: Collection[str]) -> str:
     return json.dumps(list(texts))
-
-
-def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:
-    tokens, usd, unknown = found.fetchone()
-    return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))
 
 
 @contextlib.contextmanager
@@ -476,20 +417,3 @@ def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
     token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s = row
     owner = Owner(host, boot_id, pid, pid_start)
     return Lease(trace_id, token, owner, bool(held), acquired_at, heartbeat_s, expires_s)
-
-
-def path_key(path: str) -> str | bytes:
-    """What a path is stored as: text, or its bytes where they are no UTF-8.
-
-    `path_of` is the inverse.
-    """
-    raw = path.encode("utf-8", "surrogateescape")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
-
-
-def path_of(key: str | bytes) -> str:
-    """Return the path that is stored so."""
-    return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")

@@ -1,9 +1,13 @@
-"""Sums over the events, kept as they are written: what is asked before each call of the model must not cost ever more."""
+"""Model calls and their costs: sums kept as events are written, and queries about them.
+
+A budget is checked before each call, so its query must not grow with the journal.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import NamedTuple
 
 from placet.core.activity import Action, Activity
@@ -12,7 +16,7 @@ _TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cach
 
 
 class CallUse(NamedTuple):
-    """What one call of the model used; `usd` is None where that is not known."""
+    """The usage of one model call; `usd` is None if unknown."""
 
     quarter: str
     tokens: int
@@ -20,14 +24,14 @@ class CallUse(NamedTuple):
 
 
 class Paid(NamedTuple):
-    """What one mission that was completed cost."""
+    """The cost of one completed mission."""
 
     complexity: str
     usd: float
 
 
 def quarter(timestamp: str) -> str:
-    """Return the quarter of an hour in which a row's moment lies: in every time zone a local day begins at one."""
+    """Return the quarter of an hour of a row's timestamp; days begin at one in every time zone."""
     return (
         f"{timestamp[:14]}{int(timestamp[14:16]) // 15 * 15:02}"
         if timestamp[14:16].isdecimal()
@@ -36,7 +40,7 @@ def quarter(timestamp: str) -> str:
 
 
 def sum_of(activity: Activity) -> CallUse | Paid | None:
-    """Return what an event adds to the sums, None for most."""
+    """Return an event's contribution to the sums; None for most."""
     data = activity.metadata
     if activity.action in (Action.MODEL_CALLED, Action.MODEL_FAILED):
         cost = data.get("cost_usd")
@@ -48,7 +52,7 @@ def sum_of(activity: Activity) -> CallUse | Paid | None:
 
 
 def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid]]) -> None:
-    """Add what events, given by their ids, come to; in the transaction that writes them."""
+    """Add the contributions of events, by id, in the transaction that writes the events."""
     for row_id, one in sums:
         if isinstance(one, Paid):
             connection.execute(
@@ -60,3 +64,73 @@ def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid
                 "tokens = tokens + excluded.tokens, usd = usd + excluded.usd, unknown = unknown + excluded.unknown",
                 (one.quarter, one.tokens, one.usd or 0.0, one.usd is None and one.tokens > 0),
             )
+
+
+class ModelCalls:
+    """Queries about model calls and costs, of one `Reader`'s snapshot."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def mission_costs(self, complexity: str) -> tuple[float, ...]:
+        """Return the known costs in dollars of the last 20 missions of this complexity."""
+        return tuple(
+            usd
+            for (usd,) in self._connection.execute(
+                "SELECT usd FROM paid WHERE complexity = ? ORDER BY activity_id DESC LIMIT 20",
+                (complexity,),
+            )
+        )
+
+    def used_since(self, timestamp: str) -> tuple[int, Decimal | None]:
+        """Return tokens and dollars of all calls since the quarter of an hour of a timestamp.
+
+        Calls without an answer count at their worst. Dollars are None if one call's are unknown.
+        """
+        return _amount(
+            self._connection.execute(
+                "SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
+                (quarter(timestamp),),
+            )
+        )
+
+    def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
+        """Return the same of the calls that planned a case, revisions included."""
+        # the plus keeps SQLite from walking all calls of the model
+        return _amount(
+            self._connection.execute(
+                "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+                "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
+                " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
+                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
+                "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
+                "AND metadata->>'purpose' <> 'execute')",
+                (trace_id,),
+            )
+        )
+
+    def failed_since(self, event_id: int) -> str:
+        """Return the reason of the last failed call after an event; "" for none.
+
+        Cancelled calls do not count.
+        """
+        # the plus keeps SQLite from walking the whole index of that action
+        row = self._connection.execute(
+            "SELECT metadata->>'reason' FROM activity WHERE id > ? AND +action_type = 'model.failed' "
+            "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1",
+            (event_id,),
+        ).fetchone()
+        return str(row[0] or "") if row else ""
+
+    def answered_since(self, event_id: int) -> bool:
+        """Return whether a model answered after an event."""
+        found = self._connection.execute(
+            "SELECT 1 FROM activity WHERE id > ? AND +action_type = 'model.called' LIMIT 1",
+            (event_id,),
+        )
+        return found.fetchone() is not None
+
+
+def _amount(found: sqlite3.Cursor) -> tuple[int, Decimal | None]:
+    tokens, usd, unknown = found.fetchone()
+    return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))

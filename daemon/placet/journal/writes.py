@@ -1,11 +1,11 @@
-"""What is written, what is read, and what goes wrong, as values."""
+"""The journal's values: writes, rows, errors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from placet.core.activity import Activity
 from placet.core.errors import PlacetError, UserError
@@ -13,18 +13,15 @@ from placet.core.life.lease import Lease, Owner
 
 
 class Conflict(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """A write believed something that is not so; nothing of its batch was written."""
+    """A write's expectation was wrong; nothing of its batch was written."""
 
 
 class LeaseLost(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The token does not hold the lease any more; nothing of the batch was written."""
+    """The token no longer holds the lease; nothing of the batch was written."""
 
 
 class LeaseHeld(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """Another holds the lease, which has not run out; nothing of the batch was written.
-
-    `lease` says who.
-    """
+    """Another owner holds `lease`, which has not run out; nothing of the batch was written."""
 
     def __init__(self, lease: Lease, left_s: float | None) -> None:
         left = (
@@ -37,18 +34,23 @@ class LeaseHeld(PlacetError):  # noqa: N818 - named for what happened, as Stop i
 
 
 class JournalPaused(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """The journal is closed, or could not write when it was told to wait no longer.
-
-    Nothing of the batch was written.
-    """
+    """The journal is closed, or told to wait no longer; nothing of the batch was written."""
 
 
 class JournalDamaged(UserError):  # noqa: N818 - named for what happened, as Stop is
-    """The database or one of its files is not what was written."""
+    """The database or one of its files is damaged."""
 
 
 class BodyDamaged(JournalDamaged):
-    """One text, or one entry of a record, is missing or is not what was written: it stops the case that needs it, no other."""
+    """A text or a record's entry is missing or changed; this stops the case that needs it alone."""
+
+
+REPLY = "reply:"
+"""Begins the record's keys of the model's answers."""
+
+ATTEMPT = "attempt:"
+"""Begins the record's keys of model calls: the intent has the most that a call may use, the outcome
+the use of one without a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,109 +61,8 @@ class AddActivity:
 
 
 @dataclass(frozen=True, slots=True)
-class PutCase:
-    """Store a case; its new version is `expect_version + 1`.
-
-    `expect_version` is the version that it must have now, 0 for a case that must not exist: else
-    Conflict. `body` is JSON. By `request_path` and `plan_path` it is found; `watched` says that it
-    has branches that are.
-    """
-
-    trace_id: str
-    request_id: str
-    state: str
-    body: str
-    expect_version: int
-    request_path: str = ""
-    plan_path: str = ""
-    watched: bool = False
-
-    def __post_init__(self) -> None:
-        if self.expect_version < 0:
-            raise ValueError(f"expect_version is negative: {self.expect_version}")
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueue:
-    """Put a command (JSON) into the outbox: what has to be performed."""
-
-    trace_id: str
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
-class MarkDone:
-    """Take a command out of the outbox; Conflict if it is not in it."""
-
-    outbox_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class MarkFailed:
-    """Count a failed attempt at a command; Conflict if it is not in the outbox."""
-
-    outbox_id: int
-    error: str
-
-
-REPLY = "reply:"
-"""Keys of the record for what the model answered."""
-
-ATTEMPT = "attempt:"
-"""Keys of the record for each call of the model: the intent says what it may come to, the outcome what one without a reply did."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddRecord:
-    """Append to a mission's record; Conflict if (trace_id, attempt, seq) is taken.
-
-    With the intent of an ATTEMPT the conversation is one of those `asked`, until the outcome of it,
-    or the REPLY, is there.
-    """
-
-    trace_id: str
-    attempt: int
-    seq: int
-    kind: str
-    key: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PutText:
-    """Keep a text under the caller's digest (a plan's leaves out stamped keys).
-
-    The first one stays.
-    """
-
-    digest: str
-    body: bytes
-
-    def __post_init__(self) -> None:
-        if not self.digest:
-            raise ValueError("a text needs a digest")
-
-
-@dataclass(frozen=True, slots=True)
-class PutSeen:
-    """What was acknowledged about a note that is no case (invalid, a conflict copy)."""
-
-    path: str
-    digest: str
-    verdict: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class DropSeen:
-    """Forget what was acknowledged about a note; nothing to forget is fine."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class AcquireLease:
-    """Take a mission's lease, or fail with LeaseHeld; the token is in the answer.
+    """Take a mission's lease for `ttl_s` seconds; the token is in the answer. Raises LeaseHeld.
 
     `gone_token` is the token whose holder the caller has proved to be gone: that lease is taken
     over at once.
@@ -172,60 +73,170 @@ class AcquireLease:
     ttl_s: float
     gone_token: int | None = None
 
-    def __post_init__(self) -> None:
-        if not self.ttl_s > 0:
-            raise ValueError(f"ttl_s is not positive: {self.ttl_s}")
+
+class Change:
+    """A write that is its SQL: the dataclass's fields are the parameters of each statement.
+
+    Statements may also use `:now` (the time, for people) and `:now_s` (the clock of leases). A
+    field `body` of bytes is given as `:sha256`, `:size` and `:body`. If the first statement changes
+    or finds no row and `ELSE` says something, the batch fails with that as `ERROR`.
+    """
+
+    SQL: ClassVar[tuple[str, ...]]
+    ELSE: ClassVar[str] = ""
+    ERROR: ClassVar[type[Conflict | LeaseLost]] = Conflict
 
 
 @dataclass(frozen=True, slots=True)
-class RenewLease:
-    """Heartbeat: the lease now runs for `ttl_s` from now; LeaseLost if another took it over."""
+class PutCase(Change):
+    """Store a case (`body` is JSON); its new version is `expect_version + 1`.
+
+    `expect_version` is its version now, 0 for a new case: else Conflict. A case is found by
+    `request_path` and `plan_path`; `watched` says that it has branches to watch.
+    """
 
     trace_id: str
-    token: int
-    ttl_s: float
-
-    def __post_init__(self) -> None:
-        if not self.ttl_s > 0:
-            raise ValueError(f"ttl_s is not positive: {self.ttl_s}")
+    request_id: str
+    state: str
+    body: str
+    expect_version: int
+    request_path: str = ""
+    plan_path: str = ""
+    watched: bool = False
+    SQL = (
+        """INSERT INTO cases (trace_id, request_id, state, body, version, updated_at, request_path,
+          plan_path, watched)
+        SELECT :trace_id, :request_id, :state, :body, :expect_version + 1, :now, :request_path,
+          :plan_path, :watched
+        WHERE :expect_version = 0 OR EXISTS (SELECT 1 FROM cases WHERE trace_id = :trace_id)
+        ON CONFLICT (trace_id) DO UPDATE SET request_id = excluded.request_id,
+          state = excluded.state, body = excluded.body, version = excluded.version,
+          updated_at = excluded.updated_at, request_path = excluded.request_path,
+          plan_path = excluded.plan_path, watched = excluded.watched
+        WHERE version = :expect_version""",
+    )
+    ELSE = "case {trace_id} is not at version {expect_version}"
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseLease:
-    """Give the lease back; LeaseLost if another took it over."""
+class Enqueue(Change):
+    """Put a command (JSON) that has to be performed into the outbox."""
 
     trace_id: str
-    token: int
+    command: str
+    SQL = ("INSERT INTO outbox (trace_id, command, created_at) VALUES (:trace_id, :command, :now)",)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class MarkDone(Change):
+    """Take a command out of the outbox; Conflict if it is not in it."""
+
+    outbox_id: int
+    SQL = (
+        "UPDATE outbox SET done_at = :now, error = '' WHERE id = :outbox_id AND done_at IS NULL",
+    )
+    ELSE = "command {outbox_id} is not pending"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFailed(MarkDone):
+    """Count a failed attempt at a command; Conflict if it is not in the outbox."""
+
+    error: str
+    SQL = (
+        "UPDATE outbox SET attempts = attempts + 1, error = :error "
+        "WHERE id = :outbox_id AND done_at IS NULL",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AddRecord(Change):
+    """Append to a mission's record; Conflict if (trace_id, attempt, seq) is taken.
+
+    With the intent of an ATTEMPT the conversation is one of those `asked`, until its outcome, or
+    the REPLY, is there: a conversation makes one call at a time.
+    """
+
+    trace_id: str
+    attempt: int
+    seq: int
+    kind: str
+    key: str
+    body: bytes
+    SQL = (
+        "INSERT INTO records VALUES (:trace_id, :attempt, :seq, :kind, :key, :sha256, :size, :body)"
+        " ON CONFLICT DO NOTHING",
+        "INSERT INTO asked SELECT :trace_id, :attempt "
+        "WHERE :kind = 'intent' AND :key GLOB 'attempt:*' ON CONFLICT DO NOTHING",
+        "DELETE FROM asked WHERE trace_id = :trace_id AND attempt = :attempt "
+        "AND :kind = 'outcome' AND (:key GLOB 'attempt:*' OR :key GLOB 'reply:*')",
+    )
+    ELSE = "record {trace_id} attempt {attempt} seq {seq} is taken"
+
+
+@dataclass(frozen=True, slots=True)
+class PutText(Change):
+    """Keep a text under the caller's digest; one that was damaged is whole again."""
+
+    digest: str
+    body: bytes
+    SQL = ("INSERT OR REPLACE INTO texts VALUES (:digest, :sha256, :size, :body)",)
+
+
+@dataclass(frozen=True, slots=True)
+class PutSeen(Change):
+    """Acknowledge a note that belongs to no case (invalid, a conflict copy)."""
+
+    path: str
+    digest: str
+    verdict: str
+    detail: str
+    SQL = ("INSERT OR REPLACE INTO seen VALUES (:path, :digest, :verdict, :detail)",)
+
+
+@dataclass(frozen=True, slots=True)
+class DropSeen(Change):
+    """Forget what was acknowledged about a note, if anything was."""
+
+    path: str
+    SQL = ("DELETE FROM seen WHERE path = :path",)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard(Change):
     """Let the batch pass only while this token holds the lease: else LeaseLost."""
 
     trace_id: str
     token: int
+    SQL = ("SELECT 1 FROM leases WHERE trace_id = :trace_id AND token = :token AND held",)
+    ELSE = "token {token} does not hold the lease of {trace_id}"
+    ERROR = LeaseLost
 
 
-Write = (
-    AddActivity
-    | PutCase
-    | Enqueue
-    | MarkDone
-    | MarkFailed
-    | AddRecord
-    | PutText
-    | PutSeen
-    | DropSeen
-    | AcquireLease
-    | RenewLease
-    | ReleaseLease
-    | Guard
-)
+@dataclass(frozen=True, slots=True)
+class RenewLease(Guard):
+    """Heartbeat: the lease now runs for `ttl_s` from now; LeaseLost if another took it over."""
+
+    ttl_s: float
+    SQL = (
+        "UPDATE leases SET heartbeat_s = :now_s, expires_s = :now_s + :ttl_s "
+        "WHERE trace_id = :trace_id AND token = :token AND held",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLease(Guard):
+    """Give the lease back; LeaseLost if another took it over."""
+
+    SQL = ("UPDATE leases SET held = 0 WHERE trace_id = :trace_id AND token = :token AND held",)
+
+
+Write = AddActivity | AcquireLease | Change
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedActivity:
-    """One row of `activity` as it stands. `metadata` is the JSON text."""
+    """One row of `activity`. `metadata` is the JSON text."""
 
     id: int
     timestamp: str
@@ -240,7 +251,7 @@ class CommittedActivity:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The metadata, parsed; raises ValueError where a hand-made row holds no JSON object."""
+        """Return the metadata, parsed; raises ValueError if a hand-made row holds no JSON object."""
         value = json.loads(self.metadata)
         if not isinstance(value, dict):
             raise ValueError(f"row {self.id} is no object")  # noqa: TRY004 - the text is wrong, not a type
@@ -249,14 +260,12 @@ class CommittedActivity:
 
 @dataclass(frozen=True, slots=True)
 class CaseRow:
-    """One case. `body` is JSON, `updated_at` for display."""
+    """One case. `body` is JSON."""
 
     trace_id: str
-    request_id: str
     state: str
     body: str
     version: int
-    updated_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +291,7 @@ class RecordEntry:
 
 @dataclass(frozen=True, slots=True)
 class SeenRow:
-    """What was acknowledged about a note that is no case."""
+    """An acknowledged note that belongs to no case; `path` is escaped for people."""
 
     path: str
     digest: str
@@ -291,30 +300,15 @@ class SeenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Acquired:
-    """A lease that was taken.
+class Committed:
+    """The answer to a batch: its new outbox ids, in order, and the lease that it took.
 
-    `taken_from` is the holder that had not released it, None if none had to go.
+    `token` is 0 for no lease; `taken_from` is the holder that had not released it, if any.
     """
 
-    trace_id: str
-    token: int
-    taken_from: Owner | None
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What a batch came to: ids of its activity and outbox rows and the leases it took, each in order."""
-
-    activity: tuple[int, ...] = ()
     outbox: tuple[int, ...] = ()
-    acquired: tuple[Acquired, ...] = ()
-
-    @property
-    def token(self) -> int:
-        """The token of the one lease that the batch took."""
-        (lease,) = self.acquired
-        return lease.token
+    token: int = 0
+    taken_from: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)

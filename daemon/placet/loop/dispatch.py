@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from placet.agent.record import Postponed
-from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.activity import Action, Activity, Actor, Entity, rfc3339
 from placet.core.life.case import WORKING, Case
 from placet.core.life.waiting import Hold, Why, told
-from placet.host.clock import Clock, rfc3339
+from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity
@@ -104,7 +104,7 @@ class Waits:
         """Say whether this was the last thing that was said of waiting, and no model has answered since; remember it."""
         same = self._said is not None and self._said[:2] == (why.why, why.reason)
         with self.journal.read() as reader:
-            if same and self._said is not None and not reader.answered_since(self._said[2]):
+            if same and self._said is not None and not reader.calls.answered_since(self._said[2]):
                 return True
             self._said = why.why, why.reason, reader.last()[0]
         return False
@@ -154,7 +154,7 @@ class Waits:
         if self.hold.probe is not None:
             trace, newest = self.hold.probe
             with self.journal.read() as reader:
-                answered = reader.answered_since(newest)
+                answered = reader.calls.answered_since(newest)
             if not answered:
                 if trace not in jobs:  # it ended without being answered: another one tries
                     self.hold = replace(self.hold, probe=None)

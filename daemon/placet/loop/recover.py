@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
+from placet.core.activity import rfc3339
 from placet.core.errors import UserError
 from placet.core.text.names import Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome
 from placet.files.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
-from placet.host.clock import rfc3339
 from placet.repo.history import traced_work
 from placet.repo.repository import is_repository, open_repo
 from placet.repo.runner import GitError

@@ -24,7 +24,7 @@ from placet.agent.prompts import agents
 from placet.agent.record import LIFE, Postponed, Record
 from placet.agent.report import Circumstances, outcome_of
 from placet.agent.workplace import Ports, failure_of
-from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.activity import Action, Activity, Actor, Entity, rfc3339
 from placet.core.errors import Interrupted, UserError
 from placet.core.life.case import (
     CASE_JSON,
@@ -93,7 +93,6 @@ from placet.core.turn.price import cost_usd
 from placet.core.turn.talk import ModelError, Usage
 from placet.files.vault import Found, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 from placet.host.acts import forget, word_of
-from placet.host.clock import rfc3339
 from placet.host.config import portal_path, repositories
 from placet.host.watch import Mode
 from placet.journal.maintenance import ARCHIVING
@@ -1036,7 +1035,7 @@ class Loop:
             rows = of_last_mission(
                 reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True)
             )
-            costs = reader.costs(mission.complexity.value)
+            costs = reader.calls.mission_costs(mission.complexity.value)
         return outcome_of(
             ended,
             Circumstances(

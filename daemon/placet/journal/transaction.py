@@ -1,0 +1,155 @@
+"""Apply batches of writes within one transaction of the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from placet.core.life.lease import Owner, may_take
+from placet.journal.blobs import keep_body
+from placet.journal.chain import Chain, ReadyRow, ready_row, utf8
+from placet.journal.errors import is_damage
+from placet.journal.reader import lease_of
+from placet.journal.writes import (
+    AcquireLease,
+    AddActivity,
+    Change,
+    Committed,
+    Enqueue,
+    LeaseHeld,
+    Write,
+)
+
+Prepared = ReadyRow | AcquireLease | Change
+
+
+def prepare(write: Write) -> Prepared:
+    """Return a write as `apply` takes it; ValueError or TypeError for what cannot be stored."""
+    return ready_row(write.activity) if isinstance(write, AddActivity) else write
+
+
+class Leases:
+    """Grants leases, by the clock that they run on (`now_s`: seconds since the boot `boot_id`)."""
+
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+        # by trace_id: token and heartbeat of a lease that was refused, and since when they are so
+        self._still: dict[str, tuple[int, float, float]] = {}
+
+    def acquire(
+        self, connection: sqlite3.Connection, want: AcquireLease, now: str, now_s: float
+    ) -> tuple[int, Owner | None]:
+        """Take a lease; return its token and the holder that had not released it.
+
+        Raises LeaseHeld.
+        """
+        lease = lease_of(connection, want.trace_id)
+        if lease is not None:
+            token, heartbeat_s, seen_s = self._still.get(lease.trace_id, (0, 0.0, now_s))
+            if (token, heartbeat_s) != (lease.token, lease.heartbeat_s):
+                seen_s = now_s
+            self._still[lease.trace_id] = (lease.token, lease.heartbeat_s, seen_s)
+            if not may_take(
+                lease,
+                want.owner,
+                now_s=now_s,
+                still_for_s=now_s - seen_s,
+                gone_token=want.gone_token,
+            ):
+                same_clock = lease.owner.boot_id == self._boot_id
+                raise LeaseHeld(lease, lease.expires_s - now_s if same_clock else None)
+        token = lease.token + 1 if lease is not None else 1
+        by = want.owner
+        connection.execute(
+            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+            (
+                want.trace_id,
+                token,
+                by.host,
+                by.boot_id,
+                by.pid,
+                by.pid_start,
+                now,
+                now_s,
+                now_s + want.ttl_s,
+            ),
+        )
+        return token, lease.owner if lease is not None and lease.held else None
+
+
+class Transaction:
+    """One transaction, which holds the write lock from `BEGIN IMMEDIATE` to `commit`."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, blobs: Path, leases: Leases, now: str, now_s: float
+    ) -> None:
+        self._connection = connection
+        self._blobs = blobs
+        self._leases = leases
+        self._times: dict[str, Any] = {"now": now, "now_s": now_s}
+        connection.execute("BEGIN IMMEDIATE")
+        self._chain = Chain(connection)
+
+    def answer(self, batch: Sequence[Prepared]) -> Committed | Exception:
+        """Apply a batch as a whole, or none of it; return its answer or its error.
+
+        Raises OSError, sqlite3.OperationalError and damage: they are no batch's own.
+        """
+        execute = self._connection.execute
+        mark = self._chain.mark()
+        simple = all(isinstance(write, ReadyRow) for write in batch)
+        if not simple:
+            execute("SAVEPOINT batch")
+        answer: Committed | Exception
+        try:
+            answer = self._apply(batch)
+        except (sqlite3.OperationalError, OSError):
+            raise
+        except Exception as error:
+            if is_damage(error):
+                raise
+            self._chain.back_to(mark)
+            execute("ROLLBACK TO batch")
+            answer = error
+        if not simple:
+            execute("RELEASE batch")
+        return answer
+
+    def commit(self) -> list[tuple[Any, ...]]:
+        """Write the events and commit; return the events' rows."""
+        self._chain.write()
+        self._connection.execute("COMMIT")
+        return self._chain.rows
+
+    def _apply(self, batch: Sequence[Prepared]) -> Committed:
+        outbox: list[int] = []
+        token, taken_from = 0, None
+        for write in batch:
+            if isinstance(write, ReadyRow):
+                self._chain.append(write)
+            elif isinstance(write, AcquireLease):
+                token, taken_from = self._leases.acquire(self._connection, write, **self._times)
+            else:
+                row_id = self._change(write)
+                if isinstance(write, Enqueue):
+                    outbox.append(row_id)
+        return Committed(tuple(outbox), token, taken_from)
+
+    def _change(self, write: Change) -> int:
+        """Run a change's statements; return the id of the row that the first one inserted."""
+        values = dict(self._times)
+        for field in fields(write):  # type: ignore[arg-type] # every Change is a dataclass
+            value = getattr(write, field.name)
+            if isinstance(value, bytes):
+                values["sha256"], values["size"], value = keep_body(self._blobs, value)
+            values[field.name] = utf8(value) if isinstance(value, str) else value
+        first, *more = write.SQL
+        done = self._connection.execute(first, values)
+        if write.ELSE and done.rowcount != 1 and done.fetchone() is None:
+            raise write.ERROR(write.ELSE.format_map(values))
+        for sql in more:
+            self._connection.execute(sql, values)
+        return done.lastrowid or 0

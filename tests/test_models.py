@@ -53,7 +53,7 @@ from placet.core.turn.talk import (
     user_turn,
 )
 from placet.models import PROVIDERS, ModelSettings, open_model
-from placet.models.anthropic import kind_of, reply_of, retry_after_s
+from placet.models.messages import kind_of, reply_of, retry_after_s
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT
@@ -374,6 +374,23 @@ def test_what_was_streamed_is_what_the_sdks_own_helper_makes_of_it(blocks):
 LONG = call("write_file", {"path": "a", "content": "x" * 300})
 
 
+STARTED = (
+    b'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
+    b'event: content_block_start\ndata: {"type": "content_block_start", "index": 0, "content_block":'
+    b' {"type": "text", "text": ""}}\n\n'
+)
+
+
+def delta(said: str) -> bytes:
+    """Return the event of a block's piece, and the end of its message."""
+    return (
+        b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": '
+        + said.encode()
+        + b'}\n\nevent: message_delta\ndata: {"type": "message_delta", "delta":'
+        b' {"stop_reason": "end_turn"}}\n\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "code", "words"),
     [
@@ -452,6 +469,22 @@ LONG = call("write_file", {"path": "a", "content": "x" * 300})
                 b'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
                 b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 4, "delta":'
                 b' {"type": "text_delta", "text": "x"}}\n\n'
+            ),
+            TRANSIENT,
+            None,
+            "malformed",
+        ),
+        (raw(STARTED + delta('{"type": "text_delta", "text": 5}')), TRANSIENT, None, "malformed"),
+        (
+            raw(STARTED + delta('{"type": "text_delta", "text": null}')),
+            TRANSIENT,
+            None,
+            "malformed",
+        ),
+        (
+            raw(
+                STARTED.replace(b'"text", "text": ""', b'"tool_use", "id": "a", "name": "b"')
+                + delta('{"type": "input_json_delta", "partial_json": "%s"}' % ("[" * 100_000))
             ),
             TRANSIENT,
             None,

@@ -3,11 +3,7 @@
 The only module that imports the SDK, and only when there is something to ask (`prepare`): it takes
 1 to 4 s and 41 MB. The SDK's own retries are off: it retries neither a cut stream, nor a reset in
 mid-stream, nor an error event, and it obeys a `retry-after` of any length. One call here is one
-attempt; `core.retry` decides about the next one.
-
-Tools are offered without `strict`: the API compiles all strict schemas of a request into one
-grammar and refuses the whole request where that grows too large, at a size that is not documented;
-placet checks every input itself anyway.
+attempt; `core.turn.retry` decides about the next one.
 """
 
 from __future__ import annotations
@@ -16,31 +12,27 @@ import gc
 import importlib
 import ipaddress
 import json
-import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
-from email.utils import mktime_tz, parsedate_tz
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.core.errors import UserError
-from placet.core.turn.talk import (
-    Ask,
-    Block,
-    Model,
-    ModelError,
-    ModelErrorKind,
-    Reply,
-    StopReason,
-    Turn,
-    Usage,
-)
+from placet.core.turn.talk import Ask, Model, ModelError, ModelErrorKind, Reply
 from placet.models import ModelSettings
+from placet.models.messages import (
+    JoinedEvents,
+    kind_of,
+    quoted,
+    reply_of,
+    request_of,
+    retry_after_s,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -55,10 +47,6 @@ CREDENTIAL = "anthropic_api_key"
 _POLL_S = 0.25  # `Model.reply` promises to look at `cancelled` every 0.5 s
 _CONNECT_S = 10.0
 _NO_KEY = "placet-has-no-key"  # what a local server that asks for no key is sent
-_CACHED = {"type": "ephemeral"}
-_QUOTED_CHARACTERS = 300
-_ECHO_CHARACTERS = 20
-_KEY_CHARACTERS = 8
 _HAS_NO_SUCH_PATH = (404, 405, 501)
 
 
@@ -135,7 +123,7 @@ class AnthropicModel:
                 f"the conversation cannot be written as JSON ({type(error).__name__})",
             ) from None
         _load_sdk(cancelled)
-        joined = _Joined()
+        joined = JoinedEvents()
         attempt = self._open_wire().run(lambda client: self._attempt(client, request, text, joined))
         try:
             while not wait({attempt}, timeout=_POLL_S)[0]:
@@ -184,7 +172,7 @@ class AnthropicModel:
         client: anthropic.AsyncAnthropic,
         request: Mapping[str, Any],
         text: str,
-        joined: _Joined,
+        joined: JoinedEvents,
     ) -> Reply:
         import anthropic
         import httpx2
@@ -199,7 +187,7 @@ class AnthropicModel:
                 stream=True,
                 stream_cls=anthropic.AsyncStream[Any],
             ) as stream:
-                return reply_of(await self._receive(stream, joined), self.name)
+                return await self._receive(stream, joined)
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
         except anthropic.APITimeoutError:
@@ -215,21 +203,20 @@ class AnthropicModel:
                 f"the connection broke in mid-stream ({type(error).__name__})"
             ) from None
 
-    async def _receive(self, stream: anthropic.AsyncStream[Any], joined: _Joined) -> _Received:
+    async def _receive(self, stream: anthropic.AsyncStream[Any], joined: JoinedEvents) -> Reply:
         try:
             async for event in stream:
                 joined.add(event)
+            if joined.message is not None:
+                return reply_of(joined.received(), self.name)
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-            # What a malformed stream trips up: the SDK's parser, or `add`. Its words may quote the
-            # stream.
+            # A malformed stream: the SDK's parser, or ours. The error's text may quote the stream.
             raise self._transient(f"the stream is malformed ({type(error).__name__})") from None
-        if joined.message is None:
-            kind = stream.response.headers.get("content-type", "no content type")
-            raise self._transient(
-                f"the answer is no event stream but {kind[:60]}; does this server speak the"
-                " Messages API?"
-            )
-        return joined.received()
+        kind = stream.response.headers.get("content-type", "no content type")
+        raise self._transient(
+            f"the answer is no event stream but {kind[:60]}; does this server speak the"
+            " Messages API?"
+        )
 
     def _refused(self, error: anthropic.APIStatusError, request: str) -> ModelError:
         said = error.body if isinstance(error.body, Mapping) else {}
@@ -245,7 +232,7 @@ class AnthropicModel:
             kind,
             f"{self._who()}: {what}"
             + (f", {error_type}" if error_type else "")
-            + _quoted(
+            + quoted(
                 words if isinstance(words, str) else "",
                 key=self._key,
                 request=request,
@@ -285,6 +272,24 @@ class AnthropicModel:
 
     def _who(self) -> str:
         return f"{self.name} at {urlsplit(self._base_url).netloc}"
+
+
+def _cancelled(*, served: bool = False) -> ModelError:
+    return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled", served=served)
+
+
+def _advice(status: int) -> str:
+    match status:
+        case _ if 300 <= status < 400:
+            return "Redirects are not followed, as who is asked gets the key: write the server's own address as base_url in [model]"
+        case 401 | 403:
+            return f"Check {KEY_VARIABLE}"
+        case 402:
+            return "Check the account's credit"
+        case 404:
+            return "Check name and base_url in [model]; base_url goes without /v1"
+        case _:
+            return "Check the account, and name and base_url in [model]"
 
 
 T = TypeVar("T")
@@ -329,334 +334,6 @@ class _Wire:
     def close(self) -> None:
         """Let the loop end, and the client with it."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-
-
-_Received = tuple[Mapping[str, Any], Mapping[int, str]]
-"""A message as it was put together, and the JSON text of each tool call's input by the block's index."""
-
-
-class _Joined:
-    """The events of one answer, put together.
-
-    Not by the SDK's own helper: that parses a call's input anew with each piece of it, which takes
-    the square of its length.
-    """
-
-    def __init__(self) -> None:
-        self.message: dict[str, Any] | None = None
-        self._blocks: list[dict[str, Any]] = []
-        self._pieces: dict[tuple[int, str], list[str]] = {}
-
-    def add(self, event: Any) -> None:
-        """Take in the next event.
-
-        What does not fit raises ValueError, TypeError, LookupError or AttributeError.
-        """
-        match event["type"]:
-            case "content_block_delta":
-                self._add_piece(event["index"], event["delta"])
-            case "content_block_start":
-                self._blocks.append(dict(event["content_block"]))
-            case "message_start":
-                if self.message is not None or self._blocks:
-                    raise ValueError("a second message, or one that began before its start")
-                self.message = dict(event["message"])
-            case "message_delta":
-                if self.message is None:
-                    raise ValueError("the end of a message that has not begun")
-                self.message["stop_reason"] = event["delta"].get("stop_reason")
-                counts = event.get("usage") or {}  # not every server counts
-                self.message["usage"] = {
-                    **(self.message.get("usage") or {}),
-                    **{key: count for key, count in counts.items() if count is not None},
-                }
-
-    def _add_piece(self, index: int, delta: Any) -> None:
-        if index < 0:
-            raise IndexError(index)
-        block = self._blocks[index]
-        match delta["type"]:
-            case "text_delta" if block["type"] == "text":
-                self._pieces.setdefault((index, "text"), []).append(delta["text"])
-            case "input_json_delta":
-                self._pieces.setdefault((index, "input"), []).append(delta["partial_json"])
-            case "thinking_delta" if block["type"] == "thinking":
-                self._pieces.setdefault((index, "thinking"), []).append(delta["thinking"])
-            case "signature_delta" if block["type"] == "thinking":
-                block["signature"] = delta["signature"]
-            case "citations_delta" if block["type"] == "text":
-                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
-
-    @property
-    def used(self) -> Usage | None:
-        """What the server has told of tokens so far; None before it has."""
-        told = _usage(self.message.get("usage")) if self.message is not None else Usage()
-        return told if told != Usage() else None
-
-    def received(self) -> _Received:
-        """Return the message."""
-        inputs: dict[int, str] = {}
-        for (index, key), pieces in self._pieces.items():
-            if key == "input":
-                inputs[index] = "".join(pieces)
-            else:
-                self._blocks[index][key] = "".join([self._blocks[index].get(key) or "", *pieces])
-        return {**(self.message or {}), "content": self._blocks}, inputs
-
-
-def request_of(ask: Ask, name: str) -> dict[str, Any]:
-    """Return the request's arguments for `ask`.
-
-    What goes before the last turn is the same, byte for byte, in every request of a conversation.
-    Three cache marks: the tools, the system prompt (both outlive the conversation, and hold where a
-    turn of more than 20 blocks takes the third out of reach), and, at the top, the last block. A
-    turn without blocks, which a model may give and the API does not take back, is left out;
-    `_content` says what else is.
-    """
-    request: dict[str, Any] = {
-        "max_tokens": ask.max_tokens,
-        "messages": [
-            {"role": turn.role, "content": content}
-            for turn in ask.turns
-            if (content := _content(turn))
-        ],
-        "model": name,
-        "cache_control": _CACHED,
-    }
-    system = [{"type": "text", "text": words} for words in ask.system if words.strip()]
-    if system:
-        request["system"] = _marked(system)
-    if ask.tools:
-        request["tools"] = _marked(
-            [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "input_schema": dict(tool.input_schema),
-                }
-                for tool in ask.tools
-            ]
-        )
-    return request
-
-
-def _content(turn: Turn) -> list[dict[str, Any]]:
-    """Return a turn's blocks as they are sent: without the thinking that an answer broke off in, which the API refuses at its end.
-
-    An answer that was nothing but thinking says so, in words of ours.
-    """
-    blocks = [dict(block) for block in turn.blocks]
-    while turn.role == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
-        blocks.pop()
-    return blocks or ([dict(_UNSAID)] if turn.blocks else [])
-
-
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
-_UNSAID = {"type": "text", "text": "[This answer ended before anything was said.]"}
-
-
-def _marked(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [*parts[:-1], {**parts[-1], "cache_control": _CACHED}]
-
-
-def reply_of(received: _Received, name: str) -> Reply:
-    """Return the reply in a received message, or raise ModelError (transient) for one that cannot be used.
-
-    Blocks stay as they came, except for what the API would refuse to take back: keys that are null, and
-    text blocks without text. The input of a call that `max_tokens` cut off is `{}`, never the part that
-    arrived.
-    """
-    message, inputs = received
-    reason = message.get("stop_reason")
-    if reason is None:
-        raise _malformed("the stream was cut before the answer was complete")
-    content = message.get("content")
-    if not isinstance(content, list):
-        raise _malformed("the answer has no content")
-    blocks: list[Block] = []
-    for index, raw in enumerate(content):
-        if not isinstance(raw, Mapping) or not isinstance(raw.get("type"), str):
-            raise _malformed("a block of the answer has no type")
-        block = {key: value for key, value in raw.items() if value is not None}
-        if block["type"] == "tool_use":
-            if inputs.get(index):
-                block["input"] = _input_of(inputs[index], cut=reason in _BREAKING_OFF)
-            _check_call(block)
-        elif block["type"] == "text" and not str(block.get("text", "")).strip():
-            continue
-        blocks.append(block)
-    calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-    if len(set(calls)) < len(calls):
-        raise _malformed("two calls of the answer have the same id")
-    try:
-        json.dumps(blocks, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
-        raise _malformed(
-            "the answer holds characters or numbers that cannot be sent back"
-        ) from None
-    model = message.get("model")
-    return Reply(
-        Turn("assistant", tuple(blocks)),
-        _stop_reason(reason),
-        _usage(message.get("usage")),
-        model if isinstance(model, str) and model else name,
-    )
-
-
-# Where the model is stopped in the middle of a block.
-_BREAKING_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL)
-
-
-def _input_of(text: str, *, cut: bool) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        if cut:
-            return {}
-        raise _malformed("the stream is malformed: the input of a call is not JSON") from None
-
-
-def _check_call(block: Mapping[str, Any]) -> None:
-    for key in ("id", "name"):
-        if not isinstance(block.get(key), str) or not block[key]:
-            raise _malformed(f"a call of the answer has no {key}")
-    if not isinstance(block.get("input"), Mapping):
-        raise _malformed("the input of a call is not an object")
-
-
-def _stop_reason(reason: Any) -> StopReason:
-    return StopReason(reason) if reason in tuple(StopReason) else StopReason.UNKNOWN
-
-
-def _usage(usage: Any) -> Usage:
-    counts = usage if isinstance(usage, Mapping) else {}
-    return Usage(
-        input_tokens=_count(counts.get("input_tokens")),
-        output_tokens=_count(counts.get("output_tokens")),
-        cache_read_tokens=_count(counts.get("cache_read_input_tokens")),
-        cache_write_tokens=_count(counts.get("cache_creation_input_tokens")),
-    )
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-def _malformed(what: str) -> ModelError:
-    # Asked again, a model seldom makes the same mistake: transient.
-    return ModelError(ModelErrorKind.TRANSIENT, what, served=True)
-
-
-def _cancelled(*, served: bool = False) -> ModelError:
-    return ModelError(ModelErrorKind.CANCELLED, "the call was cancelled", served=served)
-
-
-# The API's own names, https://platform.claude.com/docs/en/api/errors; `invalid_request_error` is
-# not among them, as other servers say it for everything that is wrong.
-_BY_TYPE = {
-    "overloaded_error": ModelErrorKind.TRANSIENT,
-    "rate_limit_error": ModelErrorKind.TRANSIENT,
-    "api_error": ModelErrorKind.TRANSIENT,
-    "timeout_error": ModelErrorKind.TRANSIENT,
-    "conflict_error": ModelErrorKind.TRANSIENT,
-    "authentication_error": ModelErrorKind.PERMANENT,
-    "permission_error": ModelErrorKind.PERMANENT,
-    "billing_error": ModelErrorKind.PERMANENT,
-    "not_found_error": ModelErrorKind.PERMANENT,
-    "request_too_large": ModelErrorKind.BAD_REQUEST,
-}
-# Codes that name a cause which no waiting mends, whatever status they come with (SDK,
-# `_error_classes.py`).
-_FOR_A_PERSON = frozenset(
-    {
-        "contract_spend_limit_reached",
-        "enforced_spend_limit_reached",
-        "linked_organization_spend_limit_reached",
-        "linked_organization_billing_unavailable",
-        "organization_on_hold",
-        "organization_type_not_supported",
-        "parent_organization_required",
-        "cmek_key_disabled",
-        "cmek_key_network_blocked",
-    }
-)
-_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
-_PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
-
-
-def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
-    """Return what can be done about an error answer, by its names and its status, never by its words.
-
-    Status 200 is an error event in a stream that had begun well.
-    """
-    if error_code in _FOR_A_PERSON or 300 <= status < 400:
-        return ModelErrorKind.PERMANENT
-    if error_type in _BY_TYPE:
-        return _BY_TYPE[error_type]
-    if status == 200:
-        refused = error_type == "invalid_request_error"
-        return ModelErrorKind.BAD_REQUEST if refused else ModelErrorKind.TRANSIENT
-    if status in _TRANSIENT_STATUS or status >= 500:
-        return ModelErrorKind.TRANSIENT
-    if status in _PERMANENT_STATUS or status < 400:
-        return ModelErrorKind.PERMANENT
-    return ModelErrorKind.BAD_REQUEST
-
-
-def _advice(status: int) -> str:
-    match status:
-        case _ if 300 <= status < 400:
-            return "Redirects are not followed, as who is asked gets the key: write the server's own address as base_url in [model]"
-        case 401 | 403:
-            return f"Check {KEY_VARIABLE}"
-        case 402:
-            return "Check the account's credit"
-        case 404:
-            return "Check name and base_url in [model]; base_url goes without /v1"
-        case _:
-            return "Check the account, and name and base_url in [model]"
-
-
-def _quoted(words: str, *, key: str, request: str, name: str) -> str:
-    """Return the server's words as the end of a sentence, or a note where they repeat what it was sent.
-
-    Some servers quote what they were sent; a message of ours goes into journal, notes and logs.
-    """
-    line = " ".join(words.split())[:_QUOTED_CHARACTERS]
-    nameless = line.replace(name, "")  # the model's name may be said, however long it is
-    echoes = any(
-        nameless[at : at + _ECHO_CHARACTERS] in request
-        for at in range(len(nameless) - _ECHO_CHARACTERS + 1)
-    )
-    secret = any(
-        key[at : at + _KEY_CHARACTERS] in line
-        for at in range(max(1, len(key) - _KEY_CHARACTERS + 1))
-    )
-    if echoes or secret:
-        return " (its words are left out: they repeat what it was sent)"
-    return f": {line}" if line else ""
-
-
-def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Return how long the server asks to wait, None where it does not say so in a way that can be read.
-
-    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds; `now_s`
-    is Unix time. A date that has passed is 0.
-    """
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            wait_s = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(wait_s) and wait_s >= 0:
-            return wait_s
-    date = parsedate_tz(headers.get("retry-after", ""))
-    if date is None:
-        return None
-    try:
-        return max(0.0, mktime_tz(date) - now_s)
-    except (ValueError, OverflowError):
-        return None
 
 
 @cache

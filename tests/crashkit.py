@@ -31,7 +31,7 @@ from typing import Any
 import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
-from placet.cli.branches import remove_leftovers
+from placet.cli.doctor import remove_leftovers
 from placet.files.vault import Vault
 from placet.host.lock import VaultLock
 from placet.journal.writer import Journal
@@ -635,7 +635,7 @@ def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> I
         killed = bench.await_end(pid) != 0
         second = bench.await_end(other)
         last = bench.live(partial(prepare, bench))
-        left = remove_leftovers(bench.vault.root, bench.vault.env)
+        left = remove_leftovers(bench.vault.site)
         bad = once(bench, good)
         if not bench.vault.rows("execution.failed"):
             bad += [told for told in left if not told.endswith("is removed; it had no work in it.")]

@@ -731,9 +731,9 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     git(repo, "config", "merge.x.driver", f"touch {marker}")
     git(repo, "config", "core.fsmonitor", f"touch {marker};")
     before = fingerprint(repo)
-    assert "+one\n" in branches.diff(vault.root, vault.env, "say-hello")[0]
+    assert "+one\n" in branches.diff(vault.site, "say-hello")[0]
     assert fingerprint(repo) == before
-    sha, onto = branches.merge(vault.root, vault.env, "say-hello", here=False)
+    sha, onto = branches.merge(vault.site, "say-hello", here=False)
     git(repo, "config", "--unset", "core.fsmonitor")
     assert (onto, sha) == ("main", git(repo, "rev-parse", "HEAD"))
     assert git(repo, "log", "-1", "--format=%P").split()[1] == git(repo, "rev-parse", branch)
@@ -745,18 +745,18 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     assert (repo / "one.txt").read_text() == "one\n"
     assert not marker.exists()
     with pytest.raises(UserError, match=r"has feat/.* already"):
-        branches.merge(vault.root, vault.env, "say-hello", here=False)
+        branches.merge(vault.site, "say-hello", here=False)
     vault.here()
     assert row_of(vault)["commit_sha"] == sha
     with pytest.raises(UserError, match="Nothing was changed"):
-        branches.undo(vault.root, vault.env, "say-hello", lambda _: False)
-    branches.undo(vault.root, vault.env, "say-hello", yes)
+        branches.undo(vault.site, "say-hello", lambda _: False)
+    branches.undo(vault.site, "say-hello", yes)
     assert git(repo, "rev-parse", "HEAD^") == sha
     assert not (repo / "one.txt").exists()
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert not marker.exists()
     with pytest.raises(UserError, match="taken back already"):
-        branches.undo(vault.root, vault.env, "say-hello", yes)
+        branches.undo(vault.site, "say-hello", yes)
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
 
 
@@ -768,7 +768,7 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
     def refused(why: str) -> None:
         before = fingerprint(repo)
         with pytest.raises(UserError, match=why):
-            branches.merge(vault.root, vault.env, "say-hello", here=False)
+            branches.merge(vault.site, "say-hello", here=False)
         assert fingerprint(repo) == before
 
     (repo / "a.txt").write_text("changed\n")
@@ -797,7 +797,7 @@ def test_a_merge_that_is_not_safe_is_refused_and_changes_nothing(
     aborted = {"ORIG_HEAD": None, "index": None, "logs/HEAD": None}
     before = {**fingerprint(repo), **aborted}
     with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
-        branches.merge(vault.root, vault.env, "say-hello", here=False)
+        branches.merge(vault.site, "say-hello", here=False)
     assert {**fingerprint(repo), **aborted} == before
     assert git(repo, "status", "--porcelain") == ""
     write(repo, {".gitattributes": "*.bin filter=lfs\n"})
@@ -837,7 +837,7 @@ def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
     files = git(repo, "rev-parse", "HEAD^{tree}")
     MERGES[way](repo, branch)
     merged = git(repo, "rev-parse", "HEAD")
-    branches.undo(vault.root, vault.env, "say-hello", yes)
+    branches.undo(vault.site, "say-hello", yes)
     assert git(repo, "rev-parse", "HEAD^{tree}", "HEAD^").splitlines() == [files, merged]
     assert git(repo, "status", "--porcelain") == ""
     assert not (repo / ".git/REVERT_HEAD").exists()
@@ -866,7 +866,7 @@ def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(
         "others",
         *([branch] if way == "octopus" else []),
     )
-    branches.undo(vault.root, vault.env, "say-hello", yes)
+    branches.undo(vault.site, "say-hello", yes)
     left = {"a.txt", "other.txt", *([] if way == "with more on top" else ["others.txt"])}
     assert {p.name for p in repo.glob("*.txt")} == left
     assert git(repo, "status", "--porcelain") == ""
@@ -881,7 +881,7 @@ def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(
     commit_all(repo, "Since")
     before = {**fingerprint(repo), "index": None}
     with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
-        branches.undo(vault.root, vault.env, "say-hello", yes)
+        branches.undo(vault.site, "say-hello", yes)
     assert {**fingerprint(repo), "index": None} == before
     assert git(repo, "status", "--porcelain") == ""
 
@@ -891,18 +891,18 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
     tip = git(repo, "rev-parse", branch)
     git(repo, "checkout", "-q", branch)
     with pytest.raises(UserError, match="checked out"):
-        branches.drop(vault.root, vault.env, "say-hello", "Never mind")
+        branches.drop(vault.site, "say-hello", "Never mind")
     assert "Never mind" not in vault.reports()[0].read_text()
     git(repo, "checkout", "-q", "main")
     before = fingerprint(repo)
-    kept = branches.drop(vault.root, vault.env, "say-hello", "No: not that")
+    kept = branches.drop(vault.site, "say-hello", "No: not that")
     assert fingerprint(repo) == before
     assert git(repo, "rev-parse", kept) == tip
     assert git(repo, "branch", "--list", "feat/*") == ""
     vault.here()
     assert (row_of(vault)["action"], row_of(vault)["reason"]) == ("pr.rejected", "No: not that")
     with pytest.raises(UserError, match="dropped already"):
-        branches.undo(vault.root, vault.env, "say-hello", yes)
+        branches.undo(vault.site, "say-hello", yes)
 
 
 def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
@@ -913,7 +913,7 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
         vault.here()
         return [action for action in vault.actions() if action.startswith("pr.")]
 
-    kept = branches.drop(vault.root, vault.env, "say-hello", "Not now")
+    kept = branches.drop(vault.site, "say-hello", "Not now")
     assert seen() == ["pr.rejected"]
     git(repo, "branch", branch, "main")  # its name alone, with nothing of it
     assert seen() == ["pr.rejected"]
@@ -922,11 +922,11 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
     assert "became:" not in report.read_text()
     assert branch in vault.click("status").stdout
     assert "dropped" not in vault.click("status").stdout
-    branches.drop(vault.root, vault.env, "say-hello", "Really not")
+    branches.drop(vault.site, "say-hello", "Really not")
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected"]
     assert vault.rows("pr.rejected")[1]["metadata"]["reason"] == "Really not"
     git(repo, "branch", branch, kept)  # and merged before anybody looked
-    branches.merge(vault.root, vault.env, "say-hello", here=False)
+    branches.merge(vault.site, "say-hello", here=False)
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected", "pr.merged"]
     assert "became: merged\n" in report.read_text()
     git(repo, "branch", "-q", "-D", branch)
@@ -1565,7 +1565,7 @@ def test_an_interrupt_does_not_end_git_while_it_works_on_the_checkout(
     another = threading.Thread(target=idle.wait)  # which the signal may be given to
     another.start()
     try:
-        branches.merge(vault.root, vault.env, "say-hello", here=False)
+        branches.merge(vault.site, "say-hello", here=False)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         idle.set()
@@ -1583,13 +1583,13 @@ def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
 ) -> None:
     vault, repo, branch = done
     if command == "undo":
-        branches.merge(vault.root, vault.env, "say-hello", here=False)
+        branches.merge(vault.site, "say-hello", here=False)
     count = repo.parent / "count"
     begin = {**fingerprint(repo), **LEFT}
     acts = {
-        "merge": lambda: branches.merge(vault.root, vault.env, "say-hello", here=False),
-        "undo": lambda: branches.undo(vault.root, vault.env, "say-hello", yes),
-        "drop": lambda: branches.drop(vault.root, vault.env, "say-hello", "Never mind"),
+        "merge": lambda: branches.merge(vault.site, "say-hello", here=False),
+        "undo": lambda: branches.undo(vault.site, "say-hello", yes),
+        "drop": lambda: branches.drop(vault.site, "say-hello", "Never mind"),
     }
     with monkeypatch.context() as patch:
         instead_of_git(
@@ -1790,7 +1790,7 @@ def test_the_branch_that_was_planned_from_is_where_work_ends_up_too(tmp_path: Pa
     text = vault.reports()[0].read_text()
     assert "It is 2 commits ahead of `develop`.\n" in text
     assert "gh pr create --base develop" in text
-    assert branches.merge(vault.root, vault.env, "say-hello", here=False)[1] == "develop"
+    assert branches.merge(vault.site, "say-hello", here=False)[1] == "develop"
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     _squash(repo, branch)
     git(repo, "branch", "-q", "-D", branch)

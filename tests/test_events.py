@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from placet.cli.desk import events_path, live_events
+from placet.cli.journal import events_path, live_events
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.host.events import (
@@ -215,13 +215,13 @@ def test_a_daemon_that_was_killed_leaves_a_socket_that_the_next_one_replaces(
     tmp_path: Path,
 ) -> None:
     vault = make_vault(tmp_path)
-    where = events_path(vault.root, vault.env)
+    where = events_path(vault.site)
     with running(vault) as daemon:
         daemon.kill()
         daemon.wait()
     assert stat.S_ISSOCK(where.lstat().st_mode), "left behind"
     with pytest.raises(UserError, match="placet run"):
-        next(live_events(vault.root, vault.env))
+        next(live_events(vault.site))
     with running(vault):
         assert stat.S_IMODE(where.lstat().st_mode) == 0o600
         assert stat.S_IMODE(where.parent.lstat().st_mode) == 0o700

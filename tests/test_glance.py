@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from placet.cli import glance as glancing
-from placet.cli.text import shown_time
+from placet.cli.terminal import shown_time
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 

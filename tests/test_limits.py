@@ -11,8 +11,10 @@ import pytest
 
 from looping import Running, bare_vault, looping
 from placet.cli.branches import diff
-from placet.cli.desk import show, why
-from placet.cli.text import case_text, harmless, why_text
+from placet.cli.look import show
+from placet.cli.terminal import harmless
+from placet.cli.text import case_text
+from placet.cli.why import why, why_text
 from vaultkit import PLAN
 
 READ = ("read_file", {"path": "note.md"})
@@ -198,8 +200,8 @@ def test_what_a_model_says_forges_hides_and_fetches_nothing(
         if line.lstrip().startswith(("# Forged", "%%", "![", "```dataviewjs")) or KEY in line
     ]
     shown = [
-        case_text(show(running.vault.root, running.vault.env, "say-hello")),
-        why_text(why(running.vault.root, running.vault.env, "say-hello")),
+        case_text(show(running.vault.site, "say-hello")),
+        why_text(why(running.vault.site, "say-hello")),
     ]
     assert [
         text
@@ -215,7 +217,7 @@ def test_a_terminal_shows_every_line_of_a_patch(tmp_path: Path) -> None:
     running = carried_out(
         tmp_path, [{"calls": [("write_file", {"path": "hello.txt", "content": text})]}, FINISH]
     )
-    patch, whole = diff(running.vault.root, running.vault.env, "say-hello")
+    patch, whole = diff(running.vault.site, "say-hello")
     assert b"\x1b[1A" in whole, "a program gets it as it is"
     assert "+\\x1b[1A\\x1b[2Kbad \\ \t.\n" in harmless(patch)
     assert running.vault.cli("diff", "say-hello").stdout == whole.decode()

@@ -23,7 +23,7 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
-from placet.cli.desk import doctor, look_at_git
+from placet.cli.doctor import doctor, look_at_git
 from placet.core.errors import cannot_write
 from placet.files.vault import VaultTrouble
 from placet.host.state import vault_state
@@ -364,7 +364,7 @@ def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[
         patch("os.geteuid", return_value=uid),
         patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())),
     ):
-        found = doctor(vault.root, vault.env)
+        found = doctor(vault.site)
     assert [line["what"] for line in found if "yourself" in line["helps"]] == said
 
 
@@ -726,7 +726,7 @@ def test_what_init_says_to_do_next_can_be_pasted(vault: TestVault) -> None:
 def test_the_doctor_claims_no_key_for_a_server_that_needs_none(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-        (model,) = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+        (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
     assert model["state"] == "warn"
     assert model["found"].startswith("not checked: ")
     assert "key is set" not in model["found"]
@@ -759,7 +759,7 @@ def test_the_doctor_asks_the_server_whether_the_key_will_do(
         )
         vault.configure('[model]\nname = "claude-test"\n')
         with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-            (model,) = [line for line in doctor(vault.root, vault.env) if line["what"] == "model"]
+            (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
     assert (model["state"], api.requests) == (state, []), model
     assert said in model["found"]
     assert "sk-ant-wrong-key" not in str(model)

@@ -11,8 +11,10 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import click
 import pytest
 
+from placet.cli.main import COMMANDS, main
 from placet.core.turn.talk import ModelError
 from placet.loop.app import own_secrets
 from placet.models import ModelSettings, open_model
@@ -134,7 +136,7 @@ def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     code = (
-        "import sys; from placet.cli.desk import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
+        "import sys; from placet.cli.doctor import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
         "print(look_at_git()['state'], 'git' in sys.modules)"
     )
     done = subprocess.run(
@@ -156,3 +158,12 @@ def test_an_idle_daemon_is_small(tmp_path: Path) -> None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         resident_kb = int(re.search(r"VmRSS:\s+(\d+)", status)[1])  # type: ignore[index]
     assert resident_kb < 56_320, f"{resident_kb} kB before the first model call"
+
+
+def test_each_command_is_listed_with_the_first_sentence_of_its_own_help() -> None:
+    context = click.Context(main)
+    for name, (_module, sentence) in COMMANDS.items():
+        command = main.resolve_command(context, [name])[1]
+        assert command is not None
+        assert command.name == name
+        assert " ".join((command.help or "").split()).startswith(sentence)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitkit import git
-from placet.cli.desk import why
-from placet.cli.text import why_text
+from placet.cli.why import why, why_text
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity
@@ -85,7 +84,7 @@ def test_why_says_what_it_can_of_a_failure_whose_journal_is_gone(vault: TestVaul
     vault.here()
     lose(vault)
     vault.here()
-    said = why_text(why(vault.root, vault.env, "say-hello"))
+    said = why_text(why(vault.site, "say-hello"))
     assert "Its mission failed" in said
     assert str(vault.reports()[0].relative_to(vault.root)) in said
 

@@ -13,8 +13,10 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
 from placet.agent.day_budget import day_of
-from placet.cli import desk
+from placet.cli import look
+from placet.cli.site import Site
 from placet.cli.text import status_text
+from placet.cli.why import why as why_of
 from placet.core.life.case import CASE_JSON, State
 from placet.core.life.lease import Owner
 from placet.core.life.waiting import Hold, Why
@@ -53,7 +55,7 @@ def side_notes(vault: TestVault) -> list[str]:
 
 
 def shown(vault: TestVault) -> str:
-    return status_text(desk.status(vault.root, {"PLACET_STATE_HOME": str(vault.state)}))
+    return status_text(look.status(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)})))
 
 
 def finished(running: Running, count: int = 1) -> None:
@@ -170,7 +172,7 @@ def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_pat
                 "a notice is for what is new"
             )
             assert words in shown(vault)
-        why = desk.why(vault.root, {"PLACET_STATE_HOME": str(vault.state)}, "say-hello")
+        why = why_of(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)}), "say-hello")
         assert any(words in said for said in why["why"]), why
         assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
         assert why["next"] == ["Mend that first.", "Start it: placet run"]
@@ -405,7 +407,7 @@ def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next
 
 def status_of(vault: TestVault, time: Time) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(desk, "Clock", lambda: time.clock)
+        patch.setattr(look, "Clock", lambda: time.clock)
         return shown(vault)
 
 

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 from gitkit import fingerprint, git
 from placet.cli.init import init
+from placet.cli.site import Site
 from placet.core.errors import UserError
 from placet.host.accepted import accept
 from placet.host.config import load
@@ -132,6 +133,11 @@ class TestVault:
             k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "PLACET", "GIT_"))
         }
         return {**keep, "PLACET_STATE_HOME": str(self.state), "NO_COLOR": "1", **self.extra}
+
+    @property
+    def site(self) -> Site:
+        """The vault as a command sees it that begins now."""
+        return Site(str(self.root), self.env)
 
     def cli(
         self, *args: str, check: bool = True, stdin: str | None = None

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import ToolError
-from placet.core.text.note import parse_note
+from placet.core.text.note import parse_note, read_note
+from placet.core.text.plan import Plan
+from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.talk import Purpose
 from placet.files.confine import Root
 from placet.tools.base import Tool
+from placet.tools.registry import PLANNABLE
 
 SEPARATOR = "\n\n---\n\n"
 MAX_PROMPT_NOTE_BYTES = 64 * 1024
@@ -115,6 +118,16 @@ def agents(vault: Path) -> tuple[str, ...]:
     folder = vault / "System" / "Agents"
     found = {path.stem for path in folder.glob("*.md")} if folder.is_dir() else set()
     return tuple(sorted(found | {"default"}))
+
+
+def plannable() -> frozenset[str]:
+    """Return the names of the tools that a plan may use."""
+    return PLANNABLE
+
+
+def plan_of(raw: bytes) -> Plan:
+    """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
+    return parse_plan(read_note(raw).body, PLANNABLE)
 
 
 def _listed(tools: Iterable[Tool[Any]]) -> list[str]:

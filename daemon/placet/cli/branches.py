@@ -1,4 +1,4 @@
-"""What the command line does with the branches that missions leave: looking at one, merging, undoing, dropping.
+"""Commands on the branches that missions leave: diff, merge, undo, drop.
 
 This is a person's own hand, by name: the only code of placet that writes to a person's checkout, and only in `merge` and `undo`.
 """
@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
+
+import click
 
 from placet.agent.workplace import kept_index
-from placet.cli.desk import case_of, user
+from placet.cli.gestures import user
+from placet.cli.site import Site, ident_argument, json_option, site_option
+from placet.cli.terminal import harmless, out, say
 from placet.core.errors import UserError
-from placet.core.life.case import WORKING, Case, State
+from placet.core.life.case import Case, State
 from placet.core.text.names import CONFIG_PATH, show
 from placet.core.text.note import stamp
 from placet.core.text.scalars import UnsafeEdit
 from placet.files.vault import Changed, Gone, NotAFile, Stale, TooLarge, Vault
-from placet.host.accepted import in_force
 from placet.host.clock import Clock
-from placet.host.config import load, portal_path, repositories
-from placet.host.lock import lock_holder
-from placet.host.state import vault_state
-from placet.journal.reader import open_reader
+from placet.host.config import load, portal_path
 from placet.repo.afterwards import fate_here, fate_of
-from placet.repo.afterwards import remove_leftovers as leftovers
 from placet.repo.checkout import (
     Conflicts,
     brought_in,
@@ -57,16 +56,68 @@ from placet.repo.snapshots import keep_notes
 
 MAX_NOTE_BYTES = 1_000_000
 
-# --- a mission's branch
-# ---------------------------------------------------------------------------------------
+
+@click.command("diff")
+@ident_argument
+@site_option
+def diff_command(site: Site, ident: str) -> None:
+    """Show what a mission changed, as a patch; for a pipe or a file one that `git apply` takes."""
+    text, patch = diff(site, ident)
+    # A program gets every byte, so that `git apply` takes it; a person nothing that could hide a
+    # line.
+    click.echo(harmless(text) if sys.stdout.isatty() else patch, nl=False, color=True)
 
 
-def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
+@click.command("merge")
+@ident_argument
+@click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
+@site_option
+@json_option
+def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
+    """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+    sha, onto = merge(site, ident, here=here)
+    out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
+    say(
+        f"merged into {onto}, unsigned and without your hooks; take it back with: placet undo {ident}"
+    )
+
+
+@click.command("undo")
+@ident_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@site_option
+@json_option
+def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
+    """Drop a mission's branch; or, where it was merged, take that back by a new commit."""
+    made, onto = undo(site, ident, lambda question: yes or click.confirm(question, err=True))
+    out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
+    say(
+        f"taken back by that commit on {onto}"
+        if onto
+        else "dropped; its commits are kept at that ref"
+    )
+
+
+@click.command("drop")
+@ident_argument
+@click.option(
+    "--reason", required=True, metavar="R", help="Why; it goes into the report and the journal."
+)
+@site_option
+@json_option
+def drop_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
+    """Delete a mission's branch; its commits stay reachable at a ref."""
+    kept = drop(site, ident, reason)
+    out(kept, {"kept": kept}, as_json=as_json)
+    say("dropped; its commits are kept at that ref")
+
+
+def diff(site: Site, ident: str) -> tuple[str, bytes]:
     """Return what a mission changed: as a text to read, which may be cut, and as a patch for programs.
 
     Of a branch that a person worked on further, or brought up to date, it is what that has beside the default branch.
     """
-    case, repo = _mission(vault, env, ident)
+    case, repo = _mission(site, ident)
     tip = resolve(repo, case.newest.ref) or resolve(repo, case.tip)
     if tip is None or resolve(repo, case.base) is None:
         raise UserError(
@@ -83,7 +134,7 @@ def diff(vault: Path, env: Mapping[str, str], ident: str) -> tuple[str, bytes]:
     return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
 
 
-def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tuple[str, str]:
+def merge(site: Site, ident: str, *, here: bool) -> tuple[str, str]:
     """Merge a mission's branch into the branch that the person has checked out.
 
     Return the merge commit and that branch.
@@ -92,8 +143,8 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
     UserError, with nothing changed, where the checkout has uncommitted changes, something is in
     progress in it, or the merge would conflict.
     """
-    case, repo = _mission(vault, env, ident)
-    _keep_notes(vault, env, repo)
+    case, repo = _mission(site, ident)
+    _keep_notes(site, repo)
     with one_at_a_time(repo):
         tip = resolve(repo, case.newest.ref)
         if tip is None:
@@ -138,10 +189,10 @@ def merge(vault: Path, env: Mapping[str, str], ident: str, *, here: bool) -> tup
             ) from error
 
 
-def _keep_notes(vault: Path, env: Mapping[str, str], repo: Repo) -> None:
+def _keep_notes(site: Site, repo: Repo) -> None:
     """Commit what was changed in a vault whose history placet keeps: its people need not know of commits."""
-    if repo.path == vault.resolve() and load(vault).vault.history is not False:
-        keep_notes(repo, kept_index(vault_state(vault, env).folder), Clock().wall())
+    if repo.path == site.vault.resolve() and load(site.vault).vault.history is not False:
+        keep_notes(repo, kept_index(site.state.folder), Clock().wall())
 
 
 MAX_SHOWN_LINES = 8
@@ -194,7 +245,7 @@ def _new_lines(was: Sequence[str], now: Sequence[str]) -> list[str]:
     ]
 
 
-def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
+def drop(site: Site, ident: str, reason: str) -> str:
     """Delete a mission's branch, with the reason written into its report.
 
     Return the ref that keeps the commits.
@@ -202,7 +253,7 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
     Raises UserError where it is merged, checked out somewhere, or the report cannot take the
     reason.
     """
-    case, repo = _mission(vault, env, ident)
+    case, repo = _mission(site, ident)
     with one_at_a_time(repo):
         if fate_of(repo, case.newest) is not None:
             taken_back = case.became == "reverted"
@@ -232,7 +283,7 @@ def drop(vault: Path, env: Mapping[str, str], ident: str, reason: str) -> str:
                 break
             # what was dropped before, and brought back and worked on, is kept too
             kept = f"{wanted}-{n}"
-        with Vault(vault) as folder:
+        with Vault(site.vault) as folder:
             try:
                 keep_aside(repo, tip, kept)
                 # The reason first: a daemon that looks in between must find it once the branch is
@@ -284,9 +335,7 @@ def _stamp_report(
         ) from error
 
 
-def undo(
-    vault: Path, env: Mapping[str, str], ident: str, ask: Callable[[str], bool]
-) -> tuple[str, str]:
+def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     """Drop a mission's branch, or take back by a new commit what was merged of it.
 
     Return the new commit and the branch that it is on; of a branch that was dropped the ref that
@@ -295,16 +344,16 @@ def undo(
     What the branch that is checked out has of it comes first. `ask` is asked before anything is
     changed. Raises UserError, with nothing changed, where it says no or it cannot be done.
     """
-    case, repo = _mission(vault, env, ident)
+    case, repo = _mission(site, ident)
     fate = fate_here(repo, case.newest) or fate_of(repo, case.newest)
     if fate is None:
         if not ask(f"Drop the branch {case.branch} of {repo.path}?"):
             raise UserError("Nothing was changed.")
-        return drop(vault, env, ident, "undone"), ""
+        return drop(site, ident, "undone"), ""
     sha = fate.commit_sha
     if not sha:
         raise UserError(f"{case.branch} was dropped already, so there is nothing to undo.")
-    _keep_notes(vault, env, repo)
+    _keep_notes(site, repo)
     onto = must_be_ready(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(
@@ -347,12 +396,12 @@ def _whose(repo: Repo, sha: str) -> str:
     return f" ({show(found[0].subject)!r} of {show(found[0].author)})" if found else ""
 
 
-def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Repo]:
+def _mission(site: Site, ident: str) -> tuple[Case, Repo]:
     """Return a completed case with a branch, and its repository.
 
     Raises UserError (exit code 3) for any other.
     """
-    case = case_of(vault, env, ident)
+    case = site.case(ident)
     if case.state is not State.COMPLETED or not case.tip:
         raise UserError(
             f"{case.request_id} is {case.state}"
@@ -361,14 +410,14 @@ def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Rep
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
-    config = in_force(vault, env).config
+    config = site.in_force().config
     if case.portal and case.portal not in config.portals:
         raise UserError(
             f"The portal {case.portal} is no longer configured.",
             f"placet portal add {case.portal} PATH",
             exit_code=2,
         )
-    place = portal_path(vault, config, case.portal)
+    place = portal_path(site.vault, config, case.portal)
     if not is_repository(place):
         raise UserError(
             f"The repository of {case.request_id} is not at {place} any more.",
@@ -376,48 +425,3 @@ def _mission(vault: Path, env: Mapping[str, str], ident: str) -> tuple[Case, Rep
             exit_code=2,
         )
     return case, open_repo(place)
-
-
-# --- leftovers of a crash
-# -------------------------------------------------------------------------------------
-
-
-def remove_leftovers(vault: Path, env: Mapping[str, str]) -> list[str]:
-    """Remove worktrees that a crash left behind, after keeping their work at a ref.
-
-    Return a sentence on each.
-
-    A leftover is a worktree whose case is not at work. Raises UserError while a daemon runs: its
-    worktrees are in use.
-    """
-    state = vault_state(vault, env)
-    if holder := lock_holder(state.lock):
-        raise UserError(
-            f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first."
-        )
-    if not state.journal.exists():
-        return []
-    with open_reader(state.journal) as reader:
-        live = {row.trace_id[:8] for row in reader.cases(*WORKING)}
-    config = in_force(vault, env).config
-    repos, said = [], []
-    for place in repositories(vault, config):
-        if is_repository(place):
-            try:
-                repos.append(open_repo(place))
-            except UserError as error:
-                said.append(f"{place} is not looked at: {error.what}")
-    now = Clock().wall()
-    return [
-        *said,
-        *(
-            f"{one.path} "
-            + (
-                f"is left as it is: {one.problem}"
-                if not one.removed
-                else "is removed; "
-                + (f"its work is kept at {one.kept}." if one.kept else "it had no work in it.")
-            )
-            for one in leftovers(repos, state.worktrees, live, now, now)
-        ),
-    ]

@@ -1,4 +1,4 @@
-"""What those who only look need of System/placet.toml: without pydantic, which alone takes as long as all else that they do."""
+"""The few settings that `status` needs, read without pydantic, whose import takes as long as the rest of the command."""
 
 from __future__ import annotations
 

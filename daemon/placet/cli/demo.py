@@ -19,7 +19,7 @@ import tempfile
 import termios
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -28,15 +28,17 @@ from typing import Any
 
 import click
 
-from placet.cli.desk import journal_rows, journal_sql, show
 from placet.cli.init import init
-from placet.cli.text import colour, fitted, harmless, model_line, shown_time, table_text
+from placet.cli.journal import journal_rows, journal_sql
+from placet.cli.look import show
+from placet.cli.site import Site
+from placet.cli.terminal import colour, fitted, harmless, shown_time
+from placet.cli.text import model_line, table_text
 from placet.core.errors import UserError
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.story import facts
 from placet.host.clock import wall
-from placet.host.state import vault_state
 from placet.repo.history import diff_text
 from placet.repo.init import init_repo
 from placet.repo.repository import open_repo
@@ -88,7 +90,7 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     vault, repository = folder / "vault", folder / "stats"
     level = probe().level
     _prepare(vault, repository, level, live=live)
-    env = {**os.environ, "PLACET_STATE_HOME": str(folder / "state")}
+    site = Site(str(vault), {**os.environ, "PLACET_STATE_HOME": str(folder / "state")})
     stage.head("placet demo")
     stage.line(
         f"model    {model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}"
@@ -98,7 +100,7 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     if not stage.fast:
         stage.line("pace     any key goes on at once; placet demo --fast does not stop")
     patience_s = LIVE_PATIENCE_S if live else PATIENCE_S
-    with _daemon(vault, env):
+    with _daemon(site):
         stage.head("1  A request is dropped into the vault")
         request = resources.files("placet.cli").joinpath("demo_files", "request.md").read_text()
         # moved in whole: one that is written there is given time, as somebody may type on
@@ -106,7 +108,7 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
         draft.write_text(request)
         draft.rename(vault / Folder.REQUESTS / draft.name)
         stage.body(request)
-        rows = _follow(vault, env, patience_s)
+        rows = _follow(site, patience_s)
         row = _until(stage, rows, "plan.created", "plan.failed")
         if row["action_type"] == "plan.failed":
             raise UserError(f"There is no plan: {row['metadata']['reason']}")
@@ -122,9 +124,9 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
         plan.rename(vault / Folder.ACTIVE / f"{ident}.md")
         stage.head("4  The mission")
         done = _until(stage, rows, "execution.completed", "execution.failed")["metadata"]
-        found = show(vault, env, ident)
+        found = show(site, ident)
         _wait_for(vault / found["report"])
-        found = show(vault, env, ident)
+        found = show(site, ident)
     stage.head(f"5  The report  ({found['report']})")
     stage.body(read_note((found["report_text"] or "").encode()).body)
     if found["state"] != "completed":
@@ -136,7 +138,7 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     _test(stage, folder, repository, done["branch"])
     stage.head("8  The journal has each of these steps, and who decided")
     stage.line(f'$ placet journal --sql "{WHO}"')
-    stage.body(table_text(*journal_sql(vault, env, WHO)).expandtabs(22))
+    stage.body(table_text(*journal_sql(site, WHO)).expandtabs(22))
     stage.end()
     click.echo()
 
@@ -184,20 +186,20 @@ def _prepare(vault: Path, repository: Path, level: Level, *, live: bool) -> None
 
 
 @contextmanager
-def _daemon(vault: Path, env: Mapping[str, str]) -> Iterator[None]:
+def _daemon(site: Site) -> Iterator[None]:
     """Run the daemon as it really runs: a process of its own."""
-    log = vault.parent / "daemon.log"
+    log = site.vault.parent / "daemon.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "placet", "run", "--vault", str(vault)],
+            [sys.executable, "-m", "placet", "run", "--vault", str(site.vault)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=dict(env),
+            env=dict(site.env),
         )
     try:
         until = time.monotonic() + PATIENCE_S
-        while process.poll() is None and not _is_up(vault, env) and time.monotonic() < until:
+        while process.poll() is None and not _is_up(site) and time.monotonic() < until:
             time.sleep(STEP_S)
         if process.poll() is not None:
             raise UserError(f"The daemon did not start:\n{log.read_text(errors='replace')}")
@@ -211,24 +213,24 @@ def _daemon(vault: Path, env: Mapping[str, str]) -> Iterator[None]:
             process.wait()
 
 
-def _is_up(vault: Path, env: Mapping[str, str]) -> bool:
-    if not vault_state(vault, env).journal.exists():
+def _is_up(site: Site) -> bool:
+    if not site.state.journal.exists():
         return False
     try:
-        rows = journal_rows(vault, env, None, limit=10, follow=False, routine=False)
+        rows = journal_rows(site, None, limit=10, follow=False, routine=False)
         return any(row["action_type"] == "daemon.started" for row in rows)
     except UserError:
         return False  # the database is there and still empty
 
 
-def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[dict[str, Any]]:
+def _follow(site: Site, patience_s: float) -> Iterator[dict[str, Any]]:
     """Give the journal's rows as they are written.
 
     Raises UserError where none comes for as long as `patience_s`.
     """
     last, until = 0, time.monotonic() + patience_s
     while time.monotonic() < until:
-        for row in journal_rows(vault, env, None, limit=1000, follow=False, routine=False):
+        for row in journal_rows(site, None, limit=1000, follow=False, routine=False):
             if row["id"] > last:
                 last = row["id"]
                 yield row
@@ -236,7 +238,8 @@ def _follow(vault: Path, env: Mapping[str, str], patience_s: float) -> Iterator[
                 until = time.monotonic() + patience_s
         time.sleep(STEP_S)
     raise UserError(
-        f"Nothing more happened for {patience_s:.0f} s.", f"Look at {vault.parent / 'daemon.log'}."
+        f"Nothing more happened for {patience_s:.0f} s.",
+        f"Look at {site.vault.parent / 'daemon.log'}.",
     )
 
 
@@ -329,7 +332,7 @@ def _test(stage: _Stage, folder: Path, repository: Path, branch: str) -> None:
 
 @dataclass(slots=True)
 class _Stage:
-    """Where the demo is shown.
+    """The screen that the demo is shown on.
 
     `fast` does not stop at all; a key that is pressed skips what is left of a part's pauses.
     """
@@ -395,3 +398,12 @@ def _paced(*, fast: bool) -> Iterator[_Stage]:
         yield _Stage(fast, keys=True)
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@click.command("demo")
+@click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
+@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+@click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
+def demo_command(keep: str | None, live: bool, fast: bool) -> None:
+    """See the whole of it in a minute: request, plan, approval, mission, report."""
+    run(Path(keep).expanduser().absolute() if keep else None, live=live, fast=fast)

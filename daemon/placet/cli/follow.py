@@ -1,4 +1,4 @@
-"""What the daemon says to whoever started it: lines on its standard error, written by a thread of their own.
+"""The daemon's lines on its standard error, written by a thread of their own.
 
 A terminal that was stopped with Ctrl-S, or a pipe that nobody reads, holds up that thread and nothing else; a standard error
 that is gone takes nothing with it. What does not fit into the queue meanwhile is left out, and that is said.

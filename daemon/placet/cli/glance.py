@@ -33,7 +33,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the folders show: cases with today's paths, what is undecided of them by trace_id, and every path that was listed."""
+    """The result of a glance: cases with today's paths, what is undecided of them by trace_id, and every path that was listed."""
 
     cases: Mapping[str, Case]
     undecided: Mapping[str, Undecided]

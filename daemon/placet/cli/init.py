@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 from placet.agent.workplace import VAULT_EXCLUDES
+from placet.cli.site import Site
+from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 from placet.files.vault import AlreadyThere, Vault
@@ -101,3 +107,73 @@ def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
         return known_id(folder, env)
     except UserError:
         return None
+
+
+@click.command("init")
+@click.argument("folder", required=False, metavar="[DIR]")
+@click.option(
+    "--history/--no-history",
+    "history",
+    default=None,
+    help="Whether placet may keep a history (git) of the vault; else it asks.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Ask nothing: a new vault gets a history, one that has notes does not.",
+)
+@click.pass_obj
+def init_command(site: Site, folder: str | None, history: bool | None, yes: bool) -> None:
+    """Make DIR a vault: folders, templates, agents, configuration.
+
+    Nothing of yours is overwritten.
+    """
+    folder = folder or site.given or "."
+    place = Path(folder).expanduser().absolute()
+    if history is None:
+        history = _ask_for_history(place, yes=yes)
+    made, kept = init(place, os.environ, history=history)
+    for path in made:
+        click.echo(path)
+    where = "" if folder == "." else f" --vault {shlex.quote(folder)}"
+    say(f"{len(made)} files made, {len(kept)} were there already and stay as they are.")
+    say("Next:")
+    for line in (
+        "# the key; or provider and base_url in System/placet.toml",
+        "export ANTHROPIC_API_KEY=…",
+        f"placet run{where} # the daemon",
+        "# in another terminal; or drop a note into Inbox/Requests",
+        f"placet submit{where} 'Add a changelog'",
+    ):
+        click.echo(f"  {line}", err=True)
+
+
+def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
+    """Return whether placet may keep a history of a vault, as the person says.
+
+    None where nobody need be asked.
+    """
+    size = history_of(place)
+    if size is None:
+        return None
+    default = not size.files
+    if size.files or size.left_out:
+        say(
+            f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
+            f"{size.left_out:,} attachments or large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
+            "and .trash."
+        )
+    say(
+        "To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
+        "be taken back. Work in other repositories (`portal: NAME`) needs none."
+    )
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        return click.confirm(
+            "placet: May placet keep a history of this vault?", default=default, err=True
+        )
+    say(
+        "It may keep one. To forbid it: placet init --no-history"
+        if default
+        else "It may not keep one, as the vault has notes already. To allow it: placet init --history"
+    )
+    return default

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import click
+
+from placet.cli.site import Site, here, json_option, site_option
+from placet.cli.terminal import colour, out, say
 from placet.core.errors import UserError
-from placet.core.text.names import CONFIG_PATH, Folder, show
+from placet.core.life.case import CASE_JSON, OPEN, WORKING, State
+from placet.core.text.names import CONFIG_PATH, Folder
+from placet.core.text.names import show as visible
 from placet.core.text.portal import Card, how_to_test, languages, render_card, unfit
 from placet.files.vault import AlreadyThere, Changed, Gone, NotAFile, TooLarge, Vault
 from placet.host.accepted import change, holding
 from placet.host.config import from_home, load, portal_path
-from placet.host.state import vault_state
+from placet.journal.reader import open_reader
 from placet.repo.history import content, paths_at
 from placet.repo.repository import default_branch, is_repository, notes, open_repo, resolve
 
@@ -29,9 +36,57 @@ MAX_READ_BYTES = 256 * 1024
 """How much of a build file is read to find out how a repository is tested."""
 
 
+@click.group("portal")
+def portal_command() -> None:
+    """Repositories that requests may name in `portal:`."""
+
+
+@portal_command.command("add")
+@click.argument("name", metavar="NAME")
+@click.argument("path", metavar="PATH")
+@site_option
+def portal_add_command(site: Site, name: str, path: str) -> None:
+    """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
+    click.echo(add_portal(site, name, path, here(), say))
+    say(
+        f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md"
+    )
+
+
+@portal_command.command("list")
+@site_option
+@json_option
+def portal_list_command(site: Site, as_json: bool) -> None:
+    """List the portals."""
+    found = portals(site)
+    out(portals_text(found), found, as_json=as_json)
+
+
+@portal_command.command("check")
+@click.argument("name", required=False, metavar="[NAME]")
+@site_option
+@json_option
+def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
+    """Look whether git takes the portals, say what a mission will feel there, and refresh their cards."""
+    found = check_portals(site, name)
+    out(portals_text(found), found, as_json=as_json)
+    if any(line["problem"] for line in found):
+        sys.exit(1)
+
+
+@portal_command.command("remove")
+@click.argument("name", metavar="NAME")
+@site_option
+def portal_remove_command(site: Site, name: str) -> None:
+    """Take a portal out of System/placet.toml; its repository and its card stay."""
+    remove_portal(site, name)
+    for line in naming(site, name):
+        say(line)
+    say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
+
+
 def add_portal(
-    vault: Path,
-    env: Mapping[str, str],
+    site: Site,
     name: str,
     given: str,
     here: Path,
@@ -46,12 +101,12 @@ def add_portal(
         raise UserError(
             f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2
         )
-    config = load(vault)
+    config = load(site.vault)
     if (
         known := next((one for one in config.portals if one.casefold() == name.casefold()), None)
     ) is not None:
         raise UserError(
-            f"There is a portal {known} already: {show(config.portals[known].path)}",
+            f"There is a portal {known} already: {visible(config.portals[known].path)}",
             f"placet portal remove {known}",
             exit_code=2,
         )
@@ -60,25 +115,27 @@ def add_portal(
         place = Path(os.path.normpath(here / place))
     if not given or not place.is_dir():
         raise UserError(
-            f"{show(str(place)) if given else 'An empty name'} is not a folder.",
+            f"{visible(str(place)) if given else 'An empty name'} is not a folder.",
             "Give the folder of a repository.",
             exit_code=2,
         )
-    if problem := problem_of(vault, place):
+    if problem := problem_of(site.vault, place):
         raise UserError(problem, "Name another folder.", exit_code=2)
     if not is_repository(place):
         say(
             f"{place} is no git repository yet: the first request that names it makes it one, with a commit of what is there."
         )
     for other in config.portals:
-        there = portal_path(vault, config, other)
+        there = portal_path(site.vault, config, other)
         if there.is_dir() and there.samefile(place):
             say(f"The portal {other} is the same repository.")
     kept = Path(given)
     if given.startswith("~") or kept.is_absolute():
         written = given
     else:
-        written = str(place.relative_to(vault)) if place.is_relative_to(vault) else str(place)
+        written = (
+            str(place.relative_to(site.vault)) if place.is_relative_to(site.vault) else str(place)
+        )
 
     def with_it(document: Any) -> None:
         import tomlkit
@@ -90,14 +147,13 @@ def add_portal(
         everyone[name] = table
 
     _edit_portals(
-        vault,
-        env,
+        site,
         name,
         with_it,
         {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}},
     )
     try:
-        refresh_card(vault, name)
+        refresh_card(site.vault, name)
     except UserError as error:
         raise UserError(
             f"{name} is a portal now, but has no card: {error.what}",
@@ -109,9 +165,9 @@ def add_portal(
 def problem_of(vault: Path, place: Path) -> str:
     """Return why a request cannot name a portal at `place`, in a sentence; empty where it can."""
     if not place.is_dir():
-        return f"{show(str(place))} is not a folder."
+        return f"{visible(str(place))} is not a folder."
     if "\n" in str(place):
-        return f"A repository's path must not have a line break in it: {show(str(place))}."
+        return f"A repository's path must not have a line break in it: {visible(str(place))}."
     if why := unfit(vault.resolve(), place.resolve(), is_repository=is_repository(place)):
         return why
     try:
@@ -126,13 +182,13 @@ def _is_inside_one(place: Path) -> bool:
     return any(os.path.lexists(parent / ".git") for parent in place.resolve().parents)
 
 
-def remove_portal(vault: Path, env: Mapping[str, str], name: str) -> None:
+def remove_portal(site: Site, name: str) -> None:
     """Take a portal out of System/placet.toml; the repository and the card stay.
 
     Raises UserError where there is none.
     """
-    config = load(vault)
-    _must_be_portal(vault, name)
+    config = load(site.vault)
+    _must_be_portal(site.vault, name)
     left = {n: p.model_dump() for n, p in config.portals.items() if n != name}
 
     def without_it(document: Any) -> None:
@@ -140,12 +196,11 @@ def remove_portal(vault: Path, env: Mapping[str, str], name: str) -> None:
         if not document["portals"]:
             del document["portals"]
 
-    _edit_portals(vault, env, name, without_it, left)
+    _edit_portals(site, name, without_it, left)
 
 
 def _edit_portals(
-    vault: Path,
-    env: Mapping[str, str],
+    site: Site,
     name: str,
     edit: Callable[[Any], None],
     wanted: dict[str, Any],
@@ -157,7 +212,7 @@ def _edit_portals(
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    path = vault / CONFIG_PATH
+    path = site.vault / CONFIG_PATH
     by_hand = "Change [portals] by hand."
     try:
         raw = path.read_bytes()
@@ -174,7 +229,7 @@ def _edit_portals(
         }:
             raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
         mark = "\ufeff" if raw.startswith(BOM_UTF8) else ""
-        change(vault, env, mark + text, [("portals", name, "path")])
+        change(site.vault, site.env, mark + text, [("portals", name, "path")])
     except (OSError, UnicodeDecodeError, TOMLKitError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
 
@@ -189,26 +244,26 @@ def _must_be_portal(vault: Path, name: str) -> None:
         )
 
 
-def portals(vault: Path, env: Mapping[str, str]) -> list[dict[str, Any]]:
+def portals(site: Site) -> list[dict[str, Any]]:
     """Return the portals as they are configured: name, path as written, the folder it means, whether it is there.
 
     `accepted` says whether that is what holds on this machine.
     """
-    config = load(vault)
-    refused = holding(config, vault_state(vault, env)).refused
+    config = load(site.vault)
+    refused = holding(config, site.state).refused
     return [
         {
             "name": name,
             "path": portal.path,
-            "folder": str(portal_path(vault, config, name)),
-            "there": portal_path(vault, config, name).is_dir(),
+            "folder": str(portal_path(site.vault, config, name)),
+            "there": portal_path(site.vault, config, name).is_dir(),
             "accepted": ("portals", name, "path") not in refused,
         }
         for name, portal in config.portals.items()
     ]
 
 
-def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list[dict[str, Any]]:
+def check_portals(site: Site, name: str | None) -> list[dict[str, Any]]:
     """Look at one portal, or all: what git says of it, and what a mission will feel.
 
     Refresh the cards of those that are good.
@@ -216,14 +271,14 @@ def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list
     `problem` is empty where a request can name the portal.
     """
     if name is not None:
-        _must_be_portal(vault, name)
+        _must_be_portal(site.vault, name)
     found = []
-    for line in portals(vault, env):
+    for line in portals(site):
         if name not in (None, line["name"]):
             continue
         place = Path(line["folder"])
         wrong = (
-            problem_of(vault, place)
+            problem_of(site.vault, place)
             if line["accepted"]
             else "Its path was not accepted on this machine: placet config accept"
         )
@@ -239,7 +294,7 @@ def check_portals(vault: Path, env: Mapping[str, str], name: str | None) -> list
                 "It is no git repository yet; the first request that names it makes it one."
             ]
         try:
-            line["card"] = refresh_card(vault, line["name"])
+            line["card"] = refresh_card(site.vault, line["name"])
         except UserError as error:
             line["notes"].append(f"Its card cannot be written: {error.what}")
     return found
@@ -290,3 +345,50 @@ def _card(name: str, written: str, place: Path) -> Card:
         languages(paths),
         how_to_test(paths, lambda path: content(repo, rev, path, max_bytes=MAX_READ_BYTES)),
     )
+
+
+def naming(site: Site, portal: str) -> list[str]:
+    """Return a sentence on each request that still needs a portal: its work is not over, or nobody merged or dropped its branch."""
+    state = site.state
+    if not state.journal.exists():
+        return []
+    with open_reader(state.journal) as reader:
+        cases = [
+            CASE_JSON.validate_json(row.body)
+            for row in sorted(
+                {*reader.cases(*OPEN), *reader.watched_cases()}, key=lambda row: row.trace_id
+            )
+        ]
+    return [
+        *(
+            f"{case.request_id} ({case.state}) names it, and cannot be carried out without it."
+            for case in cases
+            if case.portal == portal and (case.state in WORKING or case.state is State.REVIEW)
+        ),
+        *(
+            f"{case.request_id} has the branch {branch.name} there: what becomes of it is not seen any more."
+            for case in cases
+            for branch in case.watched
+            if branch.portal == portal and not branch.became
+        ),
+    ]
+
+
+def portals_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return `placet portal list` and `placet portal check` for people."""
+    if not found:
+        return "There are no portals. Name a repository: placet portal add NAME PATH"
+    lines = []
+    for line in found:
+        bad = line.get(
+            "problem",
+            "not accepted on this machine: placet config accept"
+            if not line["accepted"]
+            else ""
+            if line["there"]
+            else "that folder is not there",
+        )
+        said = f"  {colour('BAD', 'red')}: {visible(bad)}" if bad else ""
+        lines.append(f"{visible(line['name']):<16} {visible(line['folder'])}{said}")
+        lines += [f"{'':<16} {visible(note)}" for note in line.get("notes", ())]
+    return "\n".join(lines)

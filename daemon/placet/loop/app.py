@@ -54,7 +54,7 @@ from placet.journal.writes import AddActivity, CommittedActivity, Conflict, Jour
 from placet.loop.notices import MODEL, side_of
 from placet.loop.recover import look_back
 from placet.loop.tick import Loop, Tick
-from placet.models import ModelSettings, open_model
+from placet.models import ModelSettings, check, open_model
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
 from placet.sandbox.values import Level
@@ -733,13 +733,7 @@ def prices(config: Config) -> tuple[Price, ...]:
 
 def _model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
     """Return a function that opens the model once, when it is first asked for, from whichever thread."""
-    settings = ModelSettings(
-        provider=config.model.provider,
-        name=config.model.name,
-        base_url=config.model.base_url,
-        script=str(vault / config.model.script) if config.model.script else "",
-        timeout_s=config.model.timeout_s,
-    )
+    settings = _model_settings(config, vault)
     lock = threading.Lock()
     opened: list[Model] = []
 
@@ -750,6 +744,27 @@ def _model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callab
             return opened[0]
 
     return open_once
+
+
+def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool:
+    """Ask the model's server whether it takes the key and knows the model; return False where it does not say.
+
+    Raises UserError for settings that a person must correct, ModelError for a bad key or a server that cannot be reached.
+    Only for providers that have a server.
+    """
+    settings = _model_settings(config, vault)
+    open_model(settings, env)
+    return check(settings, env)
+
+
+def _model_settings(config: Config, vault: Path) -> ModelSettings:
+    return ModelSettings(
+        provider=config.model.provider,
+        name=config.model.name,
+        base_url=config.model.base_url,
+        script=str(vault / config.model.script) if config.model.script else "",
+        timeout_s=config.model.timeout_s,
+    )
 
 
 def _note(journal: Journal, clock: Clock, action: Action, **metadata: object) -> None:

@@ -1,0 +1,86 @@
+"""Changes of notes by command, as a person makes them by hand: the daemon finds them there, running or not."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import sha256
+
+from placet.cli.site import Site
+from placet.cli.terminal import say
+from placet.core.errors import UserError
+from placet.core.life.case import Case
+from placet.core.text.scalars import UnsafeEdit
+from placet.files.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
+
+
+def change_note(
+    site: Site,
+    case: Case,
+    change: Callable[[bytes], bytes],
+    target: str,
+    *,
+    of: str = "",
+    word: Callable[[bytes], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> str:
+    """Change the case's plan, or its note `of`, and move it to `target`, believing in what was read; return `target`.
+
+    `word` holds while that is done, for the text that the note gets.
+    """
+    path = of or case.plan_path
+    with Vault(site.vault) as folder:
+        for _ in range(5):
+            try:
+                raw, _fingerprint = folder.read(path)
+                with can_be_edited(path):
+                    text = change(raw)
+                with word(text):
+                    folder.replace(path, sha256(raw).hexdigest(), text)
+                    if target != path:
+                        folder.move(path, target, sha256(text).hexdigest())
+            except (Changed, NotSettled):
+                continue
+            except Gone as error:
+                raise not_there_any_more(case, path) from error
+            except AlreadyThere as error:
+                raise UserError(
+                    f"{target} is there already.", "Move that note away first."
+                ) from error
+            return target
+    raise UserError(f"{path} keeps changing.", "Close the editor that has it open, then try again.")
+
+
+def not_there_any_more(case: Case, path: str = "") -> UserError:
+    """Return the error for a note that was moved since the journal has seen it."""
+    return UserError(
+        f"{path or case.plan_path} is not there any more: somebody has moved it.",
+        f"See where it lies, and what follows: placet why {case.request_id}",
+    )
+
+
+@contextmanager
+def can_be_edited(what: str) -> Iterator[None]:
+    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
+    try:
+        yield
+    except UnsafeEdit as error:
+        raise UserError(f"{what}: {error}", "Mend its frontmatter, then try again.") from error
+
+
+def say_if_down(site: Site) -> None:
+    """Say that nothing follows from what was just done before the daemon runs, if it does not."""
+    if site.daemon is None:
+        say("the daemon is not running; nothing follows before: placet run")
+
+
+def user() -> str:
+    """Return who works here, as notes and the journal name a person."""
+    try:
+        return getpass.getuser()
+    except (
+        KeyError,
+        OSError,
+    ):  # neither a name in the environment nor an entry of the uid (OSError from Python 3.13 on)
+        return f"uid:{os.getuid()}"

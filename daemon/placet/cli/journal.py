@@ -1,0 +1,203 @@
+"""The journal and the daemon's live events, for people and programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from placet.cli.look import as_row
+from placet.cli.site import Site, find, json_option, site_option
+from placet.cli.terminal import echo, out, say
+from placet.cli.text import row_text, table_text
+from placet.core.errors import UserError
+from placet.core.life.case import diagram
+from placet.host.events import EVENT, listen, places
+from placet.journal.maintenance import backup, examine
+from placet.journal.reader import open_reader, query
+from placet.journal.writes import CommittedActivity
+
+FOLLOW_STEP_S = 0.2
+LAST = 50
+"""Rows of the journal that are shown unless another number is asked for."""
+
+
+@click.group("journal", invoke_without_command=True)
+@click.option(
+    "--trace",
+    metavar="ID",
+    help="Only this request's rows: a request_id or the beginning of a trace_id.",
+)
+@click.option("--sql", metavar="QUERY", help="Run a read-only query on journal.db.")
+@click.option("--follow", is_flag=True, help="Go on printing rows as they are written.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0, 2**62),
+    metavar="N",
+    help="How many of the last rows; else 50, of one request all.",
+)
+@site_option
+@json_option
+@click.pass_context
+def journal_command(
+    context: click.Context,
+    site: Site,
+    trace: str | None,
+    sql: str | None,
+    follow: bool,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Read the journal: what happened, to what, by whom."""
+    if context.invoked_subcommand is not None:
+        return
+
+    if sql is not None:
+        columns, rows = journal_sql(site, sql)
+        out(
+            table_text(columns, rows),
+            [dict(zip(columns, row, strict=True)) for row in rows],
+            as_json=as_json,
+        )
+        return
+    for row in journal_rows(site, trace, limit=limit, follow=follow, routine=as_json):
+        if as_json:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            echo(row_text(row))
+
+
+@journal_command.command("verify")
+@site_option
+def journal_verify_command(site: Site) -> None:
+    """Check that no row, text or record was changed, taken out or put in.
+
+    Print the last row's id and hash.
+
+    Whoever can write the database can also make all of it anew, hashes and all. A hash that is kept
+    elsewhere shows that: the row with its id must have it.
+    """
+    state = site.state
+    row_id, row_hash, problem = examine(state.journal, state.mark)
+    if problem:
+        raise UserError(
+            f"the journal is not as it was written: {problem}",
+            "Put it back from a backup, or keep it aside as it is.",
+        )
+    click.echo(f"{row_id} {row_hash}")
+    say(
+        f"whole up to row {row_id}. Who can write this file can make it anew: keep the hash elsewhere, and compare later"
+    )
+
+
+@journal_command.command("backup")
+@click.argument("target", type=click.Path())
+@site_option
+def journal_backup_command(site: Site, target: str) -> None:
+    """Copy the journal to TARGET, one file with all that it names, while the daemon goes on."""
+    try:
+        lost = backup(site.state.journal, Path(target).expanduser().absolute())
+    except OSError as error:
+        raise UserError(
+            f"{target} cannot be written: {error.strerror}",
+            "Name a file, in a folder that is there.",
+        ) from error
+    click.echo(target)
+    for one in lost:
+        say(f"not in the copy: {one}")
+
+
+@journal_command.command("path")
+@site_option
+def journal_path_command(site: Site) -> None:
+    """Print where the journal's database is."""
+    click.echo(site.state.journal)
+
+
+@click.group("events", invoke_without_command=True)
+@site_option
+@click.pass_context
+def events_command(context: click.Context, site: Site) -> None:
+    """Print what the daemon does as it happens, a line of JSON each, until it stops."""
+    if context.invoked_subcommand is not None:
+        return
+
+    for line in live_events(site):
+        click.echo(line)
+    say("the daemon has stopped")
+
+
+@events_command.command("path")
+@site_option
+def events_path_command(site: Site) -> None:
+    """Print where the socket is that sends these lines to any client of yours."""
+    click.echo(events_path(site))
+
+
+@events_command.command("schema")
+def events_schema_command() -> None:
+    """Print the JSON Schema of a line."""
+    click.echo(json.dumps(EVENT.json_schema(), indent=2))
+
+
+@click.command("states")
+def states_command() -> None:
+    """Draw the life cycle of a request as a Mermaid diagram."""
+    click.echo(diagram(), nl=False)
+
+
+def journal_rows(
+    site: Site,
+    ident: str | None,
+    *,
+    limit: int | None,
+    follow: bool,
+    routine: bool,
+) -> Iterator[dict[str, Any]]:
+    """Give the last `limit` rows, in order; with `follow` also those that are written from now on.
+
+    Without a limit it is all rows of one request, or the last LAST of all. `routine` is for git
+    processes that went well.
+    """
+    path = site.state.journal
+    with open_reader(path) if ident is None else site.reader(ident) as reader:
+        trace = find(reader, ident).trace_id if ident is not None else None
+        most = limit if limit is not None else LAST if trace is None else -1
+        rows: Sequence[CommittedActivity] = reader.activity(
+            trace, limit=most, newest=True, routine=routine
+        )
+        newest = reader.activity(limit=1, newest=True)
+    last = newest[0].id if newest else 0
+    while True:
+        for row in rows:
+            last = row.id
+            yield as_row(row)
+        if not follow:
+            return
+        time.sleep(FOLLOW_STEP_S)
+        with open_reader(path) as reader:
+            rows = reader.activity(trace, after_id=last, routine=routine)
+
+
+def live_events(site: Site) -> Iterator[str]:
+    """Give what the daemon's socket sends, a line of JSON each, until the daemon stops."""
+    for line in listen(places(site.state.folder, site.env)):
+        yield line.decode().rstrip("\n")
+
+
+def events_path(site: Site) -> Path:
+    """Return where a client finds the daemon's socket.
+
+    Where there is none now, where it will be.
+    """
+    found = places(site.state.folder, site.env)
+    return next((path for path in found if path.exists()), found[0])
+
+
+def journal_sql(site: Site, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Run a read-only query on the journal; return its columns and rows."""
+    return query(site.state.journal, sql)

@@ -1,0 +1,431 @@
+"""`placet status`, `plans` and `show`: the journal with the folders of now laid over it. Nothing here writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from placet.agent.day_budget import used_today
+from placet.cli.glance import Glance, Undecided, glance
+from placet.cli.site import Site, find, ident_argument, json_option, site_option
+from placet.cli.terminal import out
+from placet.cli.text import case_text, plans_text, status_text
+from placet.core.activity import Action
+from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, State
+from placet.core.life.observe import DRAFT, look_at
+from placet.core.life.plan_note import below
+from placet.core.life.waiting import Hold, Why
+from placet.core.text.names import QUEUES, Folder
+from placet.core.text.names import show as visible
+from placet.core.text.note import read_note
+from placet.core.text.plan_reader import parse_plan
+from placet.core.turn.budget import Amount
+from placet.core.turn.talk import ModelErrorKind
+from placet.files.vault import Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.host.clock import Clock
+from placet.journal.reader import Reader, open_reader
+from placet.journal.writes import BodyDamaged, CommittedActivity
+
+OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
+NO_ROOM = 64 * 1024
+"""With fewer bytes than these free a disk is full: not even a small event fits into the journal's log."""
+LATEST = 20
+"""Cases that are over are shown up to so many of each state, the last ones."""
+
+
+@click.command("status")
+@site_option
+@json_option
+def status_command(site: Site, as_json: bool) -> None:
+    """Show what is planned, what waits for you, and what runs."""
+    found = status(site)
+    out(status_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+@click.command("plans")
+@site_option
+@json_option
+def plans_command(site: Site, as_json: bool) -> None:
+    """List the plans that await a decision."""
+    found = plans(site)
+    out(plans_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+@click.command("show")
+@ident_argument
+@site_option
+@json_option
+def show_command(site: Site, ident: str, as_json: bool) -> None:
+    """Show a request with its plan, its mission and its report.
+
+    ID is a request_id or the beginning of a trace_id.
+    """
+    found = show(site, ident)
+    out(case_text(found), found, as_json=as_json)
+    site.raise_problem()
+
+
+def status(site: Site) -> dict[str, Any]:
+    """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last.
+
+    `earlier` is how many cases are left out: they are over, and none of their notes lies in a watched folder.
+    Provider and model are empty where the configuration cannot be used (`Site.configured`).
+    """
+    state = site.state
+    config = site.configured()
+    cases: list[dict[str, Any]] = []
+    earlier = 0
+    unusable: dict[str, str] = {}
+    stuck: list[str] = []
+    today, waits = Amount(), None
+    with Vault(site.vault) as folder:
+        if state.journal.exists():
+            with open_reader(state.journal) as reader:
+                pending = reader.pending_commands()
+                rows = {
+                    *reader.cases(*OPEN),
+                    *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
+                }
+                rows.update(reader.cases_of(paths=folder.scan(QUEUES).found.keys()))
+                earlier = reader.count_cases() - len(rows)
+                seen = seen_now(
+                    site,
+                    folder,
+                    reader,
+                    [
+                        CASE_JSON.validate_json(row.body)
+                        for row in sorted(rows, key=lambda row: row.trace_id)
+                    ],
+                )
+                cases = [
+                    _line(
+                        reader,
+                        case,
+                        seen.undecided.get(trace),
+                        held_back_by(folder, reader, case, config.quiet_s),
+                    )
+                    for trace, case in seen.cases.items()
+                ]
+                today = used_today(reader, Clock().wall())
+                waits = waits_for_model(reader)
+                unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
+                stuck = [
+                    *disk_trouble(state.journal),
+                    *sorted({command.error for command in pending if command.error}),
+                ]
+            listed = seen.listed
+        else:
+            listed = frozenset(folder.scan([Folder.REQUESTS]).found)
+    known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
+    new = sorted(visible(path) for path in listed if path.startswith(f"{Folder.REQUESTS}/"))
+    cases.sort(key=lambda c: c["since"])
+    return {
+        "vault": str(site.vault),
+        "daemon": site.daemon,
+        "provider": config.provider,
+        "model": config.model,
+        "paused": config.paused,
+        "waits": waits,
+        "stuck": stuck,
+        "cases": cases,
+        "earlier": earlier,
+        "unaccepted": list(config.unaccepted),
+        "explained": unusable,
+        "not_taken_up": [path for path in new if path not in known],
+        "today": {
+            "tokens": today.tokens,
+            "cost_usd": as_float(today.usd),
+            "day_tokens": config.day_tokens or None,
+            "day_usd": as_float(config.day_usd) or None,
+        },
+    }
+
+
+def disk_trouble(journal: Path) -> list[str]:
+    """Return why the daemon cannot write its journal, as far as the disk shows it: at most a sentence."""
+    disk = os.statvfs(journal.parent)
+    why = (
+        "is mounted read-only"
+        if disk.f_flag & os.ST_RDONLY
+        else "is full"
+        if disk.f_bavail * disk.f_frsize < NO_ROOM
+        else ""
+    )
+    return (
+        [
+            f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down waits, nothing is lost, "
+            "and it goes on by itself when that is mended."
+        ]
+        if why
+        else []
+    )
+
+
+def waits_for_model(reader: Reader) -> dict[str, str] | None:
+    """Return why all work waits for the model and since when, None where it does not."""
+    row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
+    if row is None or row.action_type != Action.MODEL_WAITING:
+        return None
+    why, reason = Why(row.details["why"]), row.details["reason"]
+    # a key that was given may be a wrong one, and then the network may be down
+    if why is Why.BLOCKED:
+        reason = reader.calls.failed_since(row.id) or reason
+    return {
+        "why": why.value,
+        "reason": reason,
+        "since": row.timestamp,
+        "notice": Hold(why, reason, 0.0).notice,
+    }
+
+
+def as_float(usd: Decimal | None) -> float | None:
+    """Return dollars as JSON has them."""
+    return None if usd is None else float(usd)
+
+
+def plans(site: Site) -> list[dict[str, Any]]:
+    """Return the plans that await a decision, oldest first.
+
+    One that failed, or could not be revised, awaits it as it was.
+    """
+    return [
+        c
+        for c in status(site)["cases"]
+        if c["undecided"] is None
+        and (
+            c["state"] == State.REVIEW
+            or (c["state"] == State.FAILED and c["plan"].startswith(f"{Folder.PLANS}/"))
+        )
+    ]
+
+
+def show(site: Site, ident: str) -> dict[str, Any]:
+    """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
+    with Vault(site.vault) as folder, site.reader(ident) as reader:
+        case = find(reader, ident)
+        rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
+        seen = seen_now(site, folder, reader, [case])
+        case = seen.cases[case.trace_id]
+        line = _line(
+            reader,
+            case,
+            seen.undecided.get(case.trace_id),
+            held_back_by(folder, reader, case, site.configured().quiet_s),
+        )
+        approved = _kept(reader, case.approved_digest) if case.approved_digest else None
+        asked = _kept(reader, case.request_digest) if case.request_digest else None
+        plan = approved or (text_of(folder, case.plan_path) if case.plan_path else None)
+        # emptied: whoever did may want it back
+        if plan is not None and not below(read_note(plan).body)[1].strip():
+            plan = _last_written(reader, case) or plan
+        report = text_of(folder, case.report_path) if case.report_path else None
+        request = (text_of(folder, case.request_path) if case.request_path else None) or asked
+    texts = {"request": request, "plan": plan, "report": report}
+    digest = case.approved_digest or (
+        look_at(case.plan_path, plan, "").digest if plan and _is_in_queue(case.plan_path) else ""
+    )
+    return {
+        **line,
+        "daemon": site.daemon is not None,
+        "journal": rows,
+        "plan_digest": digest,
+        **{
+            f"{name}_text": None if raw is None else raw.decode(errors="replace")
+            for name, raw in texts.items()
+        },
+    }
+
+
+def _is_in_queue(path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in QUEUES)
+
+
+def since(undecided: Undecided) -> str:
+    """Return what a person did and when, as the beginning of a sentence."""
+    what = undecided.what[:1].upper() + undecided.what[1:]
+    return (
+        f"{what} at {undecided.at}, which was not taken up yet"
+        if undecided.at
+        else f"{what}, which was not taken up yet"
+    )
+
+
+def seen_now(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
+    """Lay the folders over the journal: today's paths of these cases, and what people did that it does not know."""
+    newest = reader.activity(limit=1, newest=True)
+    busy = {command.trace_id for command in reader.pending_commands()}
+    seen = glance(
+        folder,
+        {case.trace_id: case for case in cases},
+        busy,
+        _PlannableTools(),
+        newest[0].timestamp if newest else "",
+    )
+    if not seen.undecided:
+        return seen
+    # what the daemon did meanwhile, nobody else did
+    with open_reader(site.state.journal) as later:
+        done = {
+            trace
+            for trace in seen.undecided
+            if later.activity(trace, after_id=newest[0].id if newest else 0, limit=1)
+        }
+    return replace(
+        seen, undecided={trace: what for trace, what in seen.undecided.items() if trace not in done}
+    )
+
+
+class _PlannableTools(Collection[str]):
+    """The names of the tools that a plan may use.
+
+    They are known only to their modules, which few of those who look need.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    @staticmethod
+    def _names() -> Collection[str]:
+        from placet.agent.prompts import plannable
+
+        return plannable()
+
+
+def held_back_by(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str:
+    """Say why a plan that was asked for is not begun although nothing is in its way: its request is still being written."""
+    if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
+        return ""
+    try:
+        raw, mark = folder.read(case.request_path)
+    except (Stale, NotAFile, TooLarge, VaultTrouble):
+        return ""
+    note = look_at(case.request_path, raw, "")
+    if note.status == DRAFT:
+        return "it says `status: draft`; it is planned once that line goes, or says `pending`"
+    asked = reader.last_of(Action.REQUEST_DETECTED, Action.REQUEST_EDITED, trace_id=case.trace_id)
+    ready = asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli")
+    if ready and note.digest == case.request_digest:
+        # it was complete when it came, or whoever asked for it has said all; what was written since
+        # are stamps
+        return ""
+    age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
+    if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
+        return ""
+    return f"waits until you stop writing: it is planned once its note has stayed as it is for {quiet_s:g} s ([vault] quiet_s)"
+
+
+def _last_written(reader: Reader, case: Case) -> bytes | None:
+    """Return the text of a case's plan that was published last, None where the journal has it no more."""
+    row = reader.last_of(Action.PLAN_CREATED, Action.PLAN_REVISED, trace_id=case.trace_id)
+    return None if row is None else _kept(reader, row.details["digest"])
+
+
+def _kept(reader: Reader, digest: str) -> bytes | None:
+    """Return a text to be shown.
+
+    None for one that is not what was written, which `placet journal verify` says.
+    """
+    try:
+        return reader.text(digest)
+    except BodyDamaged:
+        return None
+
+
+def _line(
+    reader: Reader, case: Case, undecided: Undecided | None, held_back: str
+) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "request_id": case.request_id,
+        "trace_id": case.trace_id,
+        "state": case.state.value,
+        "title": case.title,
+        "agent": case.agent,
+        "portal": case.portal,
+        "priority": case.priority,
+        "revision": case.revision,
+        "since": case.since,
+        "request": case.request_path,
+        "plan": case.plan_path,
+        "branch": case.branch,
+        "became": case.became,
+        "report": case.report_path,
+        "failure": case.failure,
+        "approved_by": case.approved_by,
+        "undecided": None if undecided is None else asdict(undecided),
+        "held_back": held_back,
+    }
+    if case.state in WORKING:
+        last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
+        line["model_trouble"] = (
+            None
+            if last is None
+            or last.action_type == Action.MODEL_CALLED
+            or last.details.get("kind") == ModelErrorKind.CANCELLED
+            else last.details["reason"]
+        )
+    if case.state is State.RUNNING:
+        text = _kept(reader, case.approved_digest)
+        budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
+        line["progress"] = {
+            **_progress(reader.activity(case.trace_id, limit=10_000)),
+            "budget_usd": as_float(budget),
+        }
+    return line
+
+
+def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
+    """Return how far the present mission is: steps, model turns, dollars (None where a price is unknown)."""
+    step = of = turns = 0
+    cost: float | None = 0.0
+    for row in rows:
+        data = row.details
+        if row.action_type == "execution.started":
+            step = turns = 0
+            of = data["steps"]
+            cost = 0.0
+        elif row.action_type == "step.completed":
+            step = data["step"]
+        elif (
+            row.action_type in ("model.called", "model.failed") and data.get("purpose") == "execute"
+        ):
+            turns += row.action_type == "model.called"
+            if row.action_type == "model.called" or data.get("tokens"):
+                cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
+    return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
+
+
+def as_row(row: CommittedActivity) -> dict[str, Any]:
+    """Return a journal row as plain data."""
+    return {
+        "id": row.id,
+        "timestamp": row.timestamp,
+        "trace_id": row.trace_id,
+        "actor": row.actor,
+        "agent": row.agent,
+        "action_type": row.action_type,
+        "entity_type": row.entity_type,
+        "entity_id": row.entity_id,
+        "metadata": dict(row.details),
+    }
+
+
+def text_of(folder: Vault, path: str) -> bytes | None:
+    """Return a note's text, None where it is gone."""
+    try:
+        return folder.read(path)[0]
+    except Gone:
+        return None

@@ -1,0 +1,154 @@
+"""`placet run`, and what else carries work out here: replaying a mission, a command in the agent's box."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from placet.cli.follow import Voice, times_of_its_own
+from placet.cli.site import Site, ident_argument, json_option, site_option
+from placet.cli.terminal import out, say
+from placet.core.errors import ToolError, UserError
+from placet.core.text.names import CONFIG_PATH
+from placet.core.text.names import show as visible
+from placet.core.text.story import Loud
+from placet.host.state import known_vaults, state_home
+from placet.loop.app import daemon, heeding_signals, replay_mission
+from placet.sandbox.probe import probe
+from placet.sandbox.process import exec_in_box
+from placet.sandbox.values import Box, Level
+
+
+@click.command("run")
+@site_option
+@click.option(
+    "--once", is_flag=True, help="Work until nothing is left to do that needs no person, then exit."
+)
+@click.option(
+    "--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed."
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also say each call of a tool and of the model, with what it cost.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
+def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: bool) -> None:
+    """Run the daemon in the foreground. It says what happens, a line an event."""
+    loud = Loud.TROUBLE if quiet else Loud.DETAIL if verbose else Loud.EVENT
+    with (
+        heeding_signals() as ending,
+        Voice(loud, times=not times_of_its_own(site.env)) as voice,
+        daemon(
+            site.vault,
+            site.env,
+            voice.say,
+            take_over=take_over,
+            follow=voice.rows,
+            ending=ending,
+        ) as running,
+    ):
+        if not once:
+            voice.say(
+                f"watching {running.vault} ({running.bell.mode.value}); stop with Ctrl-C",
+                Loud.EVENT,
+            )
+            running.run()
+            return
+        tick = running.run_once()
+    if tick.waiting:
+        raise UserError(
+            "not everything could be done:\n  " + "\n  ".join(tick.waiting),
+            "It is kept and tried again by the next `placet run`.",
+        )
+
+
+@click.command("replay")
+@ident_argument
+@site_option
+@json_option
+def replay_command(site: Site, ident: str, as_json: bool) -> None:
+    """Carry a mission out again from its record, without model and network, and compare the result with its branch."""
+    found = replay_mission(site.vault, site.env, site.case(ident), say)
+    out(replay_text(found), found, as_json=as_json)
+    if not found["equal"]:
+        sys.exit(1)
+
+
+def replay_text(found: Mapping[str, Any]) -> str:
+    """Return what a replay came to as a person reads it."""
+    done = f"{found['calls']} calls carried out again, {found['steps']} steps compared"
+    if found["equal"]:
+        return f"equal: {done}; tree {found['tree']} of commit {found['commit'][:12]}"
+    where = found["difference"]
+    step = f"step {where['step']}" if where["step"] else "what was committed after the last step"
+    return "\n".join(
+        [
+            f"different from {step} on (commit {where['commit'][:12]}): {done}",
+            *(f"  {visible(path)}" for path in where["paths"]),
+        ]
+    )
+
+
+@click.command("sandbox", context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD…")
+@click.option(
+    "--network", is_flag=True, help="With the network, as a scope with `network = true` has it."
+)
+def sandbox_command(command: tuple[str, ...], network: bool) -> None:
+    """Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree."""
+    sys.exit(in_sandbox(Path.cwd(), os.environ, command, network=network))
+
+
+def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, network: bool) -> int:
+    """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is.
+
+    Return its exit code.
+
+    Raises UserError (exit code 2) for a folder in which the command could approve something, or
+    change what is no worktree's.
+    """
+    if what := _no_worktree(folder.resolve(), env):
+        raise UserError(
+            f"{visible(str(folder))} {what}, and the command could change all of this folder.",
+            "Go to the repository, or an empty folder, that it may write in, then try again.",
+            exit_code=2,
+        )
+    level = probe().level
+    if level is Level.NONE:
+        raise UserError(
+            "This machine has no sandbox.",
+            "Install bubblewrap; `placet doctor` says what is missing.",
+        )
+    say(f"{level.title} (level {int(level)} of 3)")
+    try:
+        return exec_in_box(argv, Box(folder.resolve(), network=network), level)
+    except ToolError as error:
+        raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
+
+
+def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
+    """Say why a folder must not be writable in the box, empty if it may be."""
+    for vault in (place for place in (folder, *folder.parents) if (place / CONFIG_PATH).is_file()):
+        if folder == vault:
+            return "is a vault, where a file that is moved is an approval"
+        if folder.relative_to(vault).parts[0] in ("Inbox", "System", ".obsidian", ".git"):
+            return f"belongs to the vault {visible(str(vault))}, where a file that is moved is an approval"
+    for what, places in (
+        ("your home folder", [Path(env.get("HOME") or "/")]),
+        ("a vault", known_vaults(env)),
+        ("placet's state", [state_home(env)]),
+    ):
+        if any(place.resolve().is_relative_to(folder) for place in places):
+            return (
+                f"has {what} in it"
+                if folder not in (place.resolve() for place in places)
+                else f"is {what}"
+            )
+    return "is placet's state" if folder.is_relative_to(state_home(env).resolve()) else ""

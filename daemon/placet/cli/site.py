@@ -1,0 +1,154 @@
+"""The vault that a command works on, and the options that commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from placet.cli.configured import Configured, configured, unknown
+from placet.core.errors import UserError
+from placet.core.life.case import CASE_JSON, Case
+from placet.core.text.names import CONFIG_PATH
+from placet.host.lock import lock_holder
+from placet.host.state import StateFolder, find_vault, vault_state
+from placet.journal.reader import Reader, open_reader
+
+if TYPE_CHECKING:
+    from placet.host.accepted import InForce
+
+Command = Callable[..., Any]
+NEAR_AMONG = 1_000
+"""Number of the latest requests among which a similar name is looked for."""
+
+
+class Site:
+    """A vault, its environment, state folder, configuration and journal.
+
+    Each is looked up when it is first asked for; all raise UserError where that cannot be done.
+    `given` is the folder named by `--vault`, None for `$PLACET_VAULT` or the folder we are in.
+    """
+
+    def __init__(self, given: str | None, env: Mapping[str, str] = os.environ) -> None:
+        self.given = given
+        self.env = env
+        self.problem: UserError | None = None
+
+    @cached_property
+    def vault(self) -> Path:
+        """The vault's folder."""
+        return find_vault(self.given, self.env, here())
+
+    @cached_property
+    def state(self) -> StateFolder:
+        """The folder of the vault's state on this machine."""
+        return vault_state(self.vault, self.env)
+
+    @property
+    def daemon(self) -> str | None:
+        """The daemon that works on the vault now, in words; None where there is none."""
+        return lock_holder(self.state.lock)
+
+    def in_force(self) -> InForce:
+        """Return the configuration as it holds now."""
+        from placet.host.accepted import (
+            in_force,
+        )  # pydantic takes as long as all of `placet status`
+
+        return in_force(self.vault, self.env)
+
+    def configured(self) -> Configured:
+        """Return the settings that those who look need.
+
+        A configuration that cannot be used is kept as `problem`: what can be shown without it is shown first.
+        """
+        try:
+            return configured(self.vault, self.env)
+        except UserError as error:
+            if not (self.vault / CONFIG_PATH).is_file():  # it is no vault
+                raise
+            self.problem = error
+            return unknown()
+
+    def raise_problem(self) -> None:
+        """Raise the problem that stood in the way of showing all."""
+        if self.problem is not None:
+            raise self.problem
+
+    @contextmanager
+    def reader(self, ident: str) -> Iterator[Reader]:
+        """Give the journal to look an ID up in.
+
+        Where there is none yet no ID fits: UserError (exit code 3).
+        """
+        path = self.state.journal
+        if not path.exists():
+            raise UserError(
+                f"There is no request, plan or mission {ident!r}: the daemon has not run on this vault yet.",
+                "placet run",
+                exit_code=3,
+            )
+        with open_reader(path) as reader:
+            yield reader
+
+    def case(self, ident: str) -> Case:
+        """Return the case that an ID names; raises UserError as `find` does."""
+        with self.reader(ident) as reader:
+            return find(reader, ident)
+
+
+def here() -> Path:
+    """Return the folder that we are in, by its name where it was deleted meanwhile."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.environ.get("PWD") or "/")
+
+
+def find(reader: Reader, ident: str) -> Case:
+    """Return the case that an ID names: a request_id, or any unique beginning of one or of a trace_id.
+
+    Raises UserError (exit code 3) where none or several fit.
+    """
+    found = [CASE_JSON.validate_json(row.body) for row in reader.cases_named(ident)]
+    if not found:
+        near = get_close_matches(ident, reader.request_ids(NEAR_AMONG), n=3)
+        raise UserError(
+            f"There is no request, plan or mission {ident!r}.",
+            f"Did you mean {' or '.join(near)}?" if near else "See them all: placet status",
+            exit_code=3,
+        )
+    if len(found) > 1:
+        raise UserError(
+            f"{ident!r} fits several: {', '.join(case.request_id for case in found)}.",
+            "Give more of the request_id, or of the trace_id.",
+            exit_code=3,
+        )
+    return found[0]
+
+
+def site_option(command: Command) -> Command:
+    """Give a command `--vault`, also before its name, and its Site as the first argument."""
+    option = click.option(
+        "--vault",
+        metavar="DIR",
+        expose_value=False,
+        callback=_take,
+        help="The vault; else $PLACET_VAULT, else the folder you are in.",
+    )
+    return option(click.make_pass_decorator(Site)(command))
+
+
+def _take(context: click.Context, _: click.Parameter, given: str | None) -> None:
+    if given or context.obj is None:
+        context.obj = Site(given)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+ident_argument = click.argument("ident", metavar="ID")

@@ -1,0 +1,154 @@
+"""Output: data goes to stdout, talk to stderr, and an error becomes a sentence and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from placet.core.activity import local
+from placet.core.errors import FULL, PlacetError, UserError, machine_says
+from placet.core.text.names import show as visible
+from placet.host.clock import wall
+
+
+@contextmanager
+def boundary() -> Iterator[None]:
+    """Turn the errors that a person can act on into a sentence on stderr and an exit code."""
+    try:
+        yield
+    except UserError as error:
+        _fail(error)
+    except PlacetError as error:  # of git, of a note: not foreseen by the command
+        why = machine_says(error)
+        _fail(
+            UserError(
+                f"{why}: this could not be done. {error}" if why else str(error),
+                "Free some space, then try again."
+                if why == os.strerror(errno.ENOSPC)
+                else "Look at what it names, mend that, then try again.",
+            )
+        )
+    except BrokenPipeError:
+        # The reader of our output has gone; the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except UnicodeEncodeError as error:
+        at = error.object[max(0, error.start - 20) : error.end + 20]
+        _fail(UserError(f"This is not UTF-8: {at!a}", "Give text in UTF-8.", exit_code=2))
+    except OSError as error:
+        _fail(
+            UserError(
+                f"{error.filename or 'the system'}: {error.strerror or error}",
+                f"{'Free some space there' if error.errno in FULL else 'Mend that'}, then try again.",
+            )
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(error: UserError) -> NoReturn:
+    say(error.what)
+    if error.hint:
+        echo(f"  {harmless(error.hint)}", err=True)
+    sys.exit(error.exit_code)
+
+
+def say(text: str) -> None:
+    """Print a sentence for people to stderr."""
+    echo(f"placet: {harmless(text)}", err=True)
+
+
+def out(text: str, data: Any, *, as_json: bool) -> None:
+    """Print a command's answer to stdout: `data` as JSON, or `text`."""
+    if as_json:
+        click.echo(_encodable(json.dumps(data, ensure_ascii=False, indent=2, default=_plain)))
+        return
+    echo(text)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print for people: wrapped to a terminal's width, unchanged into a pipe."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        text = fitted(text, shutil.get_terminal_size().columns)
+    click.echo(_encodable(text), err=err)
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _encodable(text: str) -> str:
+    """Return a text with names that are not UTF-8 written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def colour(text: str, name: str, *, bold: bool = False) -> str:
+    """Return text in a colour, unless `NO_COLOR` asks for none (https://no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=name, bold=bold)
+
+
+def shown_time(moment: str) -> str:
+    """Return a moment for people: local time, with the date where it is not today."""
+    return local(moment, now=wall())
+
+
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+def local_times(lines: Sequence[str]) -> list[str]:
+    """Return sentences for people, in which moments stand as data has them, with local times."""
+    return [_MOMENT.sub(lambda found: shown_time(found[0]), line) for line in lines]
+
+
+def fitted(text: str, width: int, *, hang: int = 2) -> str:
+    """Return lines that are broken at blanks to fit a terminal.
+
+    What continues a line stands below its second column.
+
+    Where it has only one, it stands `hang` columns further in than the line's beginning.
+    A word that is longer than a line, a path for one, stays whole: it can still be copied.
+    """
+    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width, hang))
+
+
+_COLUMNS = (re.compile(r"\s*\S{1,4} {2,}\S+(?: \S+)? {2,}"), re.compile(r"\s*(?:\S+ {2,}|- )"))
+
+
+def _broken(line: str, width: int, hang: int) -> list[str]:
+    plain = click.unstyle(line)
+    if len(plain) <= width:
+        return [line]
+    leading = len(plain) - len(plain.lstrip(" "))
+    columns = (found.end() for pattern in _COLUMNS if (found := pattern.match(plain)))
+    indent = next(
+        (end for end in columns if end <= width // 3), leading + (hang if leading < 8 else 0)
+    )
+    lines: list[str] = []
+    now, used = "", 0
+    for number, word in enumerate(line.split(" ")):
+        size = len(click.unstyle(word))
+        if number and used + 1 + size > width and used > indent:
+            lines.append(now.rstrip(" "))
+            now, used = " " * indent + word, indent + size
+        else:
+            now, used = (f"{now} {word}", used + 1 + size) if number else (word, size)
+    return [*lines, now]
+
+
+def harmless(text: str) -> str:
+    """Return a text of many lines for a terminal: what would move its cursor or hide something is written out, no more."""
+    return "".join(char if char in "\n\t\\" else visible(char) for char in text)
+
+
+def visible_lines(text: str) -> list[str]:
+    """Return the lines of a text with what would hide or move something written out."""
+    return [visible(line) for line in text.splitlines()]

@@ -337,7 +337,7 @@ def spoil(variant: str) -> None:
 
         def forget(self: Loop) -> None:
             load(self)
-            self.outbox.pending = []
+            self.book.outbox.pending = []
 
         Loop.load = forget  # type: ignore[method-assign]
     elif variant == "record":

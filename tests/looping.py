@@ -135,7 +135,7 @@ class Running:
                     thread.join(30)
             at_rest = (
                 not self.loop.crew.jobs
-                and not self.loop.dirty
+                and not self.loop.book.dirty
                 and self.loop.crew.back.empty()
                 and tick.again_in_s >= 1
             )

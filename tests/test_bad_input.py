@@ -12,7 +12,7 @@ from looping import Fake, Time, bare_vault, greeter, looping
 from placet.core.text.names import QUEUES, Folder
 from placet.files.vault import Vault
 from placet.host.watch import Mode
-from placet.loop import tick
+from placet.loop import casebook, decisions, requests, tick
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -134,8 +134,9 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(
         sides = {path: state_of(path) for path in lost.parent.glob("*.placet.md")}
         explained = len(vault.rows("request.invalid"))
         assert len(sides) == explained == 2
-        monkeypatch.setattr(tick, "SLICE_S", -1.0)
-        monkeypatch.setattr(tick, "TAKE_UP_AT_ONCE", 1)
+        for module in (casebook, decisions, requests, tick):
+            monkeypatch.setattr(module, "SLICE_S", -1.0)
+        monkeypatch.setattr(requests, "TAKE_UP_AT_ONCE", 1)
         for name in ("a.md", "b.md", "c.md"):
             vault.drop("Do it.\n", name)
         for _ in range(10):
@@ -172,7 +173,7 @@ def test_explaining_is_cut_into_slices(tmp_path: Path) -> None:
 
         def explained(notices: Mapping[str, str]) -> int:
             more = running.loop.notices.show(
-                notices, running.loop.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0
+                notices, running.loop.book.vault.scan(QUEUES).side_notes, frozenset(), {}, (), -1.0
             )
             there = vault.notes(Folder.REQUESTS)
             assert more is (len(there) > 0 or notices == {}), "the next tick goes on"

@@ -260,7 +260,7 @@ def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_no_longer_than_the
         running.settle()
     time.began -= timedelta(days=30)
     with looping(vault, time=time, model=lambda: Fake(answer)) as running:
-        until, _ = running.loop.waits.postponed[next(iter(running.loop.cases))]
+        until, _ = running.loop.book.waits.postponed[next(iter(running.loop.cases))]
         assert until - time.now_s <= running.loop.ports.retry.longest_rest_s
         time.pass_time(running.loop.ports.retry.longest_rest_s)
         running.settle()
@@ -347,7 +347,7 @@ def test_the_sdk_is_loaded_from_the_first_request_on_and_by_no_daemon_that_needs
     copy = [{"tool": "write_file", "params": {"path": "hello.txt", "content": "hello\n"}}]
     literal = {**PLAN, "steps": [{"title": "Copy", "tools": ["write_file"], "actions": copy}]}
     with patch(
-        "placet.loop.tick.prepare", lambda provider: when.append((provider, len(model.asks)))
+        "placet.loop.workers.prepare", lambda provider: when.append((provider, len(model.asks)))
     ):
         with looping(vault, model=lambda: model, time=Time()) as running:
             running.settle()

@@ -109,7 +109,7 @@ def typed(vault: TestVault, text: str, name: str = "Say hello.md") -> None:
 def test_ten_autosaves_cost_one_plan(tmp_path: Path) -> None:
     vault, time, model = bare_vault(tmp_path, "[vault]\nquiet_s = 30\n"), Time(), Fake(greeter)
     with looping(vault, time=time, model=lambda: model) as run:
-        run.loop.hurried = False
+        run.loop.drafts.hurried = False
         for save in range(10):
             typed(vault, "Say hello" + " again" * save + "\n")
             for _ in range(8):

@@ -158,7 +158,7 @@ def test_an_edit_between_the_look_and_the_start_voids_the_approval(tmp_path: Pat
         vault.drop("Say hello\n")
         running.settle()
         vault.approve()
-        start = running.loop._start_work
+        start = running.loop.dispatch.start_work
 
         def saved_just_before() -> None:
             if case_of(vault)["state"] == "approved" and "edited" not in vault.active().read_text():
@@ -169,14 +169,14 @@ def test_an_edit_between_the_look_and_the_start_voids_the_approval(tmp_path: Pat
                 )
             start()
 
-        type(running.loop)._start_work, kept = (
+        type(running.loop.dispatch).start_work, kept = (
             (lambda _: saved_just_before()),
-            type(running.loop)._start_work,
+            type(running.loop.dispatch).start_work,
         )
         try:
             running.settle()
         finally:
-            type(running.loop)._start_work = kept  # type: ignore[method-assign]
+            type(running.loop.dispatch).start_work = kept  # type: ignore[method-assign]
     assert not vault.rows("execution.started")
     assert case_of(vault)["state"] == "review"
 

@@ -71,14 +71,14 @@ def test_a_report_whose_name_a_person_has_taken_is_known_by_where_it_lies(
         mine.parent.mkdir(parents=True, exist_ok=True)
         if at == "before the mission ended":
             mine.write_text("mine\n")
-        publish = running.loop.vault.publish
+        publish = running.loop.book.vault.publish
 
         def after_a_person(path: str, data: bytes) -> bool:
             if path.startswith("Knowledge/Reports/") and not mine.exists():
                 mine.write_text("mine\n")
             return publish(path, data)
 
-        running.loop.vault.publish = after_a_person  # type: ignore[method-assign]
+        running.loop.book.vault.publish = after_a_person  # type: ignore[method-assign]
         vault.approve()
         running.settle()
     assert mine.read_text() == "mine\n"

@@ -186,7 +186,7 @@ def test_a_backup_without_its_bodies_stops_the_case_that_needs_them_and_nothing_
 def test_old_events_are_archived_a_piece_at_a_time_and_go_on_where_a_kill_left_it(
     vault, monkeypatch
 ):
-    monkeypatch.setattr("placet.loop.tick.ARCHIVE_AT_ONCE", 1)
+    monkeypatch.setattr("placet.loop.archive.ARCHIVE_AT_ONCE", 1)
     (last,) = sql(vault, "SELECT last_id FROM chain")[0]
     journal = Journal(
         vault.db,

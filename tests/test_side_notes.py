@@ -81,7 +81,7 @@ class Killed(BaseException):
 
 def _dies(running: Running, at: str, after: bool) -> None:
     """Let the daemon be killed as it writes an explanation, or just after that."""
-    write = getattr(running.loop.vault, at)
+    write = getattr(running.loop.book.vault, at)
 
     def dies(path: str, *given: object) -> None:
         if after or not path.endswith(".placet.md"):
@@ -89,7 +89,7 @@ def _dies(running: Running, at: str, after: bool) -> None:
         if path.endswith(".placet.md"):
             raise Killed
 
-    setattr(running.loop.vault, at, dies)
+    setattr(running.loop.book.vault, at, dies)
 
 
 @pytest.mark.parametrize("at", ["publish", "replace"])

@@ -22,6 +22,8 @@ from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.files.vault import Gone, VaultTrouble
+from placet.loop.decisions import Decisions
+from placet.loop.dispatch import Dispatch
 from placet.loop.intake import Intake
 from placet.loop.tick import Loop
 from placet.tools.registry import PLANNABLE
@@ -34,43 +36,44 @@ SEEDS = int(os.environ.get("PLACET_SEEDS", "10000"))
 class ForgetsTheOutbox(Loop):
     """Naive: what was recorded and not performed is forgotten at a restart."""
 
-    __slots__ = ()
-
     def load(self) -> None:
         Loop.load(self)
-        self.outbox.pending.clear()
+        self.book.outbox.pending.clear()
 
 
 class RunsTheFile(Loop):
     """Naive: what runs is what lies in System/Active now, not the text that was approved."""
 
+    def load(self) -> None:
+        Loop.load(self)
+        self.dispatch.__class__ = _RunsTheFile
+
+
+class _RunsTheFile(Dispatch):
     __slots__ = ()
 
     def _mission(self, mission, job):
         with suppress(Gone, PlanProblems):
-            raw, _ = self.vault.read(self.cases[job.trace_id].plan_path)
+            raw, _ = self.book.vault.read(self.book.cases[job.trace_id].plan_path)
             mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
-        return Loop._mission(self, mission, job)
+        return Dispatch._mission(self, mission, job)
 
 
 class BeginsUnread(Loop):
     """Naive: a mission begins because its plan was approved, whatever its note says by now."""
 
-    __slots__ = ()
-
-    def _is_judged(self, case):
-        return True
-
-    def _says_so_still(self, case):
-        return True
+    def tick(self, hinted, mode):
+        with (
+            patch.object(Decisions, "is_judged", return_value=True),
+            patch.object(Dispatch, "_says_so_still", return_value=True),
+        ):
+            return Loop.tick(self, hinted, mode)
 
 
 class TakesThePlaceForTheNote(Loop):
     """Naive: what lies where a case's request lay is its request, also where another note has its trace_id."""
 
-    __slots__ = ()
-
-    def _decide(self, view, side_notes):
+    def tick(self, hinted, mode):
         def by_place(cases, notes):
             there = {note.path for note in notes if not note.trace_id}
             return sort_notes(
@@ -85,31 +88,35 @@ class TakesThePlaceForTheNote(Loop):
             )
 
         with (
-            patch("placet.loop.tick.sort_notes", by_place),
-            patch("placet.loop.tick.is_by_place", return_value=False),
+            patch("placet.loop.decisions.sort_notes", by_place),
+            patch("placet.loop.decisions.is_by_place", return_value=False),
         ):
-            Loop._decide(self, view, side_notes)
+            return Loop.tick(self, hinted, mode)
 
 
 class NamesTheReportThatItWanted(Loop):
     """Naive: a report is said to be where it was to go, also where that name was taken."""
 
+    def load(self) -> None:
+        Loop.load(self)
+        self.dispatch.__class__ = _NamesTheReportThatItWanted
+        self.book.outbox.reported = lambda case, wanted, _place, size: self.book.reported(
+            case, wanted, wanted, size
+        )
+
+
+class _NamesTheReportThatItWanted(Dispatch):
     __slots__ = ()
 
     def _report(self, mission, ended):
         with patch(
             "placet.agent.report._path", lambda _case, name, _is_there: f"{Folder.REPORTS}/{name}"
         ):
-            return Loop._report(self, mission, ended)
-
-    def _reported(self, case, wanted, place, size):
-        return Loop._reported(self, case, wanted, wanted, size)
+            return Dispatch._report(self, mission, ended)
 
 
 class WaitsForEveryFile(Loop):
     """Naive: as long as any file is unread nothing counts as taken away, one that is written all the time among them."""
-
-    __slots__ = ()
 
     def tick(self, hinted, mode):
         with patch.object(Intake, "_is_young", return_value=True):
@@ -390,8 +397,8 @@ def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned
     told = []
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
-    draft = calm.loop.draft
-    calm.loop.draft = lambda ports, assignment, cancelled: (
+    draft = calm.loop.dispatch.draft
+    calm.loop.dispatch.draft = lambda ports, assignment, cancelled: (
         told.append(assignment),
         draft(ports, assignment, cancelled),
     )[1]

@@ -129,7 +129,7 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
         for _ in range(4):
             tick = running.settle()
             assert tick.waiting == (
-                f"all work waits for the model: {running.loop.waits.hold.notice}",
+                f"all work waits for the model: {running.loop.book.waits.hold.notice}",
             )
             time.pass_time(tick.again_in_s)
         assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
@@ -197,7 +197,7 @@ def test_a_request_that_comes_during_a_hold_waits_silently_and_one_taken_away_en
         for _ in range(20):
             running.loop.tick(frozenset(), "polling")
             time.pass_time(1)
-        assert running.loop.waits.hold is None
+        assert running.loop.book.waits.hold is None
         assert side_notes(vault) == []
 
 
@@ -209,7 +209,7 @@ def test_a_mission_that_waits_for_a_server_says_so_once_however_often_it_tries(
     with looping(vault, time=time, model=line.opened) as loop:
         line.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
         said: list[str] = []
-        loop.loop.waits.say = said.append
+        loop.loop.book.waits.say = said.append
         for _ in range(4):
             loop.settle()
             time.pass_time(1000)
@@ -265,7 +265,7 @@ def test_commands_behind_one_that_fails_keep_no_core_busy(tmp_path: Path) -> Non
         plans.write_text("in the way")
         vault.drop("Say hello.\n")
         rest = running.settle()
-        assert len(running.loop.outbox.pending) == 2
+        assert len(running.loop.book.outbox.pending) == 2
         assert rest.again_in_s >= 1
         plans.unlink()
         time.pass_time(60)
@@ -390,7 +390,7 @@ def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next
         with looping(vault, time=time, model=lambda: model) as running:
             waits = running.settle()
             said += running.said
-            assert running.loop.waits.hold.why is Why.DAY
+            assert running.loop.book.waits.hold.why is Why.DAY
             assert "tomorrow" in waits.waiting[0]
     assert len([words for words in said if "today's budget" in words]) == 1
     assert len(model.asks) == 6, "8,500 tokens each, and one more could come to more than is left"
@@ -503,7 +503,7 @@ def test_a_plan_that_needs_no_model_does_not_wait_for_it(tmp_path: Path) -> None
         running.settle()
         assert len(vault.rows("execution.completed")) == 1
         assert len(line.model.asks) == asked
-        assert running.loop.waits.hold is not None
+        assert running.loop.book.waits.hold is not None
 
 
 def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_word_that_was_used_just_before_a_crash_is_not_used_again(
     vault.configure(config + "\n[daemon]\npaused = true\n")
     vault.cli("approve", "say-hello", "--yes")
     with monkeypatch.context() as crash:
-        crash.setattr("placet.loop.tick.forget", lambda *_: None)
+        crash.setattr("placet.loop.gestures.forget", lambda *_: None)
         vault.here()
     assert approver(vault) == ("ann", "cli")
     assert list(vault.state.glob("*/acts/*.json"))

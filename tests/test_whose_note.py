@@ -111,7 +111,7 @@ def test_a_command_for_a_note_touches_no_other_that_has_its_name_by_now(tmp_path
     """A stamp that was recorded before a crash is done after a person has put something else in the note's place."""
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        desk = OutboxPorts(running.loop.vault, lambda _: b"", Frontmatter.YAML)
+        desk = OutboxPorts(running.loop.book.vault, lambda _: b"", Frontmatter.YAML)
         mine = vault.drop("Bake a cake\n", "todo.md")
         perform(Stamp("Inbox/Requests/todo.md", {"trace_id": TRACE}, "0" * 64), CASE, desk)
         assert mine.read_text() == "Bake a cake\n"

@@ -52,7 +52,7 @@ from placet.journal.reader import open_reader
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, CommittedActivity, Conflict, JournalPaused
 from placet.loop.notices import MODEL, side_of
-from placet.loop.recover import look_back
+from placet.loop.recover import look_back, reconcile
 from placet.loop.tick import Loop, Tick
 from placet.models import ModelSettings, check, open_model
 from placet.sandbox.leftovers import end_left_behind
@@ -105,7 +105,7 @@ class Daemon:
         """
         hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()
-        self.loop.hurried = True
+        self.loop.drafts.hurried = True
         while True:
             tick = self.loop.tick(hinted, self.bell.mode)
             if self.ending.is_set():
@@ -117,7 +117,7 @@ class Daemon:
                 here_at = time.monotonic()
             elif time.monotonic() - here_at > AWAY_S:
                 return tick
-            if tick.waiting and not (self.loop.crew.jobs or self.loop.dirty or tick.settling):
+            if tick.waiting and not (self.loop.crew.jobs or self.loop.book.dirty or tick.settling):
                 return tick
             hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
 
@@ -276,7 +276,7 @@ def daemon(
             portals = {name: portal_path(vault, config, name) for name in config.portals}
             outcomes, problems = look_back(folder, {"": vault} | portals)
             if outcomes or state.mark.exists():  # else it is the first start on this vault
-                loop.reconcile(outcomes, problems)
+                reconcile(loop.book, outcomes, problems)
         _note(
             journal,
             clock,

@@ -1,4 +1,4 @@
-"""The watch over branches: git is asked, in a thread of its own, what people did with them, soon after the files of one changed."""
+"""People's acts on the branches of missions: a thread asks git soon after a reference changed, the loop decides."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from placet.agent.workplace import failure_of
+from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import mistake
 from placet.core.life.case import Branch
+from placet.core.life.decide import settle_branch, settle_revert
+from placet.core.text.note import parse_note
+from placet.files.vault import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.host.clock import Clock
-from placet.repo.afterwards import Looked, Memory, look_at_branches, may_have_moved
+from placet.host.config import portal_path, repositories
+from placet.journal.writes import AddActivity
+from placet.loop.casebook import Casebook
+from placet.repo.afterwards import Looked, Memory, Revert, look_at_branches, may_have_moved
+from placet.repo.repository import is_repository
 
 GLANCE_EVERY_S = 2.0
 """How often the files of references are looked at."""
@@ -91,3 +100,92 @@ class BranchWatch:
             self.say(f"what became of branches cannot be looked at: {error}")
         else:
             self.thread = thread
+
+
+def open_branches(book: Casebook) -> dict[Path, list[Branch]]:
+    """Return the watched branches by repository; where none is open, a merge may be taken back."""
+    ports = book.ports
+    found: dict[Path, list[Branch]] = {}
+    for branches in book.cases.watched.values():
+        for branch in branches:
+            if not branch.portal or branch.portal in ports.config.portals:
+                place = portal_path(ports.vault, ports.config, branch.portal)
+                found.setdefault(place, []).append(branch)
+    for place in repositories(ports.vault, ports.config):
+        if place not in found and is_repository(place):
+            found[place] = []
+    return found
+
+
+def settle(book: Casebook, found: Looked) -> None:
+    """Record what people did with the branches of a repository."""
+    _journal(book, found)
+    for fate in found.fates:
+        case = book.cases[fate.of.trace_id]
+        by, reason = _why_dropped(book, fate.of) if fate.became == "dropped" else ("", "")
+        decision = settle_branch(
+            case,
+            fate.of,
+            fate.became,
+            fate.commit_sha,
+            fate.how,
+            reason,
+            by,
+            found.owner,
+            book.ports.clock.now(),
+        )
+        if decision is not None:
+            book.record(decision)
+    settled: set[str] = set()
+    for revert in found.reverts:  # the newest of a mission's counts
+        if revert.trace_id not in settled and _settle_revert(book, revert, found.owner):
+            settled.add(revert.trace_id)
+
+
+def _journal(book: Casebook, found: Looked) -> None:
+    failed = [failure_of(call) for call in found.calls if call.stderr]
+    if not found.calls or not (found.asked or found.reverts or failed):
+        return
+    facts = {
+        "operation": "look at the branches",
+        "processes": len(found.calls),
+        "branches": found.asked,
+        "duration_ms": round(sum(call.duration_ms for call in found.calls), 1),
+    }
+    now, place = book.ports.clock.now(), str(found.path)
+    book.ports.journal.commit(
+        [
+            AddActivity(
+                Activity(
+                    now, "", Actor.SYSTEM, Action.GIT_RAN, Entity.REPOSITORY, place, metadata=one
+                )
+            )
+            for one in (facts, *failed)
+        ]
+    )
+
+
+def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
+    """Record a revert; return whether it was one of a mission's merge."""
+    case = book.cases.get(found.trace_id)
+    if case is None or case.became not in ("merged", "reverted"):
+        return False
+    with book.ports.journal.ask() as reader:
+        row = reader.last_of(Action.PR_MERGED, trace_id=case.trace_id)
+    merged = str(row.details.get("commit_sha", "")) if row is not None else ""
+    if found.of not in ("", merged):
+        return False
+    now = book.ports.clock.now()
+    decision = settle_revert(case, merged, found.commit_sha, who, now, again=found.again)
+    if decision is not None:
+        book.record(decision)
+    return True
+
+
+def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:
+    """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`), or empty strings."""
+    try:
+        meta, _ = parse_note(book.vault.read(branch.report_path)[0])
+    except (Stale, NotAFile, TooLarge, VaultTrouble):
+        return "", ""
+    return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")

@@ -1,201 +1,371 @@
-"""What work waits for: each piece for itself (a server's wish, a full disk), or all of it for the model (a hold)."""
+"""The work on cases: start it, keep its leases, take back what came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
-from placet.agent.record import Postponed
-from placet.core.activity import Action, Activity, Actor, Entity, rfc3339
-from placet.core.life.case import WORKING, Case
-from placet.core.life.waiting import Hold, Why, told
-from placet.host.clock import Clock
-from placet.journal.reader import Reader
-from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity
+from placet.agent.mission import Mission, broken, executes, resumption
+from placet.agent.planner import Assignment
+from placet.agent.record import Postponed, Record
+from placet.agent.report import Circumstances, outcome_of
+from placet.agent.workplace import Ports
+from placet.core.activity import Action, rfc3339
+from placet.core.errors import Interrupted
+from placet.core.life.case import (
+    WORKING,
+    Case,
+    Decision,
+    Drafted,
+    EventKind,
+    Gesture,
+    MissionEnded,
+    PlanningFailed,
+    Started,
+    State,
+)
+from placet.core.life.drift import KEY, IfChanged
+from placet.core.life.lease import Owner
+from placet.core.life.observe import CaseNotes, look_at, may_begin
+from placet.core.life.waiting import Why
+from placet.core.life.why_failed import median, of_last_mission
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.names import Folder
+from placet.core.text.note import parse_note, read_note
+from placet.core.text.plan import Plan
+from placet.core.text.plan_reader import parse_plan
+from placet.core.turn.budget import Complexity
+from placet.core.turn.cancel import Cancel
+from placet.core.turn.mission import Ended
+from placet.files.vault import NotAFile, Stale, TooLarge, VaultTrouble
+from placet.journal.writes import (
+    AcquireLease,
+    BodyDamaged,
+    Committed,
+    Guard,
+    LeaseHeld,
+    LeaseLost,
+    ReleaseLease,
+    RenewLease,
+)
+from placet.loop.casebook import Casebook
+from placet.loop.decisions import Decisions
+from placet.loop.requests import Drafts
+from placet.loop.rows import of_case
+from placet.loop.workers import Job, expect_model
+from placet.sandbox.values import Level
+from placet.tools.registry import PLANNABLE
+
+LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
+HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
+MAX_ROWS = 10_000
+"""Maximum of a case's rows that a report is made from, the last ones."""
+MAX_REPORT_CHARS = 40_000
+"""Characters of a Failure Report that the next planning reads."""
+WALL_RETRY_S = 60.0
+DRAFTING = frozenset({State.PLANNING, State.REVISING})
+
+Draft = Callable[[Ports, Assignment, Cancel], Drafted | PlanningFailed]
+CarryOut = Callable[[Ports, Mission, Cancel], Ended]
 
 
 @dataclass(slots=True)
-class Waits:
-    """What waits now.
+class Dispatch:
+    """The work under way and due, for one process `owner`.
 
-    `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
-
-    No wait that an earlier daemon wrote down lasts longer than `longest_rest_s`. `say` is for the
-    daemon's own log, `tell` is told of a hold, once, however many pieces of work come to the same.
+    `draft` and `carry_out` are the workers' functions.
     """
 
-    journal: Journal
-    clock: Clock
-    say: Callable[[str], None]
-    tell: Callable[[Hold], None]
-    longest_rest_s: float
-    postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
-    hold: Hold | None = None
-    # what was said last of one piece's wait, and the journal's newest event then
-    _said: tuple[Why, str, int] | None = None
+    book: Casebook
+    decisions: Decisions
+    drafts: Drafts
+    owner: Owner
+    draft: Draft
+    carry_out: CarryOut
+    beaten_at: float = float("-inf")
+    # approved plans by digest
+    _plans: dict[str, Plan] = field(default_factory=dict)
 
-    def load(self, reader: Reader, working: Iterable[Case]) -> None:
-        """Take up for what work waited: a server's wish holds over a restart.
+    def start_work(self) -> None:
+        """Start what is due, within the limits: the highest priority first, then the oldest."""
+        book = self.book
+        busy, jobs = book.outbox.busy, book.crew.jobs
+        limits = book.ports.config.daemon
+        free = {True: limits.plans_at_once, False: limits.missions_at_once}
+        for job in jobs.values():
+            free[job.planning] -= 1
+        due = [
+            case
+            for case in book.cases.values()
+            if case.state in WORKING
+            and case.trace_id not in jobs
+            and case.trace_id not in busy
+            and self.decisions.is_judged(case)
+            and not (case.state in DRAFTING and self._is_written(case))
+        ]
+        due.sort(key=lambda case: (-case.priority, case.since, case.request_id))
+        for case in book.waits.may_start(due, self._needs_no_model):
+            planning = case.state in DRAFTING
+            if free[planning] <= 0:
+                continue
+            free[planning] -= 1
+            try:
+                self._start_planning(case) if planning else self._start_mission(case)
+            except BodyDamaged as damaged:
+                self._cannot_go_on(case, damaged)
 
-        Whether all is mended is tried at once.
-        """
-        now = self.clock.monotonic()
-        row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
-        if row is not None and row.action_type == Action.MODEL_WAITING:
-            self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
-        for case in working:
-            row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=case.trace_id)
-            if row is not None and row.action_type == Action.MODEL_WAITING:
-                left_s = (
-                    datetime.fromisoformat(row.details["until"]) - self.clock.wall()
-                ).total_seconds()
-                # the clock may have been ahead when this was written
-                left_s = min(left_s, self.longest_rest_s)
-                self.postponed[case.trace_id] = (
-                    now + left_s,
-                    Postponed(row.details["reason"], left_s, Why(row.details["why"])),
-                )
+    def take_back(self) -> None:
+        """Take in what workers came back with."""
+        book = self.book
+        while (back := book.crew.take_back()) is not None:
+            book.dirty = True
+            case = book.cases[back.job.trace_id]
+            current = case.generation == back.job.generation
+            if current and back.postponed is not None:
+                book.waits.postpone(case, back.postponed)
+            if current and back.event is not None:
+                self._finish(case, back.event, back.job.token)
+            else:
+                self._release(case, back.job.token)
 
-    def postpone(self, case: Case, why: Postponed) -> None:
-        """Let a case's work wait, or all work."""
-        until = self.clock.monotonic() + why.after_s
-        facts = {
-            "why": why.why.value,
-            "reason": why.reason,
-            "until": rfc3339(self.clock.wall() + timedelta(seconds=why.after_s)),
-        }
-        if not why.why.holds_all:
-            self.postponed[case.trace_id] = until, why
-            # what all of it waits for is said once, not for each piece and each try
-            if not self._was_said(why):
-                self.say(f"{case.request_id}: {told(why.why, why.reason, why.after_s)}")
-            if why.why is Why.ASKED_TO_WAIT:
-                self.journal.commit(
-                    [
-                        AddActivity(
-                            Activity(
-                                self.clock.now(),
-                                case.trace_id,
-                                Actor.SYSTEM,
-                                Action.MODEL_WAITING,
-                                Entity.MISSION,
-                                case.request_id,
-                                case.agent,
-                                facts,
-                            )
-                        )
-                    ]
-                )
+    def heartbeat(self) -> None:
+        """Renew the leases, if it is time; work that lost its lease is left."""
+        now = self.book.ports.clock.monotonic()
+        if now - self.beaten_at < HEARTBEAT_S:
             return
-        before, self.hold = self.hold, Hold(why.why, why.reason, until)
-        known = before is not None and before.why is why.why
-        if not known:
-            self._journal(Action.MODEL_WAITING, **facts)
-        if not known or (
-            before is not None and why.why is Why.BLOCKED and before.reason != why.reason
-        ):
-            self.say(f"All work waits for the model: {self.hold.notice}")
-        if not known:
-            self.tell(self.hold)
+        self.beaten_at = now
+        for job in self.book.crew.jobs.values():
+            if job.token is None:
+                continue
+            try:
+                renewal = RenewLease(job.trace_id, job.token, LEASE_TTL_S)
+                self.book.ports.journal.commit([renewal])
+            except LeaseLost:
+                job.cancel.set()
 
-    def _was_said(self, why: Postponed) -> bool:
-        """Say whether this was the last thing that was said of waiting, and no model has answered since; remember it."""
-        same = self._said is not None and self._said[:2] == (why.why, why.reason)
-        with self.journal.read() as reader:
-            if same and self._said is not None and not reader.calls.answered_since(self._said[2]):
-                return True
-            self._said = why.why, why.reason, reader.last()[0]
-        return False
+    # --- planning
 
-    def over(self, trace_id: str) -> None:
-        """Forget for what a case's work waited: something was decided on it."""
-        self.postponed.pop(trace_id, None)
+    def _is_written(self, case: Case) -> bool:
+        return self.drafts.is_draft(case) or self.drafts.left_s(case.request_path) > 0
 
-    def try_now(self) -> None:
-        """Let the next piece of work try at once: what it waits for may have been mended."""
-        if self.hold is not None:
-            self.hold = replace(self.hold, until_s=self.clock.monotonic())
-
-    def try_again(self, why: Why) -> None:
-        """Let the work that waits for this try at once."""
-        now = self.clock.monotonic()
-        self.postponed = {
-            trace: (now, one) if one.why is why else (until, one)
-            for trace, (until, one) in self.postponed.items()
-        }
-
-    def may_start(self, due: Sequence[Case], needs_no_model: Callable[[Case], bool]) -> list[Case]:
-        """Return what of `due` (the first is the first to be started) need not wait.
-
-        A hold keeps all but plans that no model carries out, and the one piece that tries for all
-        when its time has come.
-        """
-        now = self.clock.monotonic()
-        due = [case for case in due if self.postponed.get(case.trace_id, (now, None))[0] <= now]
-        if self.hold is None:
-            return due
-        probe = None
-        if self.hold.probe is None and now >= self.hold.until_s:
-            probe = next((case for case in due if not needs_no_model(case)), None)
-        if probe is not None:
-            with self.journal.read() as reader:
-                self.hold = replace(self.hold, probe=(probe.trace_id, reader.last()[0]))
-        return [case for case in due if case is probe or needs_no_model(case)]
-
-    def lift(self, jobs: Collection[str], cases: Iterable[Case]) -> bool:
-        """Let all work go on once the piece that was let through was answered, or none of `cases` waits; return whether it was so.
-
-        `jobs` are the trace ids of what workers are at.
-        """
-        if self.hold is None:
-            return False
-        if self.hold.probe is not None:
-            trace, newest = self.hold.probe
-            with self.journal.read() as reader:
-                answered = reader.calls.answered_since(newest)
-            if not answered:
-                if trace not in jobs:  # it ended without being answered: another one tries
-                    self.hold = replace(self.hold, probe=None)
-                return False
-        elif any(case.state in WORKING for case in cases):
-            return False
-        self.hold = None
-        self._journal(Action.MODEL_RESUMED)
-        self.say("Work with the model goes on.")
-        return True
-
-    def holding(self) -> Hold | None:
-        """Return the hold while it keeps all work: not while a piece may try."""
-        if (
-            self.hold is None
-            or self.hold.probe is not None
-            or self.clock.monotonic() >= self.hold.until_s
-        ):
-            return None
-        return self.hold
-
-    def told(self) -> dict[str, str]:
-        """Return by trace_id what people are told of work that waits for itself."""
-        return {
-            trace: told(why.why, why.reason, why.after_s)
-            for trace, (_, why) in self.postponed.items()
-        }
-
-    def left_s(self, began_s: float) -> list[float]:
-        """Return the seconds until something need not wait any more.
-
-        What was due when the tick began (`began_s`) and did not start waits for something else than
-        the time.
-        """
-        now = self.clock.monotonic()
-        left = [until - now for until, _ in self.postponed.values() if until > began_s]
-        held = self.holding()
-        return left if held is None else [*left, held.until_s - now]
-
-    def _journal(self, action: Action, **metadata: object) -> None:
-        row = Activity(
-            self.clock.now(), "", Actor.SYSTEM, action, Entity.DAEMON, "placet", "", metadata
+    def _start_planning(self, case: Case) -> None:
+        book = self.book
+        expect_model(book.ports)
+        request = read_note(book.text(case.request_digest)).body
+        current = (
+            read_note(book.text(case.basis_digest)).body
+            if case.basis_digest and not case.is_elsewhere
+            else None
         )
-        self.journal.commit([AddActivity(row)])
+        job = Job(case.trace_id, case.generation, planning=True, token=None)
+        name = PurePosixPath(case.request_path).stem
+        assignment = Assignment(case, request, name, current, self._what_failed(case))
+        book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
+
+    def _what_failed(self, case: Case) -> str:
+        """Return what the next planning is told of a failure: the report in the vault, with people's remarks."""
+        if case.failure and case.report_path:
+            try:
+                raw, _ = self.book.vault.read(case.report_path)
+                return parse_note(raw)[1][:MAX_REPORT_CHARS]
+            except (Stale, NotAFile, TooLarge, VaultTrouble):
+                pass
+        return case.failure
+
+    # --- missions
+
+    def _plan(self, case: Case) -> Plan:
+        """Return the approved plan of a case; raises BodyDamaged."""
+        digest = case.approved_digest
+        if digest not in self._plans:
+            plan = parse_plan(read_note(self.book.text(digest)).body, PLANNABLE)
+            approved = {known.approved_digest for known in self.book.cases.values()}
+            self._plans = {d: p for d, p in self._plans.items() if d in approved} | {digest: plan}
+        return self._plans[digest]
+
+    def _needs_no_model(self, case: Case) -> bool:
+        """Return whether the approved plan has literal steps only."""
+        if case.state in DRAFTING:
+            return False
+        try:
+            return all(step.actions for step in self._plan(case).steps)
+        except BodyDamaged:
+            return True  # it need not wait to report that
+
+    def _start_mission(self, case: Case) -> None:
+        if case.state is State.APPROVED and not self._says_so_still(case):
+            return
+        ports = self.book.ports
+        meta = read_note(self.book.text(case.approved_digest)).meta
+        plan = self._plan(case)
+        if int(ports.sandbox) < case.approved_level and executes(plan) and not case.stop:
+            self._ask_again(case)
+            return
+        try:
+            committed = self._begin(case, plan)
+        except LeaseHeld as held:
+            # The journal came from another machine, or this one had another name: the lease runs
+            # out unless its holder lives.
+            self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+            return
+        case = self.book.cases[case.trace_id]
+        if not self._needs_no_model(case):
+            expect_model(ports)
+        token = committed.token
+        owner = str(self.owner)
+        ports.journal.commit(
+            [of_case(ports.clock, case, Action.LEASE_ACQUIRED, token=token, owner=owner)]
+        )
+        mission = Mission(
+            case,
+            plan,
+            Complexity(str(meta.get("complexity") or Complexity.STANDARD)),
+            token,
+            str(meta.get("base_commit") or ""),
+            IfChanged(meta.get(KEY, IfChanged.ASK)),
+        )
+        job = Job(case.trace_id, case.generation, planning=False, token=token)
+        if case.stop:
+            job.cancel.set(case.stop)
+        self.book.crew.set_to(job, lambda: self._mission(mission, job))
+
+    def _begin(self, case: Case, plan: Plan) -> Committed:
+        """Record that a mission begins or goes on, with its lease; raises LeaseHeld."""
+        ports = self.book.ports
+        with ports.journal.read() as reader:
+            lease = reader.lease(case.trace_id)
+        # The vault's lock proves that no other daemon lives here, so a lease of this machine that
+        # is still held is a dead one's.
+        left = lease is not None and lease.held and lease.owner.host == self.owner.host
+        gone = lease.token if lease is not None and left else None
+        acquire = AcquireLease(case.trace_id, self.owner, LEASE_TTL_S, gone)
+        facts = {
+            "digest": case.approved_digest,
+            "sandbox": ports.sandbox.title,
+            "revision": case.revision,
+            "steps": len(plan.steps),
+        }
+        if case.state is State.APPROVED:
+            committed = self.book.apply(case, Started(case.generation, facts), acquire)
+            assert committed is not None, "an approved case can always be started"
+            return committed
+        record = Record.load(ports.journal, case, case.generation, ports.clock)
+        facts |= resumption(record)
+        row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
+        # With the case: who took this mission over while we stood still may have ended it, and its
+        # lease is free then.
+        return self.book.record(Decision(case, (row,)), writes=[acquire])
+
+    def _says_so_still(self, case: Case) -> bool:
+        """Return whether the note in System/Active still has the approved text; if not, the next look decides."""
+        path = self.decisions.shown[case.trace_id].plans[0].path
+        try:
+            note = look_at(path, self.book.vault.read(path)[0], "")
+        except (Stale, NotAFile, TooLarge, VaultTrouble):
+            return False
+        return may_begin(case, CaseNotes(plans=[note]))
+
+    def _ask_again(self, case: Case) -> None:
+        """Put back a plan whose commands would run in a weaker sandbox than the one it was approved for; a mission waits."""
+        now, then = self.book.ports.sandbox, Level(case.approved_level)
+        why = (
+            f"It was approved when commands ran in: {then.title}. Now they would run in: "
+            f"{now.title}, which is weaker."
+        )
+        if case.state is State.RUNNING:
+            hint = (
+                "What was done by then is kept. It goes on when a daemon with the former sandbox "
+                "is started; or move the plan to Inbox/Plans, and approve it again."
+            )
+            wait = Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL)
+            self.book.waits.postpone(case, wait)
+        else:
+            self._put_back(case, EventKind.WALL_WEAKENED, why)
+
+    def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
+        """Stop the work on a case whose texts or record are damaged: nothing is carried out from what is left."""
+        self.book.say(f"{case.request_id}: {damaged}")
+        if case.state in DRAFTING:
+            failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)
+            self.book.apply(case, failed)
+        else:
+            why = f"The journal is not as it was written: {damaged.what}."
+            self._put_back(case, EventKind.TEXT_LOST, why)
+
+    def _put_back(self, case: Case, kind: EventKind, why: str) -> None:
+        # without a note it is on its way: the next look finds it
+        if (note := self.decisions.intake.notes.get(case.plan_path)) is not None:
+            self.book.apply(case, Gesture(kind, note, why))
+
+    def _mission(self, mission: Mission, job: Job) -> MissionEnded:
+        """Carry a mission out and write its report (in the worker's thread)."""
+        ports = self.book.ports
+        try:
+            ended = self.carry_out(ports, mission, job.cancel)
+        except (Interrupted, Postponed, LeaseLost):
+            raise
+        except Exception as error:
+            ended = broken(ports, mission, error)
+        return self._report(mission, ended)
+
+    def _report(self, mission: Mission, ended: Ended) -> MissionEnded:
+        ports = self.book.ports
+        moment = ports.clock.wall()
+        with ports.journal.read() as reader:
+            rows = reader.activity(mission.case.trace_id, limit=MAX_ROWS, newest=True)
+            costs = reader.calls.mission_costs(mission.complexity.value)
+        return outcome_of(
+            ended,
+            Circumstances(
+                mission.case,
+                mission.plan,
+                mission.complexity,
+                ports.config.model.name,
+                ports.config.model.provider,
+                ports.sandbox.title,
+                moment,
+                rfc3339(moment),
+                Frontmatter(ports.config.vault.frontmatter),
+                of_last_mission(rows),
+                median(costs),
+                lambda path: os.path.lexists(ports.vault / path),
+            ),
+        )
+
+    def _finish(
+        self, case: Case, event: Drafted | PlanningFailed | MissionEnded, token: int | None
+    ) -> None:
+        book = self.book
+        if token is None:
+            book.apply(case, event)
+            return
+        note = self.decisions.intake.notes.get(case.plan_path)
+        here = (
+            note is not None and note.folder is Folder.ACTIVE and not note.problem and not case.stop
+        )
+        drift = event.drift if isinstance(event, MissionEnded) and here else None
+        what = event if drift is None else Gesture(EventKind.FILES_CHANGED, note, drift=drift)
+        try:
+            book.apply(
+                case,
+                what,
+                Guard(case.trace_id, token),
+                ReleaseLease(case.trace_id, token),
+                of_case(book.ports.clock, case, Action.LEASE_RELEASED, token=token),
+            )
+        except LeaseLost:
+            book.say(
+                f"{case.request_id}: another daemon has taken this mission over; what was done "
+                "here counts for nothing"
+            )
+
+    def _release(self, case: Case, token: int | None) -> None:
+        if token is None:
+            return
+        row = of_case(self.book.ports.clock, case, Action.LEASE_RELEASED, token=token)
+        try:
+            self.book.ports.journal.commit([ReleaseLease(case.trace_id, token), row])
+        except LeaseLost:
+            self.book.say(f"{case.request_id}: another daemon has taken this mission over")

@@ -38,7 +38,7 @@ READ_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class View:
     """What one look added to what is known.
 
     `changed`: something was read, or went away. `unread`: paths whose present text was not read
@@ -85,7 +85,7 @@ class Intake:
 
     def look(
         self, scan: Scan, hinted: Iterable[str], expected: Collection[str], slice_s: float
-    ) -> Look:
+    ) -> View:
         """Take in a scan, and read what is new in it for as long as `slice_s`.
 
         `hinted` are paths that were just closed or moved into place, `expected` those of notes that
@@ -138,7 +138,7 @@ class Intake:
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if self._to_read:
             waits.append(SETTLE_S)
-        return Look(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+        return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
 
     def _note_restless(self, found: Mapping[str, Found], unread: Set[str]) -> None:
         """Remember since when each file has not both rested and been read."""

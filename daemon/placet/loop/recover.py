@@ -1,19 +1,24 @@
-"""What the vault's reports and the branches' trailers say of missions, for a journal that was lost or put back. Reads only."""
+"""Recovery of a journal that was lost or put back: from the vault's reports and the trailers of branches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
-from placet.core.activity import rfc3339
+from placet.core.activity import Action, rfc3339
 from placet.core.errors import UserError
+from placet.core.life.decide import adopt_outcome, distrust
+from placet.core.life.observe import look_at
 from placet.core.text.names import Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome
 from placet.files.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.loop.casebook import Casebook
+from placet.loop.rows import of_daemon
 from placet.repo.history import traced_work
 from placet.repo.repository import is_repository, open_repo
 from placet.repo.runner import GitError
@@ -83,3 +88,38 @@ def _reported(path: str, raw: bytes) -> KeptOutcome | None:
         str(meta.get("became") or ""),
         PurePosixPath(path).stem,
     )
+
+
+def reconcile(book: Casebook, outcomes: Iterable[KeptOutcome], problems: Sequence[str]) -> None:
+    """Bring the journal up to what `look_back` found, and say what was taken up again.
+
+    An approval in System/Active of which the journal does not know counts as used up.
+    """
+    now = book.ports.clock.now
+    adopted: list[str] = []
+    begun: list[str] = []
+    for outcome in outcomes:
+        case = book.cases.get(outcome.trace_id)
+        decision = adopt_outcome(case, outcome, now())
+        if decision is not None:
+            book.record(decision)
+            adopted.append(decision.case.request_id)
+        elif not outcome.report_path and (case is None or not case.report_path):
+            begun.append(case.request_id if case is not None else outcome.trace_id)
+    vault = book.vault
+    for path in sorted(vault.scan([Folder.ACTIVE]).found):
+        with suppress(Stale, NotAFile, TooLarge, VaultTrouble):  # then it approves nothing
+            note = look_at(path, vault.read(path)[0], vault.owner(path))
+            case = book.cases.get(note.trace_id)
+            if case is not None and (decision := distrust(case, note, now())) is not None:
+                book.record(decision)
+    facts = {"adopted": adopted, "begun": begun, "problems": list(problems)}
+    book.ports.journal.commit([of_daemon(book.ports.clock, Action.JOURNAL_RECONCILED, **facts)])
+    left = f" {len(begun)} branches have commits of missions without a report." if begun else ""
+    book.say(
+        "The journal is older than the vault: it was lost, or put back from a backup. "
+        f"{len(adopted)} missions were taken up again from their reports.{left} Plans that the "
+        "journal does not know, or whose approval it does not know, await review."
+    )
+    for problem in problems:
+        book.say(problem)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from placet.agent.record import Postponed
-from placet.core.errors import End, Interrupted, mistake
+from placet.agent.workplace import Ports
+from placet.core.errors import End, Interrupted, UserError, mistake
 from placet.core.life.case import Drafted, MissionEnded, PlanningFailed
 from placet.core.life.waiting import Why
 from placet.core.turn.cancel import Cancel
+from placet.core.turn.talk import ModelError
 from placet.host.clock import Clock
 from placet.journal.writes import BodyDamaged
+from placet.models import prepare
 
 CANCEL_S = 2.0
 """How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
@@ -127,3 +131,11 @@ class Crew:
         for job in list(self.jobs.values()):
             if job.thread is not None:
                 job.thread.join(max(0.0, until - self.clock.monotonic()))
+
+
+def expect_model(ports: Ports) -> None:
+    """Prepare the model while something else is done, as it will be asked soon; a no-op if it cannot be used yet."""
+    if not ports.config.daemon.paused:
+        with suppress(ModelError, UserError):
+            ports.open_model()
+            prepare(ports.config.model.provider)

@@ -1,0 +1,155 @@
+"""The casebook: the cases, and the one way in which a decision takes effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+from placet.agent.workplace import Ports
+from placet.core.activity import Action
+from placet.core.life.case import CASE_JSON, COMMAND_JSON, Case, Decision, Event
+from placet.core.life.decide import decide
+from placet.core.life.waiting import Hold
+from placet.core.text.blocks import Frontmatter
+from placet.files.vault import Vault
+from placet.journal.writes import (
+    AddActivity,
+    BodyDamaged,
+    Committed,
+    Enqueue,
+    PendingCommand,
+    PutCase,
+    PutText,
+    Write,
+)
+from placet.loop.cases import Cases
+from placet.loop.outbox import Outbox, OutboxPorts
+from placet.loop.rows import of_case
+from placet.loop.waits import Waits
+from placet.loop.workers import Crew
+
+SLICE_S = 1.0
+"""Longest time for reading, taking up and performing in one tick, each: people, leases and SIGTERM get their turn."""
+
+
+@dataclass(slots=True)
+class Casebook:
+    """The state that all parts of the loop share.
+
+    `ports` are replaced when the configuration changes. `say` writes to the daemon's own log,
+    `tell` is called with each case that entered a new state and with each hold. `dirty` says that
+    the next tick has something to decide.
+    """
+
+    ports: Ports
+    vault: Vault
+    crew: Crew
+    say: Callable[[str], None]
+    tell: Callable[[Case | Hold], None]
+    dirty: bool = True
+    cases: Cases = field(init=False)
+    outbox: Outbox = field(init=False)
+    waits: Waits = field(init=False)
+
+    def __post_init__(self) -> None:
+        journal, clock = self.ports.journal, self.ports.clock
+        self.cases = Cases(journal)
+        self.outbox = Outbox(journal, clock, self.say, self.reported)
+        self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
+
+    @property
+    def acts(self) -> Path:
+        """The folder where people's commands leave word of their decisions."""
+        return self.ports.worktrees.parent / "acts"
+
+    def apply(self, case: Case, event: Event, *writes: Write) -> Committed | None:
+        """Decide an event and record what follows, `writes` with it; return None for a no-op.
+
+        Work under way that became void, or is to stop, is told so.
+        """
+        decision = decide(case, event, self.ports.clock.now())
+        if decision is None:
+            return None
+        job = self.crew.jobs.get(case.trace_id)
+        committed = self.record(decision, writes=writes)
+        if job is not None:
+            if decision.case.generation != job.generation:
+                job.cancel.set()
+            elif decision.case.stop:
+                job.cancel.set(decision.case.stop)
+        return committed
+
+    def record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
+        """Write decisions in one transaction; only then do they exist."""
+        batch: list[Write] = [*writes]
+        commands = [
+            (decision.case.trace_id, COMMAND_JSON.dump_json(command).decode())
+            for decision in decisions
+            for command in decision.commands
+        ]
+        for decision in decisions:
+            batch += [
+                *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
+                _put(decision.case),
+                *(AddActivity(row) for row in decision.rows),
+            ]
+        batch += [Enqueue(trace, command) for trace, command in commands]
+        committed = self.ports.journal.commit(batch, durable=bool(commands or writes))
+        self.outbox.pending += [
+            PendingCommand(number, trace, command, 0, "")
+            for number, (trace, command) in zip(committed.outbox, commands, strict=True)
+        ]
+        for decision in decisions:
+            case = decision.case
+            before = self.cases.get(case.trace_id)
+            self.cases.put(replace(case, version=case.version + 1))
+            self.waits.over(case.trace_id)
+            self.dirty = True
+            if before is not None and before.state is not case.state:
+                self.tell(self.cases[case.trace_id])
+        return committed
+
+    def perform(self) -> None:
+        """Perform the commands that are due."""
+        kind = Frontmatter(self.ports.config.vault.frontmatter)
+        desk = OutboxPorts(self.vault, self.text, kind)
+        self.dirty |= self.outbox.perform(self.cases, desk, SLICE_S)
+
+    def reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
+        """Return the writes for a report that was published at `place`, also if `wanted` was taken."""
+        row = of_case(self.ports.clock, case, Action.REPORT_WRITTEN, path=place, size=size)
+        if place == wanted:
+            return [row]
+        case = replace(case, report_path=place, failure=case.failure.replace(wanted, place))
+        self.cases.put(replace(case, version=case.version + 1))
+        return [_put(case), row]
+
+    def text(self, name: str) -> bytes:
+        """Return a stored text; raises BodyDamaged."""
+        with self.ports.journal.read() as reader:
+            text = reader.text(name)
+        assert text is not None, f"text {name} was stored with the decision that names it"
+        return text
+
+    def text_to_show(self, name: str) -> bytes:
+        """Return a stored text, or nothing if it is missing or damaged: its use reports that."""
+        with self.ports.journal.read() as reader:
+            try:
+                return (reader.text(name) if name else None) or b""
+            except BodyDamaged:
+                return b""
+
+
+def _put(case: Case) -> PutCase:
+    return PutCase(
+        case.trace_id,
+        case.request_id,
+        case.state.value,
+        CASE_JSON.dump_json(case).decode(),
+        case.version,
+        case.request_path,
+        case.plan_path,
+        bool(case.watched),
+    )

@@ -1,0 +1,166 @@
+"""One look at the folders, decided: whose notes these are, what people did, and what has to be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from placet.core.life.case import OPEN, Case, NoteSeen, State
+from placet.core.life.notice import beside
+from placet.core.life.observe import CaseNotes, Sorted, is_by_place, may_begin, sort_notes
+from placet.core.text.comments import diff_callout
+from placet.core.text.note import PLAN_STAMPS, without_keys
+from placet.files.vault import Found
+from placet.loop.casebook import SLICE_S, Casebook
+from placet.loop.cases import Taken
+from placet.loop.gestures import Gestures
+from placet.loop.intake import Intake, View
+from placet.loop.notices import MODEL, Notices
+from placet.loop.requests import Drafts, Requests
+
+EDITED_IN_RUN = (
+    "This text was changed while its mission runs. The mission goes on with the text that was "
+    "approved; the change has no effect. To stop the mission, move this note to Inbox/Plans.\n"
+)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What is decided from look to look.
+
+    `shown` has by trace_id the notes of cases of which the last look was certain.
+    """
+
+    book: Casebook
+    intake: Intake
+    drafts: Drafts
+    notices: Notices
+    shown: Mapping[str, CaseNotes] = field(default_factory=dict)
+    requests: Requests = field(init=False)
+    gestures: Gestures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = Requests(self.book, self.drafts)
+        self.gestures = Gestures(self.book, self.intake, self.requests, self.drafts)
+
+    def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
+        """Decide what a look shows, and write the side notes; `side_notes` are those in the vault."""
+        book, intake = self.book, self.intake
+        book.cases.find(intake.notes.values(), view.unread)
+        found = sort_notes(
+            book.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
+        )
+        uncertain = self._uncertain(view, found)
+        busy = book.outbox.busy | uncertain
+        self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
+        self.drafts.learn(self.shown)
+        self._take_gestures(found, busy)
+        for job in book.crew.jobs.values():
+            if job.planning and self.drafts.is_draft(book.cases[job.trace_id]):
+                # what it has so far is kept; the request is read again once it is ready
+                job.cancel.set()
+        taken = Taken(book.cases)
+        notices = {n.path: why for n, why in found.notices}
+        unjudged = view.unread | view.unsure
+        if not intake.is_certain:  # the request of a plan may be among what is unread
+            unjudged |= {note.path for note in found.orphans}
+        else:
+            notices |= self.requests.adopt(found.orphans, intake.notes.values(), taken)
+        new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
+        problems, later = self.requests.take_up(new, taken)
+        notices |= problems | self.gestures.unplanned | intake.notices()
+        self._add_notices_of_cases(notices)
+        for trace in found.of_case.keys() - busy - book.outbox.busy:
+            for path, why in beside(book.cases[trace], found.of_case[trace]).items():
+                notices.setdefault(path, why)
+        known = {p for case in book.cases.values() for p in (case.request_path, case.plan_path)}
+        book.dirty |= self.notices.show(
+            notices, side_notes, unjudged | later, intake.notes, known, SLICE_S
+        )
+        book.cases.let_go(
+            intake.notes.values(),
+            intake.notes.keys() | view.unread | view.unsure,
+            book.outbox.busy | book.crew.jobs.keys(),
+        )
+
+    def is_judged(self, case: Case) -> bool:
+        """Return whether a look of this life has shown the note of a mission that is to begin or go on, and nothing stops it.
+
+        A person's act while no daemon ran is decided first: an edited plan is not begun, one that
+        was taken away not resumed.
+        """
+        its = self.shown.get(case.trace_id, CaseNotes())
+        if case.state is State.RUNNING:
+            return bool(case.stop or its.plans) or case.plan_path in self.intake.odd
+        return case.state is not State.APPROVED or may_begin(case, its)
+
+    def _uncertain(self, view: View, found: Sorted) -> Set[str]:
+        """Return the trace ids of cases of which this look is not certain.
+
+        A note that is missing may be on its way: if it is seen elsewhere, that place counts; if
+        not, its case waits until it is certain where the note is and what it says. Of two plans
+        neither counts, also while one is on its way or edited.
+        """
+        notes = self.intake.notes
+        present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
+        astray = {
+            n.trace_id
+            for p in view.unsure
+            if (n := notes.get(p)) is not None
+            and (_identity(n) not in present or (n.is_plan and p in view.unread))
+        }
+        written = {
+            c.trace_id
+            for c in self.book.cases.values()
+            if not view.unread.isdisjoint((c.request_path, c.plan_path))
+        }
+        if self.intake.is_certain:
+            return astray | written
+        return astray | written | {t for t, its in found.of_case.items() if is_by_place(its)}
+
+    def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
+        cases = self.book.cases
+        self.gestures.unplanned = {}
+        for trace, its in found.of_case.items():
+            if trace not in busy and not self.gestures.take(cases[trace], its):
+                self.gestures.acknowledge_places(cases[trace], its)
+        for trace, case in list(cases.items()):
+            if case.state in OPEN and trace not in busy and trace not in found.of_case:
+                self.gestures.take(case, CaseNotes())
+
+    def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
+        """Add the notices beside usable notes: a failed planning, an edit without effect, a wait."""
+        book, notes = self.book, self.intake.notes
+        for case in book.cases.values():
+            path = case.request_path
+            if case.state is State.FAILED and not case.report_path and path in notes:
+                notices.setdefault(
+                    path,
+                    f"There is no plan: {case.failure}\nSet `status: pending` in the request to "
+                    "try again.",
+                )
+            plan = notes.get(case.plan_path)
+            if (
+                case.state is State.RUNNING
+                and case.reported_edit
+                and plan is not None
+                and plan.digest == case.reported_edit
+            ):
+                approved, now = (
+                    raw.decode(errors="replace")
+                    for raw in (
+                        book.text_to_show(case.approved_digest),
+                        without_keys(plan.raw, PLAN_STAMPS),
+                    )
+                )
+                notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, now))
+        for trace, why in book.waits.told().items():
+            if (path := book.cases[trace].request_path) and path in notes:
+                notices.setdefault(path, why)
+        if book.waits.hold is not None:
+            notices[MODEL] = book.waits.hold.notice
+
+
+def _identity(note: NoteSeen) -> tuple[str, bool, str]:
+    """Return by what a note is known again elsewhere: a plan by its text too, as two may have one trace_id."""
+    return note.trace_id, note.is_plan, note.digest if note.is_plan else ""

@@ -1,0 +1,178 @@
+"""Requests and plans without a case: take up new requests, adopt plans that the journal does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from placet.agent.prompts import agents
+from placet.core.life.case import Case, Decision, NoteSeen, Request
+from placet.core.life.decide import adopt_plan, open_case
+from placet.core.life.observe import DRAFT, CaseNotes
+from placet.core.life.quiet import Quiet
+from placet.core.life.request import RequestProblems, read_request
+from placet.core.text.blocks import Frontmatter
+from placet.core.text.names import Folder, is_request_id, request_id, trace_id
+from placet.core.text.note import read_note, stamp
+from placet.core.text.scalars import UnsafeEdit
+from placet.files.vault import Scan
+from placet.loop.casebook import SLICE_S, Casebook
+from placet.loop.cases import Taken
+from placet.loop.intake import Intake
+from placet.loop.workers import expect_model
+
+TAKE_UP_AT_ONCE = 100
+"""New requests that share one durable commit."""
+
+
+@dataclass(slots=True)
+class Drafts:
+    """The requests that are still being written: by their own word, or as their text has not been quiet.
+
+    `known` has by trace_id whether the request was a draft when that was last certain. `hurried`
+    says that no writer is waited for.
+    """
+
+    book: Casebook
+    intake: Intake
+    hurried: bool = False
+    known: dict[str, bool] = field(default_factory=dict)
+    quiet: Quiet = field(default_factory=Quiet)
+
+    def look(self, scan: Scan, moved: Collection[str]) -> None:
+        """Take in the requests as they were read; `moved` are paths that were moved into place."""
+        clock, requests = self.book.ports.clock, f"{Folder.REQUESTS}/"
+        self.quiet.look(
+            (n for n in self.intake.notes.values() if n.folder is Folder.REQUESTS),
+            {p: f.fingerprint for p, f in scan.found.items() if p.startswith(requests)},
+            [path for path in moved if path.startswith(requests)],
+            clock.monotonic(),
+            clock.wall().timestamp(),
+        )
+
+    def learn(self, shown: Mapping[str, CaseNotes]) -> None:
+        """Take in the notes of cases, as far as they are certain."""
+        held = self.book.cases.held
+        self.known = {trace: was for trace, was in self.known.items() if trace in held} | {
+            trace: its.request is not None and its.request.status == DRAFT
+            for trace, its in shown.items()
+        }
+
+    def is_draft(self, case: Case) -> bool:
+        """Return whether a case's request is a draft, or was not read in this life.
+
+        A folder is no draft.
+        """
+        path = case.request_path
+        return self.known.get(case.trace_id, bool(path) and not self.intake.is_no_note(path))
+
+    def left_s(self, request_path: str) -> float:
+        """Return for how many seconds a request has to stay unchanged until it is planned."""
+        if self.hurried:
+            return 0.0
+        ports = self.book.ports
+        return self.quiet.left_s(request_path, ports.clock.monotonic(), ports.config.vault.quiet_s)
+
+
+@dataclass(slots=True)
+class Requests:
+    """The beginning of cases."""
+
+    book: Casebook
+    drafts: Drafts
+
+    def read(self, note: NoteSeen) -> Request | str:
+        """Return the request that a note states, or its problems."""
+        ports = self.book.ports
+        table = ports.config.vault
+        try:
+            request = read_request(
+                note.path,
+                read_note(note.raw),
+                agents(ports.vault),
+                ports.config.portals,
+                table.default_agent,
+                table.own_keys,
+            )
+            marks = {"status": "planning", "trace_id": "0" * 8}
+            stamp(note.raw, marks, kind_if_none=Frontmatter(table.frontmatter))
+        except RequestProblems as found:
+            return "\n".join(found.problems)
+        except UnsafeEdit as error:
+            return str(error)
+        return request
+
+    def take_up(
+        self, new: Sequence[NoteSeen], taken: Taken
+    ) -> tuple[dict[str, str], frozenset[str]]:
+        """Open cases for new requests, as many as a slice of the tick lets.
+
+        `taken` are the request ids in use; the new ones are added. Return the problems by path, and
+        the paths that have to wait for the next tick.
+        """
+        book = self.book
+        clock = book.ports.clock
+        problems: dict[str, str] = {}
+        opened: dict[str, Decision] = {}
+        later: frozenset[str] = frozenset()
+        until = clock.monotonic() + SLICE_S
+        for number, note in enumerate(new, 1):
+            request = self.read(note)
+            if isinstance(request, str):
+                problems[note.path] = request
+                continue
+            name = PurePosixPath(note.path).name
+            trace, ordinal = note.trace_id, 0
+            while not trace or trace in book.cases or trace in opened:
+                trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
+            named = request_id(name, taken)
+            taken.given.add(named)
+            self.drafts.known[trace] = False
+            ready = not self.drafts.left_s(note.path)
+            opened[trace] = open_case(note, request, trace, named, clock.now(), ready=ready)
+            if len(opened) == TAKE_UP_AT_ONCE:
+                book.record(*opened.values())
+                opened.clear()
+                if clock.monotonic() > until:
+                    later = frozenset(note.path for note in new[number:])
+                    break  # recording made the book dirty: the next tick goes on
+        book.record(*opened.values())
+        if opened:
+            expect_model(book.ports)
+        return problems, later
+
+    def adopt(
+        self, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken
+    ) -> dict[str, str]:
+        """Take up plans whose cases the journal does not know; return the problems by path.
+
+        `notes` are all that were read. `taken` are the request ids in use; the new ones are added.
+        """
+        problems: dict[str, str] = {}
+        asked = {
+            n.trace_id: n
+            for n in notes
+            if orphans and not n.is_plan and not n.problem and n.folder is Folder.REQUESTS
+        }
+        for note in sorted(orphans, key=lambda n: (n.folder is not Folder.ACTIVE, n.path)):
+            named = str(note.meta.get("request_id") or "")
+            if note.trace_id in self.book.cases:
+                # the second of two with one trace_id, the first was adopted just now: the next look
+                # sees two plans
+                continue
+            if is_request_id(named) and named not in taken:
+                taken.given.add(named)
+                copies = [
+                    n
+                    for n in orphans
+                    if n.trace_id == note.trace_id and n.folder is Folder.ACTIVE and n is not note
+                ]
+                now = self.book.ports.clock.now()
+                self.book.record(adopt_plan(note, asked.get(note.trace_id), now, copies))
+            else:
+                problems[note.path] = (
+                    "The journal does not know this plan, and its request_id is taken by another, "
+                    "missing, or not one that placet would give."
+                )
+        return problems

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from placet.cli.configured import configured
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, Case, State
 from placet.host.config import load
+from placet.host.configured import configured
 from placet.journal.reader import Reader, connect
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from placet.cli.configured import Configured, configured, unknown
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, Case
 from placet.core.text.names import CONFIG_PATH
+from placet.host.configured import Configured, configured, unknown
 from placet.host.lock import lock_holder
 from placet.host.state import StateFolder, find_vault, vault_state
 from placet.journal.reader import Reader, open_reader

@@ -115,6 +115,11 @@ class StateFolder:
         return self.folder / "accepted.json"
 
     @property
+    def settings(self) -> Path:
+        """The settings that `placet status` needs, as last read."""
+        return self.folder / "settings.json"
+
+    @property
     def whose(self) -> Path:
         """Which vault this is the state of: its id, and where it lay when it was last taken up."""
         return self.folder / "vault.json"

@@ -33,9 +33,10 @@ from placet.core.turn.price import DEFAULT_PRICES, Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model, ModelError
 from placet.files.vault import Vault
-from placet.host.accepted import InForce, accept, differing, holding, in_force
+from placet.host.accepted import InForce, accept, differing, in_force
 from placet.host.clock import Clock
-from placet.host.config import Config, load, portal_path, write_setting
+from placet.host.config import Config, portal_path, write_setting
+from placet.host.configured import read_settings
 from placet.host.events import Broadcast, places
 from placet.host.lock import MarkerLock, Owner, VaultLock, boot_id, boottime_s, this_process
 from placet.host.state import StateFolder as VaultState
@@ -215,7 +216,7 @@ def daemon(
         state = _take(folder, env, owner, clock, say, stack)
         # Before it is read: what is edited while we start up is taken up too.
         seen = _settled(vault, state) or _stamps(vault, state)
-        held = holding(load(vault), state)
+        held = read_settings(state)
         config = held.config
         _claim(vault, config, socket.gethostname(), say, take_over=take_over)
         remember(state)
@@ -464,7 +465,7 @@ class _Settings:
         try:
             if now[0].size == 0 and before.config != Config():
                 raise _emptied(self.vault / CONFIG_PATH)
-            held = holding(load(self.vault), self.state)
+            held = read_settings(self.state)
         except UserError as error:
             if _stamps(self.vault, self.state) == now:
                 self.seen = now

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 
-from placet.core.activity import rfc3339
 from placet.core.turn.budget import (
     Amount,
     Exceeded,
@@ -23,6 +22,7 @@ from placet.core.turn.budget import (
     Room,
     reserve,
 )
+from placet.core.wording import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal

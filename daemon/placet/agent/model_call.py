@@ -30,6 +30,7 @@ from placet.core.turn.talk import (
     Turn,
     Usage,
 )
+from placet.core.wording import one_line
 from placet.journal.writes import ATTEMPT, REPLY
 
 BLOCKED_RETRY_S = 60.0
@@ -153,8 +154,9 @@ def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
     """
     turn = sum(key.startswith(REPLY) for key in record.outcomes)
     while turn and (known := record.outcome(f"{REPLY}{turn}")) is not None:
-        if said := " ".join(redact(decode_reply(known)[0].turn.text, secrets)[0].split()):
-            return said if len(said) <= MAX_LAST_WORDS else said[:MAX_LAST_WORDS] + "…"
+        text = redact(decode_reply(known)[0].turn.text, secrets)[0]
+        if said := one_line(text, MAX_LAST_WORDS):
+            return said
         turn -= 1
     return ""
 

@@ -42,6 +42,7 @@ from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts
 from placet.core.turn.mission import Spent
 from placet.core.turn.talk import Ask, Purpose, StopReason, ToolUse
+from placet.core.wording import counted
 from placet.files.confine import Root
 from placet.journal.writes import REPLY
 from placet.repo.history import digests_at
@@ -437,8 +438,6 @@ def _bare(body: str) -> str:
 
 
 def _by(spent: Spent, ports: Ports) -> str:
-    cost = "unknown cost" if spent.cost_usd is None else f"${spent.cost_usd:.4f}"
-    if spent.lost_tokens and spent.lost_usd:
-        cost += f" (of which at most ${spent.lost_usd:.4f} for calls that were cut off)"
-    turns = "1 turn" if spent.replies == 1 else f"{spent.replies} turns"
+    cost = spent.cost("unknown cost")
+    turns = counted(spent.replies, "turn")
     return f"Planned by {code(ports.config.model.name)} ({ports.config.model.provider}) in {turns} for {cost}."

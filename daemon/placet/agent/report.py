@@ -14,7 +14,6 @@ from string import Template
 from textwrap import shorten
 from typing import Any
 
-from placet.core.activity import local
 from placet.core.errors import End, with_last_words
 from placet.core.life.case import Case, EventKind, MissionEnded
 from placet.core.life.why_failed import (
@@ -38,6 +37,7 @@ from placet.core.text.plan import Plan
 from placet.core.text.plan_text import clean, fenced
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import After, ChangedFile, Ended
+from placet.core.wording import counted, local
 
 MAX_DETAIL = 200
 """Characters of why a mission failed that its row in the journal has.
@@ -314,14 +314,8 @@ def _pictures(ended: Ended) -> str:
 
 def _cost(ended: Ended, at: Circumstances) -> str:
     spent = ended.spent
-    cost = (
-        "cost unknown (no price for this model)"
-        if spent.cost_usd is None
-        else f"${spent.cost_usd:.4f}"
-    )
+    cost = spent.cost("cost unknown (no price for this model)")
     limit = at.plan.scope.budget_usd
-    if spent.lost_tokens and spent.lost_usd is not None:
-        cost += f" (of which at most ${spent.lost_usd:.4f} for calls that were cut off)"
     return (
         f"{ended.iterations} iterations; {spent.input_tokens:,} tokens in, {spent.cache_read_tokens:,} from the cache, "
         f"{spent.output_tokens:,} out; {cost}"
@@ -380,8 +374,8 @@ def _beside(after: After) -> list[str]:
     if not after.into:
         return []
     into = code(show(after.into))
-    behind = f" and {_commits(after.behind)} behind" if after.behind else ""
-    lines = ["", f"It is {_commits(after.ahead)} ahead of {into}{behind}."]
+    behind = f" and {counted(after.behind, 'commit')} behind" if after.behind else ""
+    lines = ["", f"It is {counted(after.ahead, 'commit')} ahead of {into}{behind}."]
     if after.conflicts:
         names = ", ".join(code(show(path)) for path in after.conflicts[:MAX_NAMED])
         more = (
@@ -391,10 +385,6 @@ def _beside(after: After) -> list[str]:
         )
         return [*lines, f"Merged into {into} now, it would conflict in: {names}{more}."]
     return [*lines, f"It merges into {into} without conflicts."]
-
-
-def _commits(count: int) -> str:
-    return "1 commit" if count == 1 else f"{count} commits"
 
 
 def _peculiar(after: After) -> list[str]:

@@ -25,6 +25,7 @@ from placet.core.turn.cancel import Cancel
 from placet.core.turn.price import Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model
+from placet.core.wording import megabytes
 from placet.files.confine import ALWAYS, VAULT, Denied, Root
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
@@ -165,12 +166,12 @@ This request goes on by itself when either is done."""
 def _too_much(size: Size, table: VaultTable) -> str:
     """Return what people are told of a vault whose history would hold too much, or that nobody was asked about."""
     if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
-        return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB; {size.left_out:,} are left out."
+        return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {megabytes(size.bytes)}; {size.left_out:,} are left out."
     kinds = ", ".join(
-        f"{show(kind)} {some / 1e6:.1f} MB" for kind, some in list(size.kinds.items())[:3]
+        f"{show(kind)} {megabytes(some)}" for kind, some in list(size.kinds.items())[:3]
     )
     return (
-        f"The history (git) of the vault would hold {size.files:,} files, {size.bytes / 1e6:.1f} MB: more than the "
+        f"The history (git) of the vault would hold {size.files:,} files, {megabytes(size.bytes)}: more than the "
         f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
         "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
         "file named `.gitignore` in the vault.\n"

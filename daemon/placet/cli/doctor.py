@@ -18,12 +18,12 @@ from placet.cli.look import NO_ROOM, disk_trouble
 from placet.cli.portals import problem_of
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, say
-from placet.core.activity import rfc3339
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING
 from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES
 from placet.core.text.names import show as visible
 from placet.core.turn.talk import ModelError, ModelErrorKind
+from placet.core.wording import rfc3339
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories

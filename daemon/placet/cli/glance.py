@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from placet.core.activity import rfc3339
 from placet.core.life.case import Case, Gesture, NoteSeen
 from placet.core.life.case import EventKind as Did
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of
+from placet.core.wording import rfc3339
 from placet.files.vault import Found, FoundKind, NotAFile, Stale, TooLarge, Vault, VaultTrouble
 
 SLACK = timedelta(seconds=60)

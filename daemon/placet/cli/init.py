@@ -16,6 +16,7 @@ from placet.cli.site import Site
 from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
+from placet.core.wording import megabytes
 from placet.files.vault import AlreadyThere, Vault
 from placet.host.accepted import accept
 from placet.host.config import load, write_setting
@@ -159,8 +160,8 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
     default = not size.files
     if size.files or size.left_out:
         say(
-            f"A history (git) of this vault would hold {size.files:,} text files, {size.bytes / 1e6:.1f} MB. It leaves out "
-            f"{size.left_out:,} attachments or large files, {size.left_out_bytes / 1e6:.1f} MB, and Inbox, System, .obsidian "
+            f"A history (git) of this vault would hold {size.files:,} text files, {megabytes(size.bytes)}. It leaves out "
+            f"{size.left_out:,} attachments or large files, {megabytes(size.left_out_bytes)}, and Inbox, System, .obsidian "
             "and .trash."
         )
     say(

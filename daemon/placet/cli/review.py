@@ -17,7 +17,6 @@ from placet.cli.gestures import change_note, not_there_any_more, say_if_down, us
 from placet.cli.look import as_float, seen_now, since, text_of
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import colour, echo, out, say
-from placet.core.activity import local
 from placet.core.errors import UserError
 from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.notice import lost_keys
@@ -28,6 +27,7 @@ from placet.core.text.dangers import dangers
 from placet.core.text.names import Folder, active_name, plan_name, rejected_name
 from placet.core.text.names import show as visible
 from placet.core.text.note import REQUEST_STAMPS, digest, read_note, stamp
+from placet.core.wording import local
 from placet.files.vault import Vault
 from placet.host.acts import Word, leave_word
 from placet.host.clock import Clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,9 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
-from placet.core.activity import local
-from placet.core.errors import FULL, PlacetError, UserError, machine_says
+from placet.core.errors import FULL, PlacetError, UserError, machine_errno
 from placet.core.text.names import show as visible
+from placet.core.wording import local
 from placet.host.clock import wall
 
 
@@ -28,12 +27,13 @@ def boundary() -> Iterator[None]:
     except UserError as error:
         _fail(error)
     except PlacetError as error:  # of git, of a note: not foreseen by the command
-        why = machine_says(error)
+        number = machine_errno(error)
+        why = os.strerror(number) if number else ""
         _fail(
             UserError(
                 f"{why}: this could not be done. {error}" if why else str(error),
                 "Free some space, then try again."
-                if why == os.strerror(errno.ENOSPC)
+                if number in FULL
                 else "Look at what it names, mend that, then try again.",
             )
         )

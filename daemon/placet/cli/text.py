@@ -9,7 +9,8 @@ from typing import Any
 from placet.cli.terminal import colour, harmless, local_times, shown_time
 from placet.core.activity import Action
 from placet.core.text.names import show as visible
-from placet.core.text.story import count, facts
+from placet.core.text.story import facts
+from placet.core.wording import counted, dollars
 
 _COLOURS = {
     "review": "yellow",
@@ -138,7 +139,7 @@ def _turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
 
 
 def _today(used: Mapping[str, Any]) -> str:
-    cost = "cost unknown" if used["cost_usd"] is None else f"${used['cost_usd']:.4f}"
+    cost = dollars(used["cost_usd"])
     usd = f" of ${used['day_usd']:.2f}" if used["day_usd"] else ""
     tokens = f" of {used['day_tokens']:,}" if used["day_tokens"] else ""
     return f"{cost}{usd}, {used['tokens']:,}{tokens} tokens"
@@ -146,10 +147,11 @@ def _today(used: Mapping[str, Any]) -> str:
 
 def _detail(case: Mapping[str, Any]) -> str:
     if progress := case.get("progress"):
-        cost = "cost unknown" if progress["cost_usd"] is None else f"${progress['cost_usd']:.4f}"
+        cost = dollars(progress["cost_usd"])
         budget = f" of ${progress['budget_usd']:.2f}" if progress["budget_usd"] is not None else ""
         done = " done" if progress["step"] else ""
-        return f": step {progress['step']} of {progress['of']}{done}, {count(progress['iterations'], 'iteration')}, {cost}{budget}"
+        turns = counted(progress["iterations"], "iteration")
+        return f": step {progress['step']} of {progress['of']}{done}, {turns}, {cost}{budget}"
     if case["state"] == "failed":
         return f": {_short(case['failure'], MAX_FAILURE)}" if case["failure"] else ""
     if case["state"] == "review":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -115,21 +114,6 @@ class Activity:
             raise ValueError(
                 f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via"
             )
-
-
-def rfc3339(moment: datetime) -> str:
-    """Return a moment as journal and notes write it: UTC, to the millisecond, ending in `Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def local(moment: str, *, now: datetime | None = None) -> str:
-    """Return a journal's or a note's moment for people: local time to the second, with the date unless it is the day of `now`."""
-    at = datetime.fromisoformat(moment).astimezone()
-    return (
-        f"{at:%H:%M:%S}"
-        if now is not None and at.date() == now.astimezone().date()
-        else f"{at:%Y-%m-%d %H:%M:%S}"
-    )
 
 
 class CommittedRow(Protocol):

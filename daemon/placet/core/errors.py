@@ -9,7 +9,14 @@ from typing import Any
 
 
 class PlacetError(Exception):
-    """Base of every error that placet raises on purpose."""
+    """Base of every error that placet raises on purpose.
+
+    `errno` is the system's number for a fault of the machine that caused it, if that is known.
+    `was_killed` is true of a program that somebody else killed.
+    """
+
+    errno: int | None = None
+    was_killed = False
 
 
 class UserError(PlacetError):
@@ -31,7 +38,10 @@ class UserError(PlacetError):
 
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What the system says where a disk, or somebody's share of it, is full."""
+"""Numbers of a full disk, or of a full share of it."""
+
+MACHINE = FULL | {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Numbers of faults of the machine, after which the same may succeed later."""
 
 
 def cannot_write(path: PurePath, error: OSError) -> UserError:
@@ -84,37 +94,27 @@ def mistake(error: BaseException) -> str:
     return f"placet made a mistake: {type(error).__name__}: {error}{where}"
 
 
-_PASSING = {
-    errno.ENOSPC: "No space left on device",
-    errno.EDQUOT: "Disk quota exceeded",
-    errno.EIO: "Input/output error",
-    errno.EROFS: "Read-only file system",
-    errno.EMFILE: "Too many open files",
-    errno.ENFILE: "Too many open files in system",
-    errno.ENOMEM: "Cannot allocate memory",
-}  # with strerror(3)'s words, by which programs such as git tell of them
+def machine_errno(error: BaseException | None) -> int | None:
+    """Return the system's number for the machine's fault behind an error, None if there is none.
 
-
-KILLED = "was killed by signal"
-"""What an error says of a program that somebody else killed."""
+    An error that was raised from another one has the other's fault.
+    """
+    while error is not None:
+        if isinstance(error, OSError | PlacetError) and error.errno in MACHINE:
+            return error.errno
+        error = error.__cause__
+    return None
 
 
 def passing(error: Exception) -> str:
-    """Say why, where the machine is at fault and the same thing may succeed later (a full disk, a git that was killed).
+    """Return an error's text if the machine is at fault and the same may succeed later, else "".
 
-    Empty for other errors.
-
-    A permission that is missing counts for placet's own files (OSError); of git it is the repository's fault.
+    Such are a full disk and a git that was killed. A missing permission counts for placet's own
+    files (OSError); of git it is the repository's fault.
     """
-    if isinstance(error, OSError):
-        return str(error) if error.errno in {*_PASSING, errno.EACCES, errno.EPERM} else ""
-    text = str(error)
-    return text if any(words in text for words in (*_PASSING.values(), KILLED)) else ""
-
-
-def machine_says(error: Exception) -> str:
-    """Return in the system's words what is wrong with the machine, where a program such as git failed of it; else nothing."""
-    return next((words for words in _PASSING.values() if words in str(error)), "")
+    may_pass = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
+    was_killed = isinstance(error, PlacetError) and error.was_killed
+    return str(error) if may_pass or was_killed or machine_errno(error) else ""
 
 
 class End(StrEnum):

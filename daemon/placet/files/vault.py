@@ -97,6 +97,8 @@ _HINTS = {
 class VaultTrouble(UserError):  # noqa: N818 - the trouble is the disk's or the system's
     """The file system said no: `path` is vault-relative, `errno` says why. Nothing is half done."""
 
+    errno: int
+
     def __init__(self, path: str, error: OSError) -> None:
         self.path = path
         self.errno = error.errno or errno.EIO

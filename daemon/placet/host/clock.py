@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from placet.core.activity import rfc3339
+from placet.core.wording import rfc3339
 
 
 def wall() -> datetime:

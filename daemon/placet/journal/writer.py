@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from placet.core.activity import rfc3339
+from placet.core.wording import rfc3339
 from placet.journal.blobs import remove_temporaries
 from placet.journal.errors import is_damage, is_full, may_pass, plainly, rollback
 from placet.journal.files import (

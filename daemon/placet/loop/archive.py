@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from placet.core.activity import Action, rfc3339
+from placet.core.activity import Action
 from placet.core.life.case import OPEN
+from placet.core.wording import rfc3339
 from placet.journal.maintenance import ARCHIVING
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_daemon

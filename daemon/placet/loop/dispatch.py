@@ -12,7 +12,7 @@ from placet.agent.planner import Assignment
 from placet.agent.record import Postponed, Record
 from placet.agent.report import Circumstances, outcome_of
 from placet.agent.workplace import Ports
-from placet.core.activity import Action, rfc3339
+from placet.core.activity import Action
 from placet.core.errors import Interrupted
 from placet.core.life.case import (
     WORKING,
@@ -39,6 +39,7 @@ from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.budget import Complexity
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
+from placet.core.wording import rfc3339
 from placet.files.vault import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.journal.writes import (
     AcquireLease,

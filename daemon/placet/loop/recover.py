@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
-from placet.core.activity import Action, rfc3339
+from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.decide import adopt_outcome, distrust
 from placet.core.life.observe import look_at
 from placet.core.text.names import Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome
+from placet.core.wording import rfc3339
 from placet.files.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_daemon

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from placet.agent.record import Postponed
-from placet.core.activity import Action, rfc3339
+from placet.core.activity import Action
 from placet.core.life.case import WORKING, Case
 from placet.core.life.waiting import Hold, Why, told
+from placet.core.wording import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal

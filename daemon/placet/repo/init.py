@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.core.errors import PlacetError, UserError
 from placet.core.text.names import TEMP_PREFIX
+from placet.core.wording import megabytes
 from placet.disk import delete_tree
 from placet.repo.commit import stage, stage_possible, update_ref, write_commit
 from placet.repo.differences import read_status
@@ -296,7 +297,7 @@ def _stage_within(
         raise TooMuch(_size(repo.path, kept, excludes))
     found = without_large(repo, found)
     allowance.say(
-        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {total / 1e6:.1f} MB."
+        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {megabytes(total)}."
     )
     batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
@@ -310,7 +311,7 @@ def _stage_within(
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()
                 allowance.say(
-                    f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB."
+                    f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {megabytes(total)}."
                 )
     return stage(place, [])
 

@@ -33,9 +33,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, cast
 
-from placet.core.errors import KILLED, Interrupted, PlacetError, UserError
+from placet.core.errors import MACHINE, Interrupted, PlacetError, UserError
 
 MINIMUM_GIT = (2, 38)
 """`merge-tree --write-tree` and `safe.bareRepository` are of git 2.38."""
@@ -112,14 +113,19 @@ Settings = Sequence[tuple[str, str]]
 class GitError(PlacetError):
     """Git refused.
 
-    `argv` is the sub-command and its arguments; `returncode` is negative where it was killed.
+    `argv` is the sub-command and its arguments; `returncode` is negative if git was killed.
     """
+
+    _NUMBERS = MappingProxyType({os.strerror(number): number for number in MACHINE})
 
     def __init__(self, argv: tuple[str, ...], returncode: int, stderr: str) -> None:
         super().__init__(f"git {' '.join(argv)} failed ({returncode}): {stderr}")
         self.argv = argv
         self.returncode = returncode
         self.stderr = stderr
+        # git tells of the machine's faults by strerror(3)'s words alone
+        self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
+        self.was_killed = returncode < 0
 
 
 class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
@@ -425,13 +431,15 @@ def run_git(
     elif cut and max_bytes is None:
         wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
     elif not cut and code < 0:
-        wrong = f"it {KILLED} {-code}"  # by nobody of ours: by a system without memory, for one
+        wrong = f"it was killed by signal {-code}"  # by nobody of ours: by a system without memory, for one
     elif not cut and code not in ok:
         wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
     if place.on_call is not None:
         place.on_call(GitCall(args, code, (time.monotonic() - began) * 1000, wrong))
     if wrong:
-        raise GitError(args, code, wrong)
+        error = GitError(args, code, wrong)
+        error.was_killed = code < 0 and not late  # not by us
+        raise error
     return code, out
 
 

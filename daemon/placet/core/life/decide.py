@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.activity import Action, Activity, Actor, Entity, local
+from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.life.case import (
     SOMEONE,
     TABLE,
@@ -43,6 +43,7 @@ from placet.core.text.comments import changed_lines, comments, diff_callout
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, stamp, without_keys
 from placet.core.turn.mission import KeptOutcome
+from placet.core.wording import local
 
 _SOMEBODY = Hand()
 _COMMITTER = Hand("someone who can write the repository")

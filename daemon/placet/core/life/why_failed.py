@@ -15,6 +15,7 @@ from placet.core.text.names import show
 from placet.core.text.note import new_note
 from placet.core.text.plan import Plan
 from placet.core.text.plan_text import escaped
+from placet.core.wording import at_most, dollars
 
 PROOF = 3
 """How many journal rows show that a mission ended as its report says."""
@@ -274,7 +275,7 @@ def row_line(row: CommittedRow) -> str:
 
 def _value(value: object) -> str:
     text = show(value if isinstance(value, str) else str(value))
-    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "…"
+    return at_most(text, MAX_CHARS)
 
 
 def tried(rows: Rows) -> tuple[str, ...]:
@@ -430,14 +431,14 @@ def against_estimate(
 
     All in dollars, None: unknown.
     """
-    cost = "unknown (there is no price for its model)" if cost_usd is None else f"${cost_usd:.4f}"
+    cost = dollars(cost_usd, "unknown (there is no price for its model)")
     typical = (
         "no estimate (fewer than three missions of this size are known)"
         if typical_usd is None
-        else f"missions of this size cost ${typical_usd:.4f} in the median"
+        else f"missions of this size cost {dollars(typical_usd)} in the median"
     )
     return f"{cost}; {typical}; " + (
-        "no limit of its own" if limit_usd is None else f"limit ${limit_usd:.4f}"
+        "no limit of its own" if limit_usd is None else f"limit {dollars(limit_usd)}"
     )
 
 

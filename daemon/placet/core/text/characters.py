@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 from enum import StrEnum
 
+from placet.core.wording import at_most, one_line
+
 
 class UnseenKind(StrEnum):
     """What sort of unseen thing it is; the value is how a person is told."""
@@ -203,8 +205,8 @@ def visible(text: str) -> str:
 
 def shortened(text: str, limit: int = 160) -> str:
     """Return `text` on one line of at most `limit` characters, everything in it visible."""
-    line = " ".join(visible(text[: limit * 4]).split())
-    return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1] + "…"
+    line = one_line(visible(text[: limit * 4]))
+    return at_most(line if len(text) <= limit * 4 else line + "…", limit)
 
 
 OVERLAY = re.compile(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from placet.core import wording
 from placet.core.text.reading_view import ENTITY, QUERY, Fence, fence_at, lines_of
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
@@ -25,7 +26,7 @@ def clean(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return a text on one line, its blanks and line ends made single blanks."""
-    return " ".join(clean(text).split())
+    return wording.one_line(clean(text))
 
 
 # --- text that cannot become structure

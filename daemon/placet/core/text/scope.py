@@ -35,6 +35,7 @@ from placet.core.text.globs import (
     matches,
     matches_folded,
 )
+from placet.core.wording import at_most
 
 MAX_BUDGET_USD = Decimal(1_000_000)
 _PATH_MAX, _NAME_MAX = 4_096, 255  # Linux, limits.h
@@ -272,8 +273,7 @@ def budget_problem(budget: Decimal) -> str | None:
 
 
 def _shown(argv: Sequence[str]) -> str:
-    text = shlex.join(argv)
-    return text if len(text) <= 300 else text[:299] + "…"
+    return at_most(shlex.join(argv), 300)
 
 
 # --- globs

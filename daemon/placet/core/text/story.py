@@ -11,6 +11,7 @@ from typing import Any
 from placet.core.activity import Action, CommittedRow, Entity
 from placet.core.text.comments import without_difference
 from placet.core.text.names import Folder
+from placet.core.wording import counted, dollars, one_line
 
 MAX_CHARS = 300
 """A longer reason is cut here; `placet why` has all of it."""
@@ -40,7 +41,7 @@ class Story:
     def hear(self, text: str) -> None:
         """Take in what the daemon said of itself: a side note that says the same is not told again."""
         # a new tuple: several threads say things
-        self.heard = (*self.heard[-7:], " ".join(text.split()))
+        self.heard = (*self.heard[-7:], one_line(text))
 
     def line(self, row: CommittedRow) -> tuple[Loud, str] | None:
         """Return how loud and what is said of a row, None for one that nobody waits for.
@@ -67,10 +68,10 @@ class Story:
             told = (loud, text) if text else None
         elif told is None and row.action_type not in _SAID_BY_THE_LOOP:
             told = Loud.DETAIL, f"{row.action_type} {facts(row.action_type, data)}".rstrip()
-        return None if told is None else (told[0], who + _cut(told[1]))
+        return None if told is None else (told[0], who + one_line(told[1], MAX_CHARS))
 
     def _was_heard(self, reason: str) -> bool:
-        line = " ".join(reason.split())
+        line = one_line(reason)
         return any(said.endswith(line) for said in self.heard)
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
@@ -91,11 +92,6 @@ class Story:
         return None
 
 
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_CHARS else line[:MAX_CHARS] + "…"
-
-
 class _Lenient(dict[str, Any]):
     """Metadata in which a key that is not there is a question mark: what is said must never stop what is done."""
 
@@ -103,13 +99,8 @@ class _Lenient(dict[str, Any]):
         return "?"
 
 
-def count(number: object, noun: str) -> str:
-    """Return a number with its noun: `1 plan`, `2 plans`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _money(usd: object) -> str:
-    return f", ${usd:.4f}" if isinstance(usd, float) else ""
+    return f", {dollars(usd)}" if isinstance(usd, float) else ""
 
 
 def _by(data: Mapping[str, Any]) -> str:
@@ -127,15 +118,13 @@ def _words(data: Mapping[str, Any]) -> str:
 
 def _plan_waits(data: Mapping[str, Any]) -> str:
     where = f": {data['path']}" if data.get("path") else ""
-    return (
-        f"a plan waits for you (revision {data['revision']}, {count(data['steps'], 'step')}){where}"
-    )
+    return f"a plan waits for you (revision {data['revision']}, {counted(data['steps'], 'step')}){where}"
 
 
 def _completed(data: Mapping[str, Any]) -> str:
     files = data.get("files_changed") or []
     what = (
-        f"{count(len(files), 'file')} changed on {data['branch']}"
+        f"{counted(len(files), 'file')} changed on {data['branch']}"
         if data.get("commit")
         else "nothing had to be changed"
     )
@@ -171,13 +160,15 @@ def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
             " …" if len(missions) > MAX_NAMED else ""
         )
         parts.append(
-            f"{count(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}"
+            f"{counted(len(missions), 'mission')} {one if len(missions) == 1 else many}: {at}"
         )
     if planning := data.get("planning"):
-        parts.append(f"{count(planning, 'plan')} {'is' if planning == 1 else 'are'} to be written")
+        parts.append(
+            f"{counted(planning, 'plan')} {'is' if planning == 1 else 'are'} to be written"
+        )
     if review := data.get("review"):
         parts.append(
-            f"{count(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
+            f"{counted(review, 'plan')} {'waits' if review == 1 else 'wait'} for you (placet plans)"
         )
     return "; ".join(parts)
 
@@ -221,7 +212,7 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.PLAN_REVISION_REQUESTED: (
         Loud.EVENT,
         lambda d: (
-            f"changes asked for {_by(d)} ({count(d['comment_count'], 'comment')}); "
+            f"changes asked for {_by(d)} ({counted(d['comment_count'], 'comment')}); "
             "the plan is being revised"
         ),
     ),
@@ -244,7 +235,7 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.EXECUTION_STARTED: (
         Loud.EVENT,
         lambda d: (
-            f"the mission began: {count(d['steps'], 'step')}; commands run in: {d['sandbox']}"
+            f"the mission began: {counted(d['steps'], 'step')}; commands run in: {d['sandbox']}"
         ),
     ),
     Action.EXECUTION_RESUMED: (
@@ -256,7 +247,7 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     Action.EXECUTION_FAILED: (
         Loud.TROUBLE,
         lambda d: (
-            f"failed: {d['reason']} after {count(d['iterations'], 'iteration')}"
+            f"failed: {d['reason']} after {counted(d['iterations'], 'iteration')}"
             f"{_money(d.get('cost_usd'))}" + (f": {d['detail']}" if d.get("detail") else "")
         ),
     ),
@@ -316,7 +307,7 @@ def _value(value: Any) -> str:
 
 def _model_called(data: Mapping[str, Any]) -> str:
     usd = data["cost_usd"]
-    cost = f"${usd:.4f}" if isinstance(usd, (int, float)) else "cost unknown"
+    cost = dollars(usd if isinstance(usd, (int, float)) else None)
     tokens_in, cached, out = (
         _thousands(data[f"{kind}_tokens"]) for kind in ("input", "cache_read", "output")
     )

@@ -18,6 +18,7 @@ from typing import assert_never
 from placet.core.errors import End, Stop
 from placet.core.turn.price import Price, cost_usd
 from placet.core.turn.talk import Ask, Block, Usage
+from placet.core.wording import dollars, duration
 
 LEAST_OUTPUT_TOKENS = 256
 """An answer that may be no longer than this is not worth its prompt.
@@ -171,15 +172,15 @@ class Ledger:
         left, limits = self.remaining(), self.limits
         parts = []
         if left.usd is not None:
-            parts.append(f"${left.usd:.4f} of ${limits.usd}")
+            parts.append(f"{dollars(left.usd)} of ${limits.usd}")
         if left.tokens is not None:
             parts.append(f"{left.tokens:,} of {limits.tokens:,} tokens")
         if left.tool_calls is not None:
             parts.append(f"{left.tool_calls:,} of {limits.tool_calls:,} tool calls")
         if left.working_time_s is not None:
-            parts.append(f"{_time(left.working_time_s)} of working time")
+            parts.append(f"{duration(left.working_time_s)} of working time")
         if left.wall_time_s is not None:
-            parts.append(f"{_time(left.wall_time_s)} until it has to end")
+            parts.append(f"{duration(left.wall_time_s)} until it has to end")
         return ", ".join(parts)
 
 
@@ -205,20 +206,20 @@ def exceeded(ledger: Ledger) -> Exceeded | None:
         return Exceeded(
             ledger.name,
             Limit.WALL_TIME,
-            f"{ledger.name}: {_time(limits.wall_time_s or 0)} have passed since the work began",
+            f"{ledger.name}: {duration(limits.wall_time_s or 0)} have passed since the work began",
         )
     if left.working_time_s == 0:
         return Exceeded(
             ledger.name,
             Limit.WORKING_TIME,
-            f"{ledger.name}: {_time(limits.working_time_s or 0)} of working time are used up",
+            f"{ledger.name}: {duration(limits.working_time_s or 0)} of working time are used up",
         )
     if left.tokens == 0:
         return Exceeded(
             ledger.name, Limit.TOKENS, f"{ledger.name}: all {limits.tokens:,} tokens are used up"
         )
     if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
-        cost = "an unknown sum" if ledger.used.usd is None else f"${ledger.used.usd:.4f}"
+        cost = dollars(ledger.used.usd, "an unknown sum")
         return Exceeded(
             ledger.name, Limit.USD, f"{ledger.name}: {cost} of ${limits.usd} is used up"
         )
@@ -359,8 +360,8 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
                 return Exceeded(
                     ledger.name,
                     Limit.USD,
-                    f"{ledger.name}: the next call may cost ${call.prompt_usd:.4f} for its prompt alone, and"
-                    f" ${left.usd:.4f} of ${ledger.limits.usd} is left",
+                    f"{ledger.name}: the next call may cost {dollars(call.prompt_usd)} for its prompt alone, and"
+                    f" {dollars(left.usd)} of ${ledger.limits.usd} is left",
                 )
     worst = call.worst(allowed)
     return Reserved(tuple(ledger.hold(key, worst) for ledger in ledgers), allowed)
@@ -395,7 +396,3 @@ def _of_block(block: Block) -> int:
     if isinstance(content, list):
         return _bytes(content) + _bytes([{**block, "content": ""}])
     return len(json.dumps(block, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

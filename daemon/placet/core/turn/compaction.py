@@ -11,6 +11,7 @@ from placet.core.turn.budget import (
     prompt_likely,
 )
 from placet.core.turn.talk import Ask, Block, ToolUse, Turn, Usage
+from placet.core.wording import at_most
 
 WORTH_STUBBING = 500
 """Characters of a result from which on it is replaced.
@@ -103,11 +104,10 @@ def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]
     name = (
         "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
     )
-    name = name if len(name) <= 150 else name[:149] + "…"
     whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
     return {
         **block,
-        "content": f"[{size:,} characters left out to make room: the result of {name}. What the call did"
+        "content": f"[{size:,} characters left out to make room: the result of {at_most(name, 150)}. What the call did"
         f" stands; to see the result again: {whole}read, search or run again.]",
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 from placet.core.errors import End
 from placet.core.turn.budget import Amount
 from placet.core.turn.talk import Usage
+from placet.core.wording import dollars
 
 
 @dataclass(slots=True)
@@ -37,6 +38,13 @@ class Spent:
     def tokens(self) -> int:
         """All tokens: of prompts, cached or not, of answers, and of calls that brought none."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.lost_tokens
+
+    def cost(self, unknown: str) -> str:
+        """Return the cost for people, and how much of it calls that were cut off may have had."""
+        cost = dollars(self.cost_usd, unknown)
+        if self.lost_tokens and self.lost_usd:
+            cost += f" (of which at most {dollars(self.lost_usd)} for calls that were cut off)"
+        return cost
 
     def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:
         """Count one reply in."""

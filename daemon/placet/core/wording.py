@@ -1,0 +1,52 @@
+"""Values as people read them: text on one line, numbers with nouns, sizes, times, money, moments."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """Return a text with single blanks for its blanks and line ends, cut to `most` characters."""
+    line = " ".join(text.split())
+    return line if most is None else at_most(line, most)
+
+
+def at_most(text: str, most: int) -> str:
+    """Return a text of at most so many characters; one that was cut ends in `…`."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def counted(number: object, noun: str) -> str:
+    """Return a number with its noun: `1 plan`, `2 plans`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def megabytes(number: float) -> str:
+    """Return a number of bytes in megabytes."""
+    return f"{number / 1e6:.1f} MB"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: whole minutes from two on."""
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def dollars(usd: Decimal | float | None, unknown: str = "cost unknown") -> str:
+    """Return an amount of money to a hundredth of a cent; `unknown` for None."""
+    return unknown if usd is None else f"${usd:.4f}"
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a moment as journal and notes write it: UTC, to the millisecond, ending in `Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local(moment: str, *, now: datetime | None = None) -> str:
+    """Return a journal's or a note's moment for people: local time to the second.
+
+    The date is left out where it is that of `now`.
+    """
+    at = datetime.fromisoformat(moment).astimezone()
+    is_today = now is not None and at.date() == now.astimezone().date()
+    return f"{at:%H:%M:%S}" if is_today else f"{at:%Y-%m-%d %H:%M:%S}"

@@ -19,7 +19,8 @@ from placet.agent.conversation import call_on_record
 from placet.agent.record import Record
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolUse
-from placet.files.confine import ALWAYS, Denied, Root
+from placet.files.confine import Root
+from placet.files.denied import ALWAYS, Denied
 from placet.host.clock import Clock
 from placet.host.lock import boot_id, boottime_s
 from placet.journal.writer import Journal

@@ -22,7 +22,7 @@ from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.agent.workplace import denied_in
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
-from placet.files.confine import ALWAYS
+from placet.files.denied import ALWAYS
 from placet.repo.init import init_repo
 from placet.repo.repository import head, identity, open_repo
 from placet.repo.worktree import add_worktree, checkpoint, found_in_modules, not_kept_here

@@ -27,7 +27,7 @@ from benchkit import real
 from gitkit import git, make_repo, write
 from placet.core.secret_files import git_config_secrets
 from placet.core.text.scope import Scope
-from placet.files.confine import ALWAYS, VAULT, Denied
+from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.repo.repository import head, open_repo
 from placet.repo.worktree import add_worktree
 from placet.sandbox.probe import probe

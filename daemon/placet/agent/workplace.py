@@ -26,7 +26,8 @@ from placet.core.turn.price import Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model
 from placet.core.wording import megabytes
-from placet.files.confine import ALWAYS, VAULT, Denied, Root
+from placet.files.confine import Root
+from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import Journal

@@ -9,7 +9,8 @@ from placet.core.errors import ToolError
 from placet.core.secret_files import SecretFile, find_secrets, redact_values, secret_file
 from placet.core.secrets import latin, redact
 from placet.core.text.names import show
-from placet.files.confine import Fault, Root
+from placet.files.confine import Root
+from placet.files.paths import Fault
 from placet.repo.history import content
 from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree, ignored, not_kept_here

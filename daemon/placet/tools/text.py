@@ -11,7 +11,8 @@ from placet.core.errors import ToolError
 from placet.core.secret_files import SecretFile, redact_values, secret_file, secret_values
 from placet.core.secrets import redact
 from placet.core.text.globs import glob_matcher
-from placet.files.confine import EntryKind, Root
+from placet.files.confine import Root
+from placet.files.handles import EntryKind
 from placet.tools.base import Spot, Workplace
 
 MAX_WALKED = 100_000

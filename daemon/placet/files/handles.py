@@ -1,0 +1,168 @@
+"""Open, read and write below a folder by handles: one name at a time, and never through a link.
+
+A path that is checked first and opened afterwards can be swapped in between; a name that is opened
+in the handle of its folder with `O_NOFOLLOW` cannot. `confine` and `vault` do everything on disk by
+these functions. All of them raise OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+# O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: no terminal becomes ours.
+FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+PASSAGE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""A folder to go through: O_PATH asks for search permission only, as resolving a path does."""
+
+Name = str | bytes
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# CIFS, some FUSE; EBADF: a handle to go through
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
+
+
+class EntryKind(StrEnum):
+    """The type of an entry. `other` is a FIFO, a socket, a device, or an unreadable folder."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+def kind_of(info: os.stat_result) -> EntryKind:
+    """Return the type of the entry with this state."""
+    if stat.S_ISREG(info.st_mode):
+        return EntryKind.FILE
+    if stat.S_ISDIR(info.st_mode):
+        return EntryKind.DIRECTORY
+    return EntryKind.SYMLINK if stat.S_ISLNK(info.st_mode) else EntryKind.OTHER
+
+
+def enter(folder: int, name: Name, flags: int) -> int:
+    """Open one name in a folder; return its handle.
+
+    Raises OSError: ELOOP for a link, EXDEV for what is not a single name (`..`, `a/b`).
+    """
+    raw = os.fsencode(name)
+    if raw == b".." or b"/" in raw:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    try:
+        return os.open(raw, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        # With O_DIRECTORY a link is "not a directory"; say what it is.
+        if target(folder, raw) is not None:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+
+
+def target(folder: int, name: bytes) -> bytes | None:
+    """Return the path in the link `name`, None for anything but a link."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None
+        raise
+
+
+def descend(base: int, names: Sequence[Name], flags: int, *, create: bool = False) -> int:
+    """Return a new handle of the folder `names` below `base`, of `base` itself for no names.
+
+    With `create` missing folders are made, and flushed if `flags` allow it.
+    """
+    here = os.dup(base)
+    try:
+        for name in names:
+            try:
+                below = enter(here, name, flags)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=here)
+                    sync(here)
+                below = enter(here, name, flags)
+            os.close(here)
+            here = below
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+@contextlib.contextmanager
+def closing(handle: int) -> Iterator[int]:
+    """Give an open handle and close it on the way out."""
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def open_below(base: int, names: Sequence[Name], flags: int) -> int:
+    """Return a handle of `names` below `base`, opened with `flags`; of `base` for no names."""
+    with closing(descend(base, names[:-1], PASSAGE)) as folder:
+        return enter(folder, names[-1] if names else ".", flags)
+
+
+def read_at_most(handle: int, limit_bytes: int) -> bytes:
+    """Return the content of an open file, of a longer one its first `limit_bytes + 1` bytes."""
+    pieces: list[bytes] = []
+    left = limit_bytes + 1
+    # The size is a guess: the file may grow meanwhile.
+    at_once = max(os.fstat(handle).st_size + 1, 4096)
+    while left and (piece := os.read(handle, min(left, at_once))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+@dataclass(slots=True)
+class Temporary:
+    """A new file that is on disk under a temporary name. `is_kept`: the name is not ours any more."""
+
+    name: str
+    handle: int
+    is_kept: bool = False
+
+
+@contextlib.contextmanager
+def temporary(
+    folder: int, name: str, data: bytes, mode: int, prepare: Callable[[int], object]
+) -> Iterator[Temporary]:
+    """Make a file `name` with these bytes, flushed; delete it on the way out unless it is kept.
+
+    `prepare` is called with its handle while it is empty. Raises FileExistsError for a taken name.
+    """
+    temp = Temporary(name, os.open(name, _NEW, mode, dir_fd=folder))
+    try:
+        prepare(temp.handle)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(temp.handle, rest) :]
+        os.fsync(temp.handle)
+        yield temp
+    finally:
+        try:
+            if not temp.is_kept:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(temp.handle)
+
+
+def sync(folder: int) -> None:
+    """Flush a folder's names to disk, if its handle and its file system allow it."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise

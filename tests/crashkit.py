@@ -39,7 +39,18 @@ from placet.journal.writes import AddRecord, Guard, MarkDone, PutCase
 from placet.loop.app import daemon
 from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
-from placet.repo import checkout, differences, history, init, repository, runner, worktree
+from placet.repo import (
+    checkout,
+    checkpoints,
+    history,
+    init,
+    removal,
+    repository,
+    rules,
+    runner,
+    staging,
+    worktree,
+)
 from placet.repo import commit as committing
 from vaultkit import PLAN, hands_off, make_vault
 
@@ -312,7 +323,10 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     for name in ("publish", "replace", "move", "remove"):
         wrap(Vault, name, f"Vault.{name}")
     wrap(Journal, "commit", "Journal.commit")
-    for module in (checkout, differences, history, init, repository, runner, committing, worktree):
+    for module in (
+        *(checkout, history, init, repository, runner, staging),
+        *(worktree, rules, committing, checkpoints, removal),
+    ):
         wrap(module, "run_git", "git")
     for name in CALLS:
         wrap(os, name, f"os.{name}")

@@ -28,7 +28,8 @@ from placet.core.text.portal import BEGIN, END, Card, how_to_test, languages, re
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.host.state import vault_state
 from placet.loop import branches as watching
-from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches, tidy
+from placet.repo.afterwards import Looked, Memory, look_after, look_at_branches
+from placet.repo.removal import tidy
 from placet.repo.repository import open_repo
 from placet.repo.worktree import add_worktree
 from vaultkit import PLAN, TestVault, make_vault, meddling, until

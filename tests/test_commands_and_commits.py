@@ -23,9 +23,11 @@ from placet.agent.workplace import denied_in
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
 from placet.files.denied import ALWAYS
+from placet.repo.checkpoints import checkpoint
 from placet.repo.init import init_repo
 from placet.repo.repository import head, identity, open_repo
-from placet.repo.worktree import add_worktree, checkpoint, found_in_modules, not_kept_here
+from placet.repo.rules import found_in_modules, not_kept_here
+from placet.repo.worktree import add_worktree
 from placet.sandbox import visible_paths
 from placet.sandbox.probe import probe
 from placet.sandbox.values import Box, Level

@@ -29,15 +29,31 @@ from hypothesis import strategies as st
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, settle_home, write
 from placet.core.errors import ToolError, UserError
 from placet.disk import delete_tree
-from placet.repo import checkout, differences, history, init, repository, runner, worktree
+from placet.repo import (
+    checkout,
+    checkpoints,
+    history,
+    init,
+    removal,
+    repository,
+    rules,
+    runner,
+    staging,
+    worktree,
+)
 from placet.repo import commit as committing
-from placet.repo import message as git_message
-from placet.repo import pins as git_pins
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 BOB = runner.Author("Bob Bot", "bob@example.org")
-MESSAGE = git_message.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
+
+
+def check_pins(wt: worktree.Worktree, pinned: committing.Pins) -> None:
+    with committing.writing(wt) as held:
+        held.check_pins(pinned)
+
+
+MESSAGE = committing.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
 
 
 @pytest.fixture(autouse=True)
@@ -273,7 +289,7 @@ def test_dirty_paths_are_told_and_the_index_is_not_refreshed(
     person.look(path)
     repo = repository.open_repo(path)
     assert repository.dirty_paths(repo) == ["a", "d", "new/"]
-    assert repository.dirty_paths(repo, 1) == ["a"]
+    assert repository.dirty_paths(repo)[:1] == ["a"]
 
 
 # ---------------------------------------------------------------------------------- a mission from
@@ -288,10 +304,10 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(
         git(path, "worktree", "list").split()
     )
-    assert worktree.status(wt) == []
+    assert rules.status(wt) == []
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
-    assert paths(worktree.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
+    assert paths(rules.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
@@ -306,8 +322,8 @@ def test_a_mission_leaves_a_branch_and_nothing_else(person: People, tmp_path: Pa
     ]
     assert history.log(wt.repo, base, sha) == [history.Commit(sha, "Write a file", "Bob Bot", WHEN)]
     assert history.ahead_behind(wt.repo, wt.branch, "main") == (1, 0)
-    worktree.remove_worktree(wt)
-    worktree.remove_worktree(wt)
+    removal.remove_worktree(wt)
+    removal.remove_worktree(wt)
     assert not wt.path.exists()
     assert list((tmp_path / "state/worktrees").iterdir()) == []
     assert not (path / ".git/worktrees").exists()
@@ -335,12 +351,12 @@ def test_a_mission_takes_few_git_processes(
     for commits in (1, 4):
         repo = repository.open_repo(path)
         at = tmp_path / f"state/worktrees/{commits:08}"
-        branch = repository.free_branch(repo, "fix", at.name, WHEN)
+        branch = repository.all_refs(repo).free_branch("fix", at.name, WHEN)
         wt = worktree.add_worktree(repo, at, branch, repository.head(repo))
         for n in range(commits):
             write(wt.path, {"deep/down/here/a.txt": f"{n}\n", f"new/{n}.txt": "x"})
             commit_changes(wt, MESSAGE, repository.identity(repo), WHEN)
-        worktree.remove_worktree(wt)
+        removal.remove_worktree(wt)
         started = log.read_text().splitlines()
         assert len(started) <= 9 + 7 * commits, started
         assert len(git(path, "log", "--format=%H", f"main..{branch}").splitlines()) == commits
@@ -364,7 +380,7 @@ def test_a_changed_configuration_is_never_taken_for_the_old_one(
         {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'},
     )
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
-    assert worktree.status(wt) != []
+    assert rules.status(wt) != []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     assert not (tmp_path / "ran").exists()
 
@@ -377,7 +393,7 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
     )
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
-    assert paths(worktree.status(wt)) == [("M", "a"), ("A", "directory")]
+    assert paths(rules.status(wt)) == [("M", "a"), ("A", "directory")]
     assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
@@ -454,7 +470,7 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     for name in NAMES:
         (wt.path / os.fsdecode(name)).write_bytes(name)
     wanted = sorted(os.fsdecode(name) for name in NAMES)
-    assert sorted(change.path for change in worktree.status(wt)) == wanted
+    assert sorted(change.path for change in rules.status(wt)) == wanted
     one = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
     assert one is not None
     assert paths(history.changes(wt.repo, wt.base, one)) == [("A", "star*")]
@@ -467,10 +483,10 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     assert sorted(change.path for change in history.changes(wt.repo, wt.base, sha)) == sorted(
         [*wanted, "star1"]
     )
-    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     for name in NAMES:
         (wt.path / os.fsdecode(name)).unlink()
-    worktree.restore(wt, kept)
+    checkpoints.restore(wt, kept)
     assert all((wt.path / os.fsdecode(name)).read_bytes() == name for name in NAMES)
 
 
@@ -493,11 +509,11 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
         ("D", "gone"),
         ("A", "gone/below"),
     }
-    assert set(paths(worktree.status(wt))) == expected
+    assert set(paths(rules.status(wt))) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert set(paths(history.changes(wt.repo, wt.base, sha))) == expected
-    assert worktree.status(wt) == []
+    assert rules.status(wt) == []
 
 
 def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_path: Path) -> None:
@@ -505,18 +521,18 @@ def test_a_repository_made_inside_is_committed_as_its_files(person: People, tmp_
     make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
     (wt.path / "inner/link").symlink_to("deep")
     expected = [("A", "inner/deep/y"), ("A", "inner/link"), ("A", "inner/x")]
-    assert paths(worktree.status(wt)) == expected
+    assert paths(rules.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == expected
-    assert worktree.status(wt) == []
+    assert rules.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
     write(wt.path, {"a.log": "x", "build/out": "x"})
-    assert worktree.status(wt) == []
+    assert rules.status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
@@ -547,28 +563,27 @@ def test_an_ignored_file_that_was_approved_by_name_is_work_like_any_other(
     write(tmp_path / "elsewhere", {"x.log": "not ours"})
     (wt.path / "link").symlink_to(tmp_path / "elsewhere")
     expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
-    assert paths(worktree.status(wt)) == expected
+    assert paths(rules.status(wt)) == expected
     # in another life, too
     assert (
-        paths(worktree.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base)))
-        == expected
+        paths(rules.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected
     )
-    kept = worktree.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
+    kept = checkpoints.checkpoint(wt, "refs/placet/ckpt/x", "m", WHEN)
     assert paths(history.changes(repo, wt.base, kept)) == expected
     write(wt.path, {"a.log": "changed", "build/late": "x"})
-    worktree.restore(wt, kept)
+    checkpoints.restore(wt, kept)
     assert (wt.path / "a.log").read_text() == "x"
     assert not (wt.path / "build/late").exists()
-    assert paths(worktree.status(wt)) == expected
+    assert paths(rules.status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(repo, wt.base, sha)) == expected
-    assert worktree.status(wt) == []
+    assert rules.status(wt) == []
     (wt.path / "a.log").unlink()
-    assert paths(worktree.status(wt)) == [("D", "a.log")]
+    assert paths(rules.status(wt)) == [("D", "a.log")]
     write(wt.path, {"a.log": "x", "build/late": "y"})
-    with pytest.raises(worktree.WorkNotKept):
-        worktree.remove_worktree(wt)
+    with pytest.raises(removal.WorkNotKept):
+        removal.remove_worktree(wt)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -597,7 +612,7 @@ def test_a_free_branch_can_be_made(
     for name in taken:
         git(path, "branch", name)
     repo = repository.open_repo(person.look(path))
-    name = repository.free_branch(repo, "fix-it", "deadbeef", WHEN)
+    name = repository.all_refs(repo).free_branch("fix-it", "deadbeef", WHEN)
     assert name == expected
     worktree.add_worktree(repo, tmp_path / "state/w", name, repository.head(repo))
     assert git(path, "rev-parse", name) == repository.head(repo)
@@ -615,17 +630,17 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     assert worktree.add_worktree(repo, wt.path, "", wt.base) == wt
     assert worktree.open_worktree(repo, wt.path, "", wt.base) == wt
     write(wt.path, {"a": "2"})
-    assert paths(worktree.status(wt)) == [("M", "a")]
+    assert paths(rules.status(wt)) == [("M", "a")]
     with pytest.raises(ValueError, match="only for reading"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
-        worktree.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
+        removal.roll_back(wt, "refs/placet/failed/reading-1", "failed", WHEN)
     write(path, {"a": "3"})
     person.look(commit_all(path, "Meanwhile"))
     # where a killed reading left one at an older commit
     wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))
-    assert ((wt.path / "a").read_text(), worktree.status(wt)) == ("3", [])
-    worktree.remove_worktree(wt)
+    assert ((wt.path / "a").read_text(), rules.status(wt)) == ("3", [])
+    removal.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     assert not (path / ".git/worktrees").exists()
 
@@ -636,7 +651,7 @@ def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
     write(wt.path, {"work": "precious", "README.md": "changed"})
     assert start(path, tmp_path) == wt
     assert worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
-    assert paths(worktree.status(wt)) == [("M", "README.md"), ("A", "work")]
+    assert paths(rules.status(wt)) == [("M", "README.md"), ("A", "work")]
 
 
 @pytest.mark.parametrize("lost", ["index", "files", "admin", "half admin", "branch only", "locks"])
@@ -671,7 +686,7 @@ def test_add_finishes_what_was_begun(person: People, tmp_path: Path, lost: str) 
     again = start(path, tmp_path)
     assert again == wt
     assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
-    assert worktree.status(again) == []
+    assert rules.status(again) == []
     write(again.path, {"a": "2"})
     assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
@@ -730,14 +745,14 @@ def test_a_second_repository_with_the_same_worktree_name(person: People, tmp_pat
 def test_uncommitted_work_is_not_removed(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"work": "precious"})
-    with pytest.raises(worktree.WorkNotKept, match="work"):
-        worktree.remove_worktree(wt)
-    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    with pytest.raises(removal.WorkNotKept, match="work"):
+        removal.remove_worktree(wt)
+    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     write(wt.path, {"more": "precious"})
-    with pytest.raises(worktree.WorkNotKept):
-        worktree.remove_worktree(wt, kept)
+    with pytest.raises(removal.WorkNotKept):
+        removal.remove_worktree(wt, kept)
     (wt.path / "more").unlink()
-    worktree.remove_worktree(wt, kept)
+    removal.remove_worktree(wt, kept)
     assert not wt.path.exists()
 
 
@@ -746,7 +761,7 @@ def test_folders_without_permission_are_removed_too(person: People, tmp_path: Pa
     write(wt.path, {"cache/mod/x": "1"})
     (wt.path / "cache/mod").chmod(0o500)
     (wt.path / "cache").chmod(0o500)
-    worktree.remove_worktree(wt)
+    removal.remove_worktree(wt)
     assert not wt.path.exists()
 
 
@@ -754,7 +769,7 @@ def test_removing_does_not_follow_links(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(tmp_path / "outside", {"precious": "1"})
     (wt.path / "link").symlink_to(tmp_path / "outside")
-    worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    removal.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
     assert (tmp_path / "outside/precious").read_text() == "1"
 
 
@@ -781,7 +796,7 @@ def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> 
     with ThreadPoolExecutor() as pool:
         both = [pool.submit(come_and_go, name) for name in times]
         while goes_on():
-            assert not worktree.is_worktree_of(repo, tmp_path / "worktree")
+            assert worktree.registered(repo, tmp_path / "worktree") is None
             assert checkout.where_checked_out(repo, "feat/none") is None
         for each in both:
             each.result()
@@ -812,15 +827,15 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
     (wt.path / "b").unlink()
-    before = worktree.status(wt)
-    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
+    before = rules.status(wt)
+    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN)
     git(wt.path, "add", "-A")  # as a killed commit leaves it
-    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     git(wt.path, "read-tree", "HEAD")
     index = (wt.git_dir / "index").read_bytes()
-    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
+    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     assert (wt.git_dir / "index").read_bytes() == index
-    assert worktree.status(wt) == before
+    assert rules.status(wt) == before
     assert paths(history.changes(wt.repo, wt.base, kept)) == [
         ("M", "a"),
         ("D", "b"),
@@ -829,15 +844,15 @@ def test_a_checkpoint_holds_everything_and_changes_nothing(person: People, tmp_p
     write(wt.path, {"a": "3", "worse": "3"})
     shutil.rmtree(wt.path / "new")
     make_repo(wt.path / "inner")
-    worktree.restore(wt, kept)
-    assert worktree.status(wt) == before
+    checkpoints.restore(wt, kept)
+    assert rules.status(wt) == before
     assert (wt.path / "a").read_text() == "2"
     assert (wt.path / "z.log").read_text() == "ignored"
     assert repository.resolve(wt.repo, wt.branch) == wt.base
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
-    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
+    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "kept", WHEN) == sha
     with pytest.raises(ValueError, match="placet's own"):
-        worktree.checkpoint(wt, "refs/heads/main", "x", WHEN)
+        checkpoints.checkpoint(wt, "refs/heads/main", "x", WHEN)
 
 
 def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
@@ -852,7 +867,7 @@ def test_a_checkpoint_sees_a_change_made_as_fast_as_the_check_out(
     write(wt.path, {"a": "2"})
     for file in (wt.path / "a", wt.git_dir / "index"):
         os.utime(file, (past, past))
-    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
+    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN)
     assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a")]
 
 
@@ -867,7 +882,7 @@ def test_a_failed_attempt_is_rolled_back_and_kept(
     write(wt.path, {"b": "3"})
     ref = "refs/placet/failed/deadbeef-1"
     if killed:
-        worktree.checkpoint(wt, ref, "failed", WHEN)
+        checkpoints.checkpoint(wt, ref, "failed", WHEN)
     if killed in ("renamed", "half deleted", "deleted"):
         wt.path.rename(wt.path.with_name("deadbeef.removed"))
     if killed == "half deleted":
@@ -875,20 +890,20 @@ def test_a_failed_attempt_is_rolled_back_and_kept(
     if killed == "deleted":
         shutil.rmtree(wt.path.with_name("deadbeef.removed"))
         shutil.rmtree(wt.git_dir)
-    kept = worktree.roll_back(wt, ref, "failed", WHEN)
+    kept = removal.roll_back(wt, ref, "failed", WHEN)
     assert kept is not None
     assert git(path, "rev-parse", ref, f"{ref}^") == f"{kept}\n{first}"
     assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
     assert repository.resolve(wt.repo, "refs/heads/feat/fix-deadbeef") is None
     assert len(git(path, "worktree", "list").splitlines()) == 1
     assert list((tmp_path / "state/worktrees").iterdir()) == []
-    assert worktree.roll_back(wt, ref, "failed", WHEN) == kept
+    assert removal.roll_back(wt, ref, "failed", WHEN) == kept
 
 
 def test_rolling_back_nothing_keeps_nothing(person: People, tmp_path: Path) -> None:
     path = person()
     assert (
-        worktree.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN)
+        removal.roll_back(start(path, tmp_path), "refs/placet/failed/deadbeef-1", "failed", WHEN)
         is None
     )
     assert git(path, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
@@ -910,7 +925,7 @@ def test_rolling_back_keeps_the_work_whatever_became_of_the_branch(
     else:
         git(wt.path, "checkout", "-q", "-b", "feat/elsewhere", wt.base)
         write(wt.path, {"a": "2"})
-    kept = worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    kept = removal.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
     assert kept is not None
     assert paths(history.changes(wt.repo, wt.base, kept)) == [("M", "a"), ("A", "b")]
     assert repository.resolve(wt.repo, f"{kept}^") == (wt.base if how == "deleted" else sha)
@@ -923,7 +938,7 @@ def test_commits_of_a_lost_worktree_are_kept(person: People, tmp_path: Path) -> 
     write(wt.path, {"a": "2"})
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     shutil.rmtree(wt.path)
-    assert worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
+    assert removal.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN) == sha
 
 
 # ---------------------------------------------------------------------------------- somebody else
@@ -938,12 +953,12 @@ def test_a_moved_branch_is_not_overwritten(
     path = person()
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2"})
-    place = worktree._inside(wt)
-    tip = differences.read_status(place)[0]
+    place = worktree.inside(wt)
+    tip = staging.read_status(place)[0]
     other = git(path, "commit-tree", "-p", tip, "-m", "other", f"{tip}^{{tree}}")
     git(path, "update-ref", wt.ref, other)
     with pytest.raises(runner.RepositoryChanged, match="moved by somebody else"):
-        committing.update_ref(place, wt.ref, tip, tip)
+        staging.update_ref(place, wt.ref, tip, tip)
     assert repository.resolve(wt.repo, wt.branch) == other
 
 
@@ -958,7 +973,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
     for call in (
         lambda: commit_changes(wt, MESSAGE, BOB, WHEN),
-        lambda: worktree.status(wt),
+        lambda: rules.status(wt),
         lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base),
     ):
         with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
@@ -981,11 +996,11 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
     path = person()
     write(path, {".git/hooks/pre-commit": "#!/bin/sh\n"})
     wt = start(person.look(path), tmp_path)
-    pinned = git_pins.pins(wt)
+    pinned = committing.pins(wt)
     git(path, "config", "branch.main.remote", "origin")
     git(path, "config", "user.name", "New Name")
     person.look(path)
-    git_pins.check_pins(wt, pinned)
+    check_pins(wt, pinned)
     match change:
         case ".git/config":
             git(path, "config", "core.fsmonitor", "evil")
@@ -1000,7 +1015,7 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
         case name:
             write(path, {name: "evil"})
     with pytest.raises(runner.RepositoryChanged, match="changed while the mission ran"):
-        git_pins.check_pins(wt, pinned)
+        check_pins(wt, pinned)
     person.look(path)
 
 
@@ -1018,7 +1033,7 @@ def test_stale_locks_of_ours_go_and_the_persons_stay(person: People, tmp_path: P
         commit_changes(wt, MESSAGE, BOB, WHEN)
     worktree.clear_stale_locks(wt, [ref])
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-    worktree.checkpoint(wt, ref, "x", WHEN)
+    checkpoints.checkpoint(wt, ref, "x", WHEN)
     assert sorted(p.name for p in (path / ".git").rglob("*.lock")) == ["HEAD.lock", "index.lock"]
     with pytest.raises(ValueError, match="placet's own"):
         worktree.clear_stale_locks(wt, ["refs/heads/main"])
@@ -1039,15 +1054,14 @@ def test_a_git_that_outlived_its_daemon_is_waited_for(
         },
     )
     (tmp_path / "bin/git").chmod(0o755)
-    with monkeypatch.context() as patch, worktree._writing(wt.path) as held:
-        place = replace(worktree._inside(wt), held=held)
+    with monkeypatch.context() as patch, worktree.holding(wt.path) as held:
+        place = replace(worktree.inside(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
-    with (
-        pytest.raises(UserError, match="another git process"),
-        worktree._writing(wt.path, timeout_s=0.05),
-    ):
+    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", 0.05)
+    with pytest.raises(UserError, match="another git process"), worktree.holding(wt.path):
         pass
+    monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", runner.CALL_TIMEOUT_S)
     threading.Timer(0.2, at_work.unlink).start()
     worktree.clear_stale_locks(wt)
     assert not at_work.exists()
@@ -1101,7 +1115,7 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
 def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
     wt = start(person(), tmp_path)
     write(wt.path, {"a": "1"})
-    fake = git_message.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
+    fake = committing.commit_message("Fake", f"Placet-Trace: {TRACE}\nMore", "other", "d", "ann")
     assert commit_changes(wt, fake, BOB, WHEN) is not None
     base = git(wt.path, "rev-parse", "HEAD")
     assert list(history.traced_work(wt.repo)) == ["other"], "a line of the text is no trailer"
@@ -1120,7 +1134,7 @@ def test_commits_are_found_by_trailer(person: People, tmp_path: Path) -> None:
 
 def test_the_message_is_as_the_contract_says() -> None:
     body = "It was missing.\n\nNow it is there."
-    assert git_message.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
+    assert committing.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
         f"Add a login\n\nIt was missing.\n\nNow it is there.\n\n[ExoTrace: {TRACE}]\n\n"
         f"Placet-Trace: {TRACE}\nPlacet-Plan: sha256:ab\nApproved-By: Ann\n"
     )
@@ -1136,7 +1150,7 @@ def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
         "a\r\nb\x1b[31m",
         "--- a/file\n+++ b/file",
     ):
-        message = git_message.commit_message(subject, body, TRACE, "d", name)
+        message = committing.commit_message(subject, body, TRACE, "d", name)
         parsed = git(tmp_path, "interpret-trailers", "--parse", stdin=message.encode())
         assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
 
@@ -1144,7 +1158,7 @@ def test_git_reads_the_trailers_whatever_the_text(tmp_path: Path) -> None:
 @given(st.text(), st.text(), st.text(min_size=1))
 @settings(max_examples=200)
 def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> None:
-    message = git_message.commit_message(subject, body, TRACE, "d", name)
+    message = committing.commit_message(subject, body, TRACE, "d", name)
     lines = message.splitlines()
     assert 1 <= len(lines[0]) <= 72
     assert lines[1] == ""
@@ -1164,7 +1178,7 @@ def work(path: Path, tmp_path: Path, name: str = "deadbeef") -> worktree.Worktre
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == [("A", "placet.txt")]
-    assert worktree.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
+    assert removal.roll_back(wt, f"refs/placet/failed/{name}-1", "failed", WHEN) == sha
     return wt
 
 
@@ -1265,8 +1279,8 @@ def test_many_files(person: People, tmp_path: Path, count: int) -> None:
 def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     path = person({})
     wt = start(path, tmp_path)
-    assert worktree.status(wt) == []
-    assert worktree.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
+    assert rules.status(wt) == []
+    assert checkpoints.checkpoint(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
     work(path, tmp_path, "cafecafe")
 
 
@@ -1380,13 +1394,13 @@ def test_making_one_can_be_killed_anywhere(
         if existing:
             git(path, "init", "-q", "-b", "main")
         left = after
-        for module in (differences, init, repository, runner, worktree):
+        for module in (staging, init, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", dying)
         try:
             first(path)
         except Killed:
             deaths += 1
-        for module in (differences, init, repository, runner, worktree):
+        for module in (staging, init, repository, runner, worktree):
             monkeypatch.setattr(module, "run_git", real)
         _, sha = first(path)
         assert git(path, "ls-tree", "--name-only", sha) == "a"
@@ -1414,7 +1428,7 @@ def test_many_cycles_eight_at_once(person: People, tmp_path: Path, cycles: int) 
         for step in range(2):
             write(wt.path, {f"f{n}": f"step {step}\n", f"new{n}-{step}": "1\n"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-        worktree.remove_worktree(wt)
+        removal.remove_worktree(wt)
         return wt.branch
 
     with ThreadPoolExecutor(8) as pool:
@@ -1434,6 +1448,7 @@ import os, sys
 from datetime import UTC, datetime
 from pathlib import Path
 import git.cmd
+from gitkit import commit_changes
 from placet.repo import repository, runner, worktree
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def mission(path, where):
@@ -1484,8 +1499,8 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             worktree.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-            assert worktree.status(wt) == []
-            worktree.remove_worktree(wt)
+            assert rules.status(wt) == []
+            removal.remove_worktree(wt)
             assert not list((path / ".git").rglob("*.lock"))
         nursery.stdin.close()
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
@@ -1773,17 +1788,17 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     repository.notes(repo)
     repository.default_branch(repo)
     history.merge_preview(repo, "HEAD", "theirs" if repository.resolve(repo, "theirs") else "HEAD")
-    branch = repository.free_branch(repo, "fix", "deadbeef", WHEN)
+    branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
     assert worktree.open_worktree(repo, wt.path, branch, base) == wt
-    git_pins.check_pins(wt, git_pins.pins(wt))
+    check_pins(wt, committing.pins(wt))
     vector.during(wt, evil)
     worktree.clear_stale_locks(wt)
     write(wt.path, {"README.md": "mission\n", "new": "1\n"})
-    assert worktree.status(wt)
-    kept = worktree.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
+    assert rules.status(wt)
+    kept = checkpoints.checkpoint(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
     write(wt.path, {"README.md": "worse\n"})
-    worktree.restore(wt, kept)
+    checkpoints.restore(wt, kept)
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "cat-file", "blob", f"{sha}:README.md") == "mission"
@@ -1792,10 +1807,10 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     history.log(repo, base, sha)
     assert history.traced_work(repo)[TRACE][1] == sha
     history.ahead_behind(repo, branch, branch)
-    worktree.remove_worktree(wt)
+    removal.remove_worktree(wt)
     wt = worktree.add_worktree(repo, wt.path, branch, base)
     write(wt.path, {"README.md": "again\n"})
-    worktree.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
+    removal.roll_back(wt, "refs/placet/failed/deadbeef-1", "failed", WHEN)
 
 
 def planted(tmp_path: Path, *vectors: Vector) -> tuple[Path, Path, str]:

@@ -31,9 +31,11 @@ from placet.core.text.names import QUEUES
 from placet.files.vault import Vault
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
-from placet.repo.repository import free_branch, head, identity, open_repo
+from placet.repo.checkpoints import checkpoint
+from placet.repo.removal import remove_worktree
+from placet.repo.repository import all_refs, head, identity, open_repo
 from placet.repo.runner import Repo
-from placet.repo.worktree import add_worktree, checkpoint, remove_worktree
+from placet.repo.worktree import add_worktree
 from placet.sandbox.probe import probe
 from placet.sandbox.process import run
 from placet.sandbox.values import Box
@@ -213,7 +215,7 @@ def git_work() -> None:
                 repo = open_repo(path)
                 now, at = datetime.now(UTC), folder / "ours" / f"{n:08}"
                 tree = add_worktree(
-                    repo, at, free_branch(repo, "say-hello", at.name, now), head(repo)
+                    repo, at, all_refs(repo).free_branch("say-hello", at.name, now), head(repo)
                 )
                 (tree.path / "new.txt").write_text("new\n")
                 commit_changes(tree, "Say hello\n", identity(repo), now)

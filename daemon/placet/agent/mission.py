@@ -61,31 +61,21 @@ from placet.core.turn.talk import Ask, Purpose, StopReason, ToolUse
 from placet.files.confine import TEMPORARY, Root
 from placet.files.vault import Vault, VaultTrouble
 from placet.journal.writes import REPLY
-from placet.repo.afterwards import look_after, tidy
+from placet.repo.afterwards import look_after
 from placet.repo.checkout import keep_aside
-from placet.repo.history import changes, digests_at, is_ancestor, tip_now
-from placet.repo.message import commit_message
-from placet.repo.pins import Pins, check_pins, pins
-from placet.repo.repository import free_branch, head, identity, is_kept, ref_now, resolve
+from placet.repo.checkpoints import checkpoint, delete_ref, restore
+from placet.repo.commit import Pins, Writing, branch_gone, commit_message, pins, writing
+from placet.repo.history import changes, digests_at, is_ancestor
+from placet.repo.removal import WorkNotKept, abandon, remove_worktree, roll_back, take_hold, tidy
+from placet.repo.repository import all_refs, head, identity, is_kept, resolve, tip_now
+from placet.repo.rules import found_in_modules, ignored_files, status
 from placet.repo.runner import Author, GitError, Repo, RepositoryChanged, leavable
 from placet.repo.worktree import (
-    WorkNotKept,
     Worktree,
-    abandon,
     add_worktree,
-    checkpoint,
     clear_stale_locks,
-    delete_ref,
-    found_in_modules,
-    ignored_files,
-    must_be_there,
+    must_be_on_branch,
     open_worktree,
-    remove_worktree,
-    restore,
-    roll_back,
-    status,
-    take_hold,
-    writing,
 )
 from placet.tools.base import Effect, Outcome, Toolbox, Workplace
 from placet.tools.commits import blank_secrets, refuse_not_kept, refuse_secrets
@@ -522,15 +512,14 @@ class _Work:
         found, not missed.
         """
         self.left_out = None
-        tip = ref_now(self.repo, self.tree.ref) or self.tree.base
-        known = {
-            sha.decode() for name, sha in self.record.outcomes.items() if name.startswith("step:")
-        }
-        if self.record.cut_off(key) and tip not in (self.tree.base, *known):
-            return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
+        if self.record.cut_off(key):
+            tip = resolve(self.repo, self.tree.ref) or self.tree.base
+            steps = (sha for name, sha in self.record.outcomes.items() if name.startswith("step:"))
+            if tip not in (self.tree.base, *(sha.decode() for sha in steps)):
+                return tip, [file.path for file in changes(self.repo, f"{tip}^", tip)]
         self.record.intend(key)
         if not self.touched:
-            must_be_there(self.tree)
+            must_be_on_branch(self.tree)
             self.left_out = ()
             return None, []
         done = self.commit(subject, body)
@@ -558,7 +547,7 @@ class _Work:
                 return None, []
             refuse_not_kept(self.tree, [path for path in paths if (self.tree.path / path).exists()])
             refuse_secrets(self.repo, self.tree, paths, self._secrets())
-            self._must_be_unchanged()
+            self._must_be_unchanged(worktree)
             message = commit_message(
                 subject,
                 body,
@@ -602,10 +591,10 @@ class _Work:
             end == "." or end.split("/")[0] == ".." or self.place.root.protects(end) for end in ends
         )
 
-    def _must_be_unchanged(self) -> None:
+    def _must_be_unchanged(self, worktree: Writing) -> None:
         """Raise Stop where the repository's settings, or what the plan was based on, are others than when they were looked at."""
         try:
-            check_pins(self.tree, self.pinned)
+            worktree.check_pins(self.pinned)
         except RepositoryChanged as error:
             raise _astray(self.repo, error) from error
         self.drift = changed_under(self.mission, self.repo, self.tree.base, self.record)
@@ -730,10 +719,10 @@ def carry_out(ports: Ports, mission: Mission, cancel: Cancel) -> Ended:
         if record.halt is None and cancel.reason:
             record.halt = cancel.stop()
         with leavable(cancel.is_set):
-            base, branch = _place(ports, mission, repo, record)
+            base, branch, tip = _place(ports, mission, repo, record)
         if (
             record.outcome("branch") is None
-            and (drift := changed_under(mission, repo, base, record)) is not None
+            and (drift := changed_under(mission, repo, base, record, tip)) is not None
         ):
             ended = replace(
                 _unable(ports, mission, UserError(drift.why), began, End.DRIFT, record),
@@ -879,33 +868,37 @@ def _restraint(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -
     )
 
 
-def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str]:
-    """Return base commit and branch, chosen once and then kept for every later life of the mission."""
+def _place(ports: Ports, mission: Mission, repo: Repo, record: Record) -> tuple[str, str, str]:
+    """Return base commit and branch, chosen once and kept for every later life of the mission.
+
+    Third is the commit of the branch that was planned from, empty if that was not looked up.
+    """
     known = record.outcome("place")
     if known is not None:
         base, branch, *_ = json.loads(known)
-        return base, branch
+        return base, branch, ""
     keep_vault(ports, repo, record)
-    base = resolve(repo, mission.base_commit) if mission.base_commit else None
-    case = mission.case
+    case, refs, base = mission.case, all_refs(repo), mission.base_commit or None
+    if base and base not in refs.at.values():
+        base = resolve(repo, base)
+    tip = refs.at.get(f"refs/heads/{case.base_branch}", "")
     if (
         base
         and is_kept(repo)
         and mission.if_changed is IfChanged.ASK
-        and changed_under(mission, repo, base, record) is None
+        and changed_under(mission, repo, base, record, tip) is None
     ):
         # the notes of today: what the plan rests on and may write is the same in them
-        base = tip_now(repo, case.base_branch)
+        base = tip or head(repo)
     now = ports.clock.wall()
     name = _name(case, record)
-    if (ports.worktrees / name).exists() or any(
-        ref_now(repo, ref) for ref in (*_refs(case, name), f"refs/placet/left/{name}")
-    ):
+    ours = {*_refs(case, name), f"refs/placet/left/{name}"}
+    if (ports.worktrees / name).exists() or not refs.ours.isdisjoint(ours):
         # left by a mission that the journal does not know any more: its work stays as it is
         name += f"-{now:%Y%m%d%H%M%S}"
-    chosen = base or head(repo), free_branch(repo, case.request_id, case.trace8, now), name
+    chosen = base or head(repo), refs.free_branch(case.request_id, case.trace8, now), name
     record.settle("place", json.dumps(chosen).encode())
-    return chosen[:2]
+    return *chosen[:2], tip
 
 
 def _work_through(work: _Work, place: Workplace) -> tuple[Stop | None, str]:
@@ -1058,7 +1051,10 @@ def _ended(work: _Work, stop: Stop | None, summary: str) -> Ended:
                     files=len(paths),
                 ),
             )
-    last = ref_now(repo, tree.ref) or tree.base
+    last = resolve(repo, tree.ref)
+    if last is None and stop is None:
+        stop = _astray(repo, branch_gone(tree))
+    last = last or tree.base
     files = _changed(repo, tree.base, last)
     if stop is None and scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
@@ -1096,7 +1092,9 @@ _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends of which the model's last words say nothing more."""
 
 
-def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Drifted | None:
+def changed_under(
+    mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
+) -> Drifted | None:
     """Return what changed under the plan since `base`, its base commit.
 
     None where nothing did, or the plan says to go on.
@@ -1104,7 +1102,7 @@ def changed_under(mission: Mission, repo: Repo, base: str, record: Record) -> Dr
     What changed elsewhere, or was to be gone on over, is journalled once for each new commit.
     """
     case = mission.case
-    tip = tip_now(repo, case.base_branch)
+    tip = tip or tip_now(repo, case.base_branch)
     based_on = dict(case.based_on)
     lost = (
         bool(mission.base_commit)
@@ -1189,7 +1187,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
         take_hold(tree)
     if ended.ok:
         try:
-            remove_worktree(tree)
+            remove_worktree(tree, ref=ckpt)
         except WorkNotKept:
             rest = _drop_temporaries(tree)
             blank_secrets(repo, tree, rest, ports.secrets)
@@ -1198,8 +1196,7 @@ def _clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended:
                 if rest
                 else None
             )
-            remove_worktree(tree, kept_there)
-        delete_ref(repo, ckpt)
+            remove_worktree(tree, kept_there, ref=ckpt)
         return replace(ended, kept=left_out if ended.left_out else "")
     if tree.path.exists() and (tree.git_dir / "index").exists():
         blank_secrets(repo, tree, _drop_temporaries(tree), ports.secrets)

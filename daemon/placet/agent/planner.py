@@ -46,9 +46,11 @@ from placet.core.wording import counted
 from placet.files.confine import Root
 from placet.journal.writes import REPLY
 from placet.repo.history import digests_at
+from placet.repo.removal import remove_worktree
 from placet.repo.repository import current_branch, head, resolve
+from placet.repo.rules import ignored
 from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
-from placet.repo.worktree import Worktree, add_worktree, ignored, remove_worktree
+from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.base import Outcome, Workplace, check_args
 from placet.tools.control import SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning

@@ -21,10 +21,12 @@ from placet.core.text.plan import Plan, Step
 from placet.core.turn.talk import ToolUse
 from placet.host.config import portal_path
 from placet.journal.writes import REPLY
+from placet.repo.checkpoints import snapshot
 from placet.repo.history import changes
+from placet.repo.removal import remove_worktree
 from placet.repo.repository import open_repo, resolve, tree_of
 from placet.repo.runner import Repo
-from placet.repo.worktree import Worktree, add_worktree, remove_worktree, snapshot
+from placet.repo.worktree import Worktree, add_worktree
 from placet.tools.base import Effect, Toolbox, Workplace
 from placet.tools.registry import BY_NAME
 

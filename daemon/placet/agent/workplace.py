@@ -31,11 +31,11 @@ from placet.files.denied import ALWAYS, VAULT, Denied
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import Journal
+from placet.repo.checkpoints import undo_since
 from placet.repo.init import Allowance, Size, TooMuch, attachment_patterns, init_repo
 from placet.repo.repository import common_dir_at, is_repository, open_repo
 from placet.repo.runner import GitCall, OnCall, Repo, RepositoryChanged
 from placet.repo.snapshots import keep_notes, not_added
-from placet.repo.undoing import undo_since
 from placet.repo.worktree import Worktree
 from placet.sandbox.values import Box, BoxLimits, Level
 from placet.tools.base import Control, Workplace

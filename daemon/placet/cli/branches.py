@@ -38,6 +38,7 @@ from placet.repo.checkout import (
     revert_in_checkout,
     where_checked_out,
 )
+from placet.repo.commit import commit_message
 from placet.repo.history import (
     REVERTS,
     content,
@@ -49,7 +50,6 @@ from placet.repo.history import (
     patch_bytes,
     trailers_of,
 )
-from placet.repo.message import commit_message
 from placet.repo.repository import all_refs, head, is_kept, is_repository, open_repo, resolve
 from placet.repo.runner import GitError, Repo, RepositoryChanged
 from placet.repo.snapshots import keep_notes

@@ -6,13 +6,11 @@ import pwd
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 
-from placet.core.errors import PlacetError, UserError
+from placet.core.errors import UserError
 from placet.core.life.case import Branch
 from placet.core.turn.mission import After
-from placet.disk import delete_tree
 from placet.repo.history import (
     ahead_behind,
     changes,
@@ -40,9 +38,8 @@ from placet.repo.repository import (
     remote_of,
     resolve,
 )
-from placet.repo.runner import GitCall, GitError, Repo, RepositoryChanged
+from placet.repo.runner import GitCall, GitError, Repo
 from placet.repo.sift import Open, Sieve
-from placet.repo.worktree import forget_lost, is_worktree_of, kept_refs, let_go, remove_leftover
 
 MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
@@ -77,7 +74,7 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
             behind,
             tuple(conflicts),
             tuple(said),
-            tuple(dirty_paths(repo, MAX_UNSEEN)),
+            tuple(dirty_paths(repo)[:MAX_UNSEEN]),
             remote,
             theirs,
             bare=repo.is_bare,
@@ -86,98 +83,6 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
         return After(
             "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
         )
-
-
-# --- tidying up
-# ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """What became of a worktree that a crash left.
-
-    `kept` is the ref with the work that was in it, `problem` says why it is still there.
-    """
-
-    path: Path
-    removed: bool = False
-    kept: str = ""
-    problem: str = ""
-
-
-def remove_leftovers(
-    repos: Sequence[Repo], worktrees: Path, live: Collection[str], before: datetime, when: datetime
-) -> list[Leftover]:
-    """Remove worktrees of missions that are not at work (`live` are the `trace8` of those that are), after keeping their work.
-
-    Only those in which nothing changed since `before`, and only of these repositories.
-    """
-    found = []
-    for path in sorted(p for p in worktrees.iterdir() if p.is_dir()) if worktrees.is_dir() else ():
-        owner = next((repo for repo in repos if is_worktree_of(repo, path)), None)
-        try:
-            if (
-                any(trace8 in path.name for trace8 in live)
-                or path.stat().st_mtime > before.timestamp()
-            ):
-                continue
-        except FileNotFoundError:  # a mission that ended just now removed it
-            continue
-        if path.name.endswith(".removed"):  # its work was kept before it got that name
-            delete_tree(path)
-            found.append(Leftover(path, removed=True))
-            continue
-        if owner is None:
-            found.append(
-                Leftover(
-                    path,
-                    problem="it belongs to no repository that is configured; name that one as a portal",
-                )
-            )
-            continue
-        ref = f"refs/placet/left/{path.name}"
-        try:
-            found.append(
-                Leftover(
-                    path, removed=True, kept=ref if remove_leftover(owner, path, ref, when) else ""
-                )
-            )
-        except (PlacetError, OSError) as error:
-            found.append(Leftover(path, problem=str(error)))
-    found += [
-        Leftover(path, removed=True)
-        for repo in repos
-        for path in forget_lost(repo, worktrees, live)
-    ]
-    return found
-
-
-def tidy(
-    repo: Repo, worktrees: Path, live: Collection[str], before: datetime, when: datetime
-) -> list[str]:
-    """Take away what ended missions left in a repository before `before`.
-
-    Return names of references and worktrees.
-
-    A reference goes only where a branch, of the person or of a remote, has everything that it
-    keeps; a worktree only after what was in it is at a reference.
-    """
-    gone = [
-        str(one.path)
-        for one in remove_leftovers([repo], worktrees, live, before, when)
-        if one.removed
-    ]
-    try:
-        for ref, sha, made in kept_refs(repo):
-            if (
-                made < before
-                and not any(trace8 in ref for trace8 in live)
-                and let_go(repo, ref, sha)
-            ):
-                gone.append(ref)
-    except (GitError, RepositoryChanged):
-        pass  # the next mission tries again; what git said is in the journal
-    return gone
 
 
 # --- what became of it
@@ -308,8 +213,8 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
         stamps = _stamps(known.stamps)  # first: what moves from now on has another
         refs = all_refs(repo)
         if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
+            # A move in between is found by the next look, which asks git whatever the files say.
             stamps = _stamps(kept_in)
-            refs = all_refs(repo)
         if known.refs == refs and asked <= known.asked and known.seen is not None:
             return Looked(path, replace(known, stamps=stamps))
         look = _Look(repo, refs, known, branches)

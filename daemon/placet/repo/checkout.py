@@ -20,8 +20,6 @@ from pathlib import Path
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.case import Branch
 from placet.core.text.names import show
-from placet.repo.commit import update_ref
-from placet.repo.differences import read_status
 from placet.repo.history import (
     changes,
     commits_traced,
@@ -54,6 +52,7 @@ from placet.repo.runner import (
     text_of,
     with_env,
 )
+from placet.repo.staging import as_author, read_status, update_ref
 
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 
@@ -167,15 +166,7 @@ def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
     place = configured(
         _checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
     )
-    env = {"GIT_REFLOG_ACTION": "placet"}
-    who, stamp = identity(repo), f"@{int(when.timestamp())} +0000"
-    for role in ("AUTHOR", "COMMITTER"):
-        env |= {
-            f"GIT_{role}_NAME": who.name,
-            f"GIT_{role}_EMAIL": who.email,
-            f"GIT_{role}_DATE": stamp,
-        }
-    return with_env(place, env)
+    return as_author(with_env(place, {"GIT_REFLOG_ACTION": "placet"}), identity(repo), when)
 
 
 def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: datetime) -> str:

@@ -1,185 +1,211 @@
-"""What a commit is made by: files put into an index, a commit object, a reference moved.
-
-Each is one git command.
-"""
+"""A mission's commit: its message, the commit itself, and what must not change meanwhile."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from placet.core.errors import passing
+from placet.core.errors import ToolError
+from placet.core.text.names import show
+from placet.repo.rules import changes_in
 from placet.repo.runner import (
-    BULK_TIMEOUT_S,
-    UNFLUSHED,
+    BOT,
     Author,
     FileChange,
-    GitError,
     Place,
-    Repo,
     RepositoryChanged,
     items_of,
-    persons_file,
     run_git,
-    text_of,
-    with_env,
+    settings_of,
 )
+from placet.repo.staging import stage, update_ref, write_commit
+from placet.repo.worktree import Worktree, holding, inside, looking, must_be_on_branch
+
+MAX_NAMED = 20
+"""Files that an error names."""
+
+_SUBJECT_LENGTH = 72
 
 
-def stage(
-    place: Place,
-    changes: Sequence[FileChange],
-    *,
-    config: Sequence[str] = (),
-    write: bool = True,
-    may_vanish: bool = False,
-) -> str:
-    """Put these paths, as they are now, into the index, and return the tree that it makes.
+class Writing:
+    """The sole right to write in a mission's worktree: look at the changes, then commit some."""
 
-    None unless `write`.
+    def __init__(self, wt: Worktree, place: Place) -> None:
+        self._wt, self._place = wt, place
+        self._tip = ""
+        self._found: list[FileChange] = []
 
-    `may_vanish` is for a folder that people work in meanwhile: a file that is gone by now counts as
-    deleted. Else that is an error.
+    def changes(self) -> list[str]:
+        """Return the paths that differ from the branch's last commit.
+
+        Raises RepositoryChanged where the branch is gone.
+        """
+        self._tip, self._found, begun = since_tip(self._wt, self._place)
+        if begun:  # by a commit that was killed: unstage it, so that only what is asked for goes in
+            run_git(self._place, "read-tree", "--reset", self._tip)
+            self._tip, self._found, _ = changes_in(self._wt, self._place)
+        return [change.path for change in self._found]
+
+    def check_pins(self, pinned: Pins) -> None:
+        """Raise RepositoryChanged, naming what, where something is not as it was pinned."""
+        now = _pins(self._wt, self._place)
+        changed = [name for name in sorted(pinned | now) if pinned.get(name) != now.get(name)]
+        if changed:
+            raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")
+
+    def commit(
+        self, paths: Collection[str], message: str, author: Author, when: datetime
+    ) -> str | None:
+        """Commit the changes that are among `paths`; return the commit, None for nothing.
+
+        There are no empty commits, and a commit that was made before a crash is not made twice. The
+        branch is moved by compare-and-swap. Raises RepositoryChanged where somebody else moved it
+        since `changes`, and ToolError `outside_scope` where the commit would change other files: a
+        file in a folder's place deletes what was in the folder.
+        """
+        wanted = frozenset(paths)
+        chosen = [change for change in self._found if change.path in wanted]
+        if not chosen:
+            return None
+        tree = stage(self._place, chosen)
+        asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)
+        differs = items_of(run_git(self._place, *asked)[1])
+        if not differs:  # the same in a commit, as with other line ends
+            return None
+        if more := sorted(set(differs) - wanted):
+            raise _outside_scope(more)
+        new = write_commit(self._place, tree, (self._tip,), message, author, when)
+        # Last: a kill before it leaves something staged, which `changes` then unstages.
+        update_ref(self._place, self._wt.ref, new, self._tip)
+        return new
+
+
+@contextmanager
+def writing(wt: Worktree) -> Iterator[Writing]:
+    """Hold a mission's worktree for a commit.
+
+    Raises RepositoryChanged where it is no longer on its branch.
     """
-    gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
-    here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
-    # first and by force: git refuses to look for a deleted file where its folder became a link
-    if gone:
-        run_git(
-            place,
-            "update-index",
-            "--force-remove",
-            "-z",
-            "--stdin",
-            stdin=gone,
-            timeout_s=BULK_TIMEOUT_S,
-        )
-    if here:
-        options = ("--add", "--replace", *(("--remove",) if may_vanish else ()), "-z", "--stdin")
-        run_git(
-            place,
-            "update-index",
-            *options,
-            stdin=here,
-            config=(UNFLUSHED, *config),
-            timeout_s=BULK_TIMEOUT_S,
-        )
-    return (
-        text_of(run_git(place, "write-tree", config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
-        if write
-        else ""
+    wt.must_have_branch()
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        yield Writing(wt, inside(wt, held))
+
+
+def _outside_scope(more: Sequence[str]) -> ToolError:
+    named = [show(path) for path in more[:MAX_NAMED]]
+    rest = f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else ""
+    return ToolError(
+        "outside_scope",
+        f"Nothing was committed: the commit would also change or delete {', '.join(named)}{rest}, "
+        "which the plan does not allow. Put that back as it was.",
+        refused=True,
+        paths=named,
     )
 
 
-MAX_LEFT_OUT = 20
-"""With more files that git cannot add something else is wrong than these files."""
+def since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
+    """Return what `changes_in` does; raises RepositoryChanged where the branch is gone."""
+    found = changes_in(wt, place)
+    if found[0] == "(initial)":
+        raise branch_gone(wt)
+    return found
 
 
-def stage_possible(
-    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()
-) -> list[str]:
-    """Put those of these paths into the index that git can add.
+def branch_gone(wt: Worktree) -> RepositoryChanged:
+    """Return the error for a mission's branch that is gone."""
+    return RepositoryChanged(f"the branch {wt.branch} was deleted by somebody else")
 
-    Return the others, which stay there as they were.
 
-    One file may have attributes that it does not keep to (`working-tree-encoding`): git then adds
-    none of them. Raises GitError where it is not the files: the machine is at fault, or none can be
-    added.
+# --- what must not change while a mission runs
+
+Pins = dict[str, str]
+"""Digests of what decides how git behaves in a worktree, by name."""
+
+
+def pins(wt: Worktree) -> Pins:
+    """Return digests of what decides how git behaves in a worktree.
+
+    That is configuration, hooks, attributes and pointers. Of the configuration, `branch.*`,
+    `remote.*` and `user.*` are left out: a person's everyday work changes them, and placet never
+    uses them.
     """
-    left_out: list[str] = []
-    pieces = [list(changes)]
-    while pieces:
-        piece = pieces.pop()
-        try:
-            stage(place, piece, config=config, write=False, may_vanish=True)
-        except GitError as error:
-            if passing(error) or len(left_out) >= MAX_LEFT_OUT:
-                raise
-            if len(piece) == 1:
-                left_out.append(piece[0].path)
-            else:
-                pieces += [piece[len(piece) // 2 :], piece[: len(piece) // 2]]
-    return sorted(left_out)
+    return _pins(wt, looking(wt))
 
 
-def write_commit(
-    place: Place, tree: str, parent: str | None, message: str, who: Author, when: datetime
-) -> str:
-    """Make a commit of `tree`, on no reference, by exactly this author, who is its committer too, at this time; return it."""
-    names = {
-        f"GIT_{role}_{what}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for what, value in (
-            ("NAME", who.name),
-            ("EMAIL", who.email),
-            ("DATE", f"@{int(when.timestamp())} +0000"),
-        )
+def _pins(wt: Worktree, place: Place) -> Pins:
+    settings = place.settings or settings_of(place)
+    local = [item for scope, item in settings if scope in ("local", "worktree")]
+    used = [item for item in local if not item.startswith(("branch.", "remote.", "user."))]
+    common = wt.repo.common_dir
+    named = {
+        "configuration": "\0".join(used).encode("utf-8", "surrogateescape"),
+        "hooks": b"".join(_stamp(hook) for hook in sorted((common / "hooks").glob("*"))),
     }
-    text = message.encode("utf-8", "replace").replace(b"\0", b"")
-    parents = () if parent is None else ("-p", parent)
-    return text_of(
-        run_git(
-            with_env(place, names), "commit-tree", *parents, tree, stdin=text, config=(UNFLUSHED,)
-        )[1]
-    )
+    for path in (
+        common / "info/attributes",
+        common / "info/grafts",
+        common / "objects/info/alternates",
+        wt.git_dir / "info/attributes",
+        wt.git_dir / "gitdir",
+        wt.git_dir / "commondir",
+        wt.git_dir / "HEAD",
+        wt.path / ".git",
+    ):
+        named[str(path)] = _stamp(path)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in named.items()}
 
 
-def update_ref(place: Place, ref: str, new: str, old: str) -> None:
-    """Move `ref` from `old` (zeros: must not exist) to `new`.
+def _stamp(path: Path) -> bytes:
+    """Return name, kind, executable bit and content of a file; a link is not followed."""
+    if path.is_symlink():
+        return b"link " + os.fsencode(path) + b"\0" + os.fsencode(path.readlink()) + b"\0"
+    if not path.is_file():
+        return b"other " + os.fsencode(path) + b"\0"
+    mode = b"x" if path.stat().st_mode & 0o111 else b"-"
+    return mode + os.fsencode(path) + b"\0" + path.read_bytes() + b"\0"
 
-    RepositoryChanged where it is elsewhere.
+
+# --- the message
+
+
+def commit_message(
+    subject: str, body: str, trace_id: str, plan_digest: str, approved_by: str, co_author: str = ""
+) -> str:
+    """Return a commit message: subject, body, `[ExoTrace: …]`, trailers, with blank lines between.
+
+    `co_author` is a name for a `Co-authored-by` trailer with placet's address; empty for none. The
+    subject is one line of at most 72 characters. Control characters are dropped, and a line that
+    git would take for the end of the message (`---`) is indented by a space, so that
+    `git interpret-trailers` finds the trailers.
     """
-    try:
-        run_git(place, "update-ref", "-m", "placet", ref, new, old)
-    except GitError as error:
-        _, out = run_git(place, "for-each-ref", "--format=%(objectname)", ref)
-        now = text_of(out) or "0" * len(old)
-        if now == new and error.returncode < 0:  # git was killed right after it had done it
-            return
-        if now != old:
-            raise RepositoryChanged(f"{ref} was moved by somebody else") from error
-        raise
-
-
-def filters_in_the_way(repo: Repo, place: Place, paths: Sequence[str]) -> dict[str, str]:
-    """Return the filters without which git would not commit these files of a worktree, by path: git LFS, or one that is required.
-
-    A process is started only where attributes that count for them name a filter at all.
-    """
-    assert place.work_tree is not None
-    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    # where git follows no link
-    inside = [place.work_tree / folder / ".gitattributes" for folder in folders]
-    files = [
-        repo.common_dir / "info/attributes",
-        persons_file(repo, "core.attributesfile", "attributes"),
-        *(file for file in inside if not file.is_symlink()),
+    line = _one_line(subject).lstrip("-# ") or "Carry out the plan"
+    if len(line) > _SUBJECT_LENGTH:
+        line = line[: _SUBJECT_LENGTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
+    text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")
+    text = re.sub(r"^---", " ---", text, flags=re.MULTILINE)
+    trailers = [
+        f"Placet-Trace: {_one_line(trace_id)}",
+        f"Placet-Plan: {_one_line(plan_digest)}",
+        f"Approved-By: {_one_line(approved_by)}",
     ]
-    if not any(map(_may_name_a_filter, files)):
-        return {}
-    _, out = run_git(
-        place, "check-attr", "-z", "--stdin", "filter", stdin=os.fsencode("\0".join([*paths, ""]))
-    )
-    items = items_of(out)
-    return {
-        path: name
-        for path, name in zip(items[0::3], items[2::3], strict=True)
-        if name == "lfs"
-        or (repo.setting(f"filter.{name}.required") or "false").lower()
-        not in ("false", "no", "off", "0")
-    }
+    if co_author:
+        name = re.sub("[<>]", "", _one_line(co_author))
+        trailers.append(f"Co-authored-by: {name} <{BOT.email}>")
+    parts = [line, text, f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-# of a larger file git is asked, whose memory is not the daemon's
-_MAX_ATTRIBUTES_BYTES = 1024 * 1024
+def _printable(text: str) -> str:
+    """Return a line without control characters (a tab is kept) and without lone surrogates."""
+    plain = text.encode("utf-8", "replace").decode()
+    return re.sub(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", "", plain)
 
 
-def _may_name_a_filter(file: Path) -> bool:
-    try:
-        return file.is_file() and (
-            file.stat().st_size > _MAX_ATTRIBUTES_BYTES or b"filter" in file.read_bytes()
-        )
-    except OSError:  # git says what is wrong with it
-        return True
+def _one_line(text: str) -> str:
+    return _printable(" ".join(text.split())).strip()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from placet.repo.repository import head, loose_tip, resolve
+from placet.repo.repository import resolve
 from placet.repo.runner import (
     BULK_TIMEOUT_S,
     FileChange,
@@ -181,16 +181,6 @@ def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
         for what, path in rows
         if path in wanted and what.split(" ")[1] == "blob"
     }
-
-
-def tip_now(repo: Repo, branch: str) -> str:
-    """Return the commit that a branch of the person's is at.
-
-    HEAD's where it is gone, or none is named.
-    """
-    if sha := loose_tip(repo, branch):
-        return sha
-    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
 
 
 def log(repo: Repo, base: str, head: str) -> list[Commit]:

@@ -20,8 +20,6 @@ from placet.core.errors import PlacetError, UserError
 from placet.core.text.names import TEMP_PREFIX
 from placet.core.wording import megabytes
 from placet.disk import delete_tree
-from placet.repo.commit import stage, stage_possible, update_ref, write_commit
-from placet.repo.differences import read_status
 from placet.repo.repository import KEPT_MARK, identity, is_repository, open_repo, resolve
 from placet.repo.runner import (
     Author,
@@ -35,6 +33,7 @@ from placet.repo.runner import (
     text_of,
     with_env,
 )
+from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
 
 _INIT_FOLDER = ".placet-init"
 
@@ -272,7 +271,7 @@ def _first_commit(
         if allowance is None
         else _stage_within(repo, place, found, excludes, allowance)
     )
-    sha = write_commit(place, tree, None, message, author, when)
+    sha = write_commit(place, tree, (), message, author, when)
     update_ref(place, "HEAD", sha, "0" * len(sha))
     _put_index(repo)
     return sha

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from placet.core.errors import UserError
-from placet.repo.differences import read_status
 from placet.repo.runner import (
     BOT,
     BULK_TIMEOUT_S,
@@ -28,9 +27,11 @@ from placet.repo.runner import (
     neutral,
     persons_file,
     place_of,
+    rows_of,
     run_git,
     text_of,
 )
+from placet.repo.staging import read_status
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Where placet, or git for it, makes files in a git directory.
@@ -216,44 +217,23 @@ def tree_of(repo: Repo, commit: str) -> str:
     )
 
 
-def loose_tip(repo: Repo, branch: str) -> str | None:
-    """Return the commit of a branch that git keeps in a file of its own, as it does after each commit; None for any other."""
-    if branch:
-        with suppress(OSError):
-            line = (repo.common_dir / "refs/heads" / branch).read_text("ascii", "replace").strip()
-            if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line):
-                return line
-    return None
-
-
-def ref_now(repo: Repo, ref: str) -> str | None:
-    """Return what a full reference name is at, None where there is none.
-
-    Starts a process only for a symbolic one.
-    """
-    for _ in range(2):  # between the two looks a `git pack-refs` may have moved it
-        with suppress(OSError):
-            line = (repo.common_dir / ref).read_text("ascii", "replace").strip()
-            return line if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", line) else resolve(repo, ref)
-        with suppress(FileNotFoundError):
-            for row in (repo.common_dir / "packed-refs").read_bytes().splitlines():
-                if row.endswith(b" " + os.fsencode(ref)):
-                    return row.partition(b" ")[0].decode("ascii")
-    return None
-
-
 def head(repo: Repo) -> str:
     """Return the commit that the person's HEAD is at.
 
     Raises UserError where the repository has no commit.
     """
-    sha = loose_tip(repo, current_branch(repo)) or resolve(repo, "HEAD")
+    sha = resolve(repo, "HEAD")
     if sha is None:
         raise UserError(
             f"{repo.path} has no commit yet, so there is nothing to branch from",
             f"Make the first one: git -C '{repo.path}' add -A && git -C '{repo.path}' commit -m 'Begin'",
         )
     return sha
+
+
+def tip_now(repo: Repo, branch: str) -> str:
+    """Return the commit of a branch of the person's; HEAD's where it is gone, or is empty."""
+    return (resolve(repo, f"refs/heads/{branch}") if branch else None) or head(repo)
 
 
 def identity(repo: Repo) -> Author:
@@ -266,73 +246,71 @@ def identity(repo: Repo) -> Author:
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """Every branch, of the person and of remotes, by its full name: its commit in `at`, what a symbolic one names in `symbolic`.
+    """Every branch, of the person and of remotes, by its full name, with its commit in `at`.
 
-    `current` is the person's branch that is checked out, empty where none of these is.
+    `symbolic` has what symbolic ones name. `current` is the person's branch that is checked out,
+    empty where none of these is. `ours` are placet's own references.
     """
 
     at: Mapping[str, str]
     symbolic: Mapping[str, str]
     current: str
+    ours: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def default(self) -> str:
-        """The branch that work ends up in: origin's default, `main`, `master`, the current one, or ""."""
-        remote = self.symbolic.get("refs/remotes/origin/HEAD", "").removeprefix(
-            "refs/remotes/origin/"
-        )
-        return next(
-            (
-                name
-                for name in (remote, "main", "master", self.current)
-                if name and f"refs/heads/{name}" in self.at
-            ),
-            "",
-        )
+        """The branch that work ends up in: origin's default, `main`, `master`, the current, or ""."""
+        head = self.symbolic.get("refs/remotes/origin/HEAD", "")
+        remote = head.removeprefix("refs/remotes/origin/")
+        names = (remote, "main", "master", self.current)
+        return next((name for name in names if name and f"refs/heads/{name}" in self.at), "")
 
     def ends_in(self, base_branch: str) -> str:
-        """Return the branch that work which was begun on `base_branch` ends up in: that one, where it is still there."""
-        return (
-            base_branch if base_branch and f"refs/heads/{base_branch}" in self.at else self.default
-        )
+        """Return the branch that work begun on `base_branch` ends up in: that one if it exists."""
+        there = base_branch and f"refs/heads/{base_branch}" in self.at
+        return base_branch if there else self.default
 
     def named(self, names: Sequence[str]) -> list[str]:
-        """Return the branches of these names, the person's before those of remotes, and each remote's default."""
-        remotes = [
-            ref
-            for ref in self.at
-            if ref.startswith("refs/remotes/") and ref.split("/", 3)[-1] in names
-        ]
+        """Return the branches of these names, here and at remotes, and each remote's default."""
+        theirs = [ref for ref in self.at if ref.startswith("refs/remotes/")]
+        remotes = [ref for ref in theirs if ref.split("/", 3)[-1] in names]
         defaults = [
             to
             for ref, to in self.symbolic.items()
             if ref.startswith("refs/remotes/") and ref.endswith("/HEAD")
         ]
-        return [
-            ref
-            for ref in (*(f"refs/heads/{name}" for name in names), *remotes, *defaults)
-            if ref in self.at
-        ]
+        here = (f"refs/heads/{name}" for name in names)
+        return [ref for ref in (*here, *remotes, *defaults) if ref in self.at]
+
+    def free_branch(self, request_id: str, trace8: str, now: datetime) -> str:
+        """Return a free branch name: `feat/{request_id}-{trace8}`, with a time where that is taken.
+
+        A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
+        """
+        # On file systems that fold case, `Feat` is in the way of `feat/…` too.
+        here = (ref for ref in self.at if ref.startswith("refs/heads/"))
+        taken = {ref.removeprefix("refs/heads/").casefold() for ref in here}
+        folders = {str(above) for name in taken for above in PurePosixPath(name).parents}
+        prefix = "feat-" if "feat" in taken else "feat/"
+        wanted = f"{prefix}{request_id}-{trace8}"
+        stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
+        numbered = (f"{stamped}-{n}" for n in range(2, len(taken) + 4))
+        names = (wanted, stamped, *numbered)
+        return next(name for name in names if name.casefold() not in taken | folders)
 
 
 def all_refs(repo: Repo) -> Refs:
     """Return every branch as it is now, by one process."""
-    form = "--format=%(refname)%00%(symref)%00%(objectname)%00%(HEAD)%00"
-    _, out = run_git(place_of(repo), "for-each-ref", form, "refs/heads", "refs/remotes")
-    rows = [item.lstrip("\n") for item in items_of(out)]
-    names, links, commits, marks = (rows[n::4] for n in range(4))
-    current = next(
-        (
-            name.removeprefix("refs/heads/")
-            for name, mark in zip(names, marks, strict=True)
-            if mark == "*"
-        ),
-        "",
-    )
+    asked = ("refname", "symref", "objectname", "HEAD")
+    rows = list(rows_of(place_of(repo), asked, "refs/heads", "refs/remotes", "refs/placet"))
+    ours = frozenset(name for name, *_ in rows if name.startswith("refs/placet/"))
+    rows = [row for row in rows if row[0] not in ours]
+    current = [name.removeprefix("refs/heads/") for name, *_, mark in rows if mark == "*"]
     return Refs(
-        dict(zip(names, commits, strict=True)),
-        {name: to for name, to in zip(names, links, strict=True) if to},
-        current,
+        {name: commit for name, _, commit, _ in rows},
+        {name: to for name, to, *_ in rows if to},
+        current[0] if current else "",
+        ours,
     )
 
 
@@ -362,8 +340,8 @@ def remote_of(repo: Repo) -> tuple[str, str]:
     return name, ""
 
 
-def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
-    """Return up to `limit` paths whose changes a worktree at HEAD will not show: uncommitted or untracked.
+def dirty_paths(repo: Repo) -> list[str]:
+    """Return the paths whose changes a worktree at HEAD lacks: uncommitted or untracked ones.
 
     Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are one path.
     """
@@ -371,7 +349,7 @@ def dirty_paths(repo: Repo, limit: int = 50) -> list[str]:
         return []
     place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
     _, changes, _ = read_status(place, untracked="normal")
-    return [change.path for change in changes][:limit]
+    return [change.path for change in changes]
 
 
 def notes(repo: Repo) -> list[str]:
@@ -400,9 +378,12 @@ def notes(repo: Repo) -> list[str]:
     ]
     if (repo.common_dir / "objects/info/alternates").exists():
         said.append("Some objects are borrowed from another repository (objects/info/alternates).")
-    if not loose_tip(repo, current_branch(repo)) and resolve(repo, "HEAD") is None:
+    try:
+        _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
+    except GitError:
+        if resolve(repo, "HEAD") is not None:
+            raise
         return [*said, "There is no commit yet."]
-    _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
     rows = [item.split("\t", 1) for item in items_of(out)]
     modules = [path for what, path in rows if what.startswith("160000 ")]
     if modules:
@@ -462,40 +443,6 @@ def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
         stdin=os.fsencode("\0".join([*paths, ""])),
     )
     return {value for value in items_of(out)[2::3] if value not in ("unspecified", "unset", "set")}
-
-
-def free_branch(repo: Repo, request_id: str, trace8: str, now: datetime) -> str:
-    """Return a branch name that is free: `feat/{request_id}-{trace8}`, with a time added where that is taken.
-
-    A branch named `feat` leaves no room for `feat/…`; then the name begins with `feat-`.
-    """
-    # On file systems that fold case, `Feat` is in the way of `feat/…` too.
-    taken = {name.casefold() for name in _branches(repo)}
-    folders = {
-        "/".join(name.split("/")[:n]) for name in taken for n in range(1, name.count("/") + 1)
-    }
-    prefix = "feat-" if "feat" in taken else "feat/"
-    wanted = f"{prefix}{request_id}-{trace8}"
-    stamped = f"{wanted}-{now.astimezone(UTC):%Y%m%d%H%M%S}"
-    names: Iterator[str] = iter(
-        (wanted, stamped, *(f"{stamped}-{n}" for n in range(2, len(taken) + 4)))
-    )
-    return next(name for name in names if name.casefold() not in taken | folders)
-
-
-def _branches(repo: Repo) -> list[str]:
-    """Return the names of all branches; starts no process."""
-    top = repo.common_dir / "refs/heads"
-    found = [
-        str(Path(folder, name).relative_to(top))
-        for folder, _, names in os.walk(top)
-        for name in names
-    ]
-    with suppress(FileNotFoundError):
-        for row in (repo.common_dir / "packed-refs").read_bytes().splitlines():
-            _, _, name = row.partition(b" refs/heads/")
-            found += [os.fsdecode(name)] if name else []
-    return found
 
 
 def current_branch(repo: Repo) -> str:

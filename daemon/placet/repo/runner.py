@@ -215,6 +215,7 @@ class Place:
     on_call: OnCall | None
     env: Mapping[str, str] = field(default_factory=dict)
     held: int | None = None  # the descriptor of the worktree's lock, inherited by the process
+    settings: Settings = ()  # the configuration that `neutral` read
 
 
 @lru_cache(maxsize=1)
@@ -459,6 +460,14 @@ def items_of(raw: bytes) -> list[str]:
     return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
 
 
+def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
+    """Return these fields (of git-for-each-ref) of each reference that one of `patterns` names."""
+    form = "".join(f"%({field})%00" for field in fields)
+    _, out = run_git(place, "for-each-ref", f"--format={form}", *patterns)
+    items = [item.removeprefix("\n") for item in items_of(out)]
+    return zip(*(items[n :: len(fields)] for n in range(len(fields))), strict=True)
+
+
 def place_of(repo: Repo) -> Place:
     """Work on the repository without a work tree."""
     return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
@@ -476,7 +485,8 @@ def neutral(place: Place) -> Place:
 
     Reading configuration runs nothing. Raises UserError past a sane number.
     """
-    names = (item.partition("\n")[0] for _, item in settings_of(place))
+    settings = settings_of(place)
+    names = (item.partition("\n")[0] for _, item in settings)
     sections = {
         name.rpartition(".")[0]
         for name in names
@@ -490,7 +500,7 @@ def neutral(place: Place) -> Place:
             f"Look at: git --git-dir={place.git_dir} config --list",
         )
     return configured(
-        place,
+        replace(place, settings=settings),
         [
             (f"{kind}.{name}.{key}", value)
             for kind, name in drivers

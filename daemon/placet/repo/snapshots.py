@@ -17,11 +17,10 @@ from pathlib import Path
 from placet.core.errors import UserError
 from placet.core.text.names import show
 from placet.repo.checkout import one_at_a_time
-from placet.repo.commit import stage, stage_possible, update_ref, write_commit
-from placet.repo.differences import read_status
 from placet.repo.init import without_large
 from placet.repo.repository import current_branch, head, identity, is_kept
 from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
+from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 
@@ -85,7 +84,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
         left_out = stage_possible(own, changes)
         if len(left_out) == len(changes):
             return "", 0, left_out
-        new = write_commit(own, stage(own, []), before, MESSAGE, identity(repo), when)
+        new = write_commit(own, stage(own, []), (before,), MESSAGE, identity(repo), when)
         update_ref(own, "HEAD", new, before)
         _follow(repo, index, seen, behind, before)
         return new, len(changes) - len(left_out), left_out

@@ -12,8 +12,9 @@ from placet.core.text.names import show
 from placet.files.confine import Root
 from placet.files.paths import Fault
 from placet.repo.history import content
+from placet.repo.rules import ignored, not_kept_here
 from placet.repo.runner import Repo
-from placet.repo.worktree import Worktree, ignored, not_kept_here
+from placet.repo.worktree import Worktree
 from placet.tools.text import known_secrets
 
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024

@@ -1,0 +1,227 @@
+"""Checkpoints: the worktree after a round, kept as a commit on a reference of placet's own.
+
+And the way back: the whole worktree as it was, or the files that a command wrote on a full disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from placet.disk import delete_tree
+from placet.repo.commit import branch_gone, since_tip
+from placet.repo.repository import resolve, tree_of
+from placet.repo.rules import approved_by_name, is_work
+from placet.repo.runner import (
+    BOT,
+    BULK_TIMEOUT_S,
+    FileChange,
+    Place,
+    Repo,
+    items_of,
+    neutral,
+    place_of,
+    rows_of,
+    run_git,
+    with_env,
+)
+from placet.repo.staging import stage, update_ref, write_commit
+from placet.repo.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
+
+_LONG_PATH = 3_000  # bytes; of a folder whose path is longer not everything could be named
+
+
+def snapshot(wt: Worktree) -> str:
+    """Return the tree of everything in the worktree (untracked files too, ignored not)."""
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        return tree_in(wt, inside(wt, held))[1]
+
+
+def tree_in(wt: Worktree, place: Place) -> tuple[str, str]:
+    """Return the worktree's last commit, and the tree of everything in it; the index stays."""
+    tip, changes, _ = since_tip(wt, place)
+    return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
+
+
+def checkpoint(
+    wt: Worktree,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
+    *,
+    paths: Sequence[str] | None = None,
+) -> str:
+    """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
+
+    Returns the commit: the branch's own where nothing is uncommitted, else a child of it. Branch
+    and index stay as they are. `ref` must be `refs/placet/…`, and is moved where it exists. `allow`
+    is given the changed paths first; what it raises is raised, and nothing is kept. `paths` are the
+    only files that can have changed since the branch's commit, where that is known. Raises
+    RepositoryChanged where the branch is gone.
+    """
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        return keep(wt, inside(wt, held), ref, message, when, allow, paths)
+
+
+def keep(
+    wt: Worktree,
+    place: Place,
+    ref: str,
+    message: str,
+    when: datetime,
+    allow: Callable[[list[str]], object] = list,
+    paths: Sequence[str] | None = None,
+) -> str:
+    """Do what `checkpoint` does for a caller that holds the worktree."""
+    _must_be_ours(ref)
+    if paths is not None and all(_is_plain(wt, path) for path in paths):
+        there = ((path, os.path.lexists(wt.path / path)) for path in paths)
+        changes = [FileChange(path, "M" if is_there else "D") for path, is_there in there]
+    else:
+        changes = since_tip(wt, place)[1]
+    asked = ("refname", "objectname", "tree", "parent")
+    known = {name: rest for name, *rest in rows_of(place, asked, wt.ref, ref)}
+    if wt.branch and wt.ref not in known:
+        raise branch_gone(wt)
+    tip, tree = known[wt.ref][:2] if wt.branch else (wt.base, tree_of(wt.repo, wt.base))
+    old, *of = known.get(ref, ["0" * len(tip)])
+    new, staged = tip, _staged_aside(wt, place, changes, allow)
+    if staged and staged != tree:
+        if of == [staged, tip]:
+            return old
+        new = write_commit(place, staged, (tip,), message, BOT, when)
+    if new != old:
+        update_ref(place, ref, new, old)
+    return new
+
+
+def _staged_aside(
+    wt: Worktree,
+    place: Place,
+    changes: Sequence[FileChange],
+    allow: Callable[[list[str]], object] = list,
+) -> str:
+    """Return the tree of the last commit with these changes, "" for none."""
+    if not changes:
+        return ""
+    allow([change.path for change in changes])
+    index = wt.git_dir / "placet-index"
+    # of a git that was ended; there is one writer
+    index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
+    try:
+        # With its time: git distrusts an entry as young as the index; a younger copy would hide a
+        # change of the same size made within the second of the check-out.
+        shutil.copy2(wt.git_dir / "index", index)
+        return stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def _is_plain(wt: Worktree, path: str) -> bool:
+    """Return whether git can be given a path as it is: a file's or nobody's, through no link."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in name and (is_work(wt, path) or not os.path.lexists(wt.path / path))
+
+
+def restore(wt: Worktree, kept: str) -> None:
+    """Make the worktree's files those of the checkpoint `kept`; the branch stays where it is.
+
+    Files that the checkpoint lacks are deleted, ignored ones are not: take a checkpoint first.
+    """
+    with holding(wt.path) as held:
+        must_be_on_branch(wt)
+        place = inside(wt, held)
+        run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
+        run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
+        for path in approved_by_name(wt, ()):  # in no checkpoint, or made since
+            (wt.path / path).unlink()
+        run_git(place, "read-tree", "--reset", wt.ref)
+
+
+def delete_ref(repo: Repo, ref: str, at: str = "", *, place: Place | None = None) -> None:
+    """Delete one of placet's own references; a missing one is no error.
+
+    With `at` it raises GitError unless the reference is at that commit. `place` is where git works,
+    if the caller has one.
+    """
+    _must_be_ours(ref)
+    remove_ref_lock(repo.common_dir / f"{ref}.lock")
+    run_git(place or neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
+
+
+def _must_be_ours(ref: str) -> None:
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")
+
+
+# --- a full disk
+
+
+def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
+    """Give a full disk back: delete the files of a worktree written since a moment; say how many.
+
+    The time of a file's last change of any kind (ctime) counts, which no command can set. Deleted
+    files that the commit at `ref` has (or the branch, where there is no such reference) are written
+    again from it. Deleting takes no space. Raises OSError or GitError.
+    """
+    gone = _delete_since(wt.path, since_ns)
+    back = _put_back(wt, ref, gone) if gone else []
+    return (
+        f"what it had written was deleted, so that there is room again: {len(gone)} files, of "
+        f"which {len(back)} are again as they were at the last checkpoint"
+    )
+
+
+def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
+    """Write those of the files that the commit at `ref` has as they are there; return which."""
+    index = wt.git_dir / "placet-index"
+    with holding(wt.path) as held:
+        place = with_env(inside(wt, held), {"GIT_INDEX_FILE": str(index)})
+        try:
+            run_git(place, "read-tree", resolve(wt.repo, ref) or wt.ref)
+            known = frozenset(items_of(run_git(place, "ls-files", "-z")[1]))
+            back = [path for path in paths if path in known]
+            names = os.fsencode("\0".join([*back, ""]))
+            asked = ("checkout-index", "-f", "-q", "-z", "--stdin")
+            if back:
+                run_git(place, *asked, stdin=names, timeout_s=BULK_TIMEOUT_S)
+        finally:
+            index.unlink(missing_ok=True)
+    return back
+
+
+def _delete_since(top: Path, since_ns: int) -> list[str]:
+    gone: list[str] = []
+    ahead, seen = [top], []
+    while ahead:
+        folder = ahead.pop()
+        if len(os.fsencode(folder)) > _LONG_PATH:
+            delete_tree(folder)
+            continue
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            folder.chmod(0o700)
+        seen.append(folder)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode):
+                    ahead.append(Path(entry.path))
+                elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
+                    os.unlink(entry.path)  # noqa: PTH108 - there may be half a million
+                    gone.append(os.path.relpath(entry.path, top))
+    for folder in reversed(seen[1:]):
+        with suppress(OSError):  # something is in it
+            if folder.stat().st_ctime_ns > since_ns:
+                folder.rmdir()
+    return gone

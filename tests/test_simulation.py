@@ -440,6 +440,32 @@ def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_
     assert rows(calm, "execution.started") == (not edited)
 
 
+@pytest.mark.parametrize("outdated", [False, True])
+def test_a_plan_that_is_renamed_as_it_is_sent_back_is_not_approved_by_the_daemons_own_callout(
+    calm: Play, outdated: bool
+) -> None:
+    """Its mission failed, or its scope was edited: it goes back to Inbox/Plans, and there it says so."""
+    calm.write("Inbox/Requests/a.md", b"Do it.\n")
+    calm.settle()
+    plan = the_plan(calm)
+    if outdated:
+        calm.write(plan, (calm.root / plan).read_bytes().replace(b"a.txt", b"**"))
+    calm.dice.random = lambda: 0.9  # the mission fails
+    calm.rename(plan, "System/Active/a.md")
+    move, renamed = calm.vault.move, []
+
+    def move_after_a_rename(src, dst, expected):
+        if src == "System/Active/a.md" and not renamed:
+            renamed.append((calm.root / src).rename(calm.root / "System/Active/b.md"))
+        return move(src, dst, expected)
+
+    calm.vault.move = move_after_a_rename
+    calm.settle()
+    assert renamed
+    assert rows(calm, "plan.approved") == rows(calm, "execution.started") == (not outdated)
+    assert calm.files(Folder.PLANS, Folder.ACTIVE) == [plan]
+
+
 def test_a_request_that_was_renamed_is_not_exchanged_for_a_copy_among_the_plans(calm: Play) -> None:
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()

@@ -801,8 +801,11 @@ def _mission_ended(d: _Drawer, e: MissionEnded) -> None:
         # What was approved is used up; a failed plan rests where it can be approved again, and that
         # is a new approval.
         used_up: Mapping[str, None] = {} if completed else _NO_APPROVAL
+        # The callout of one that failed is written when a look finds it at rest: in System/Active it
+        # would approve a note that is renamed there in just this moment.
+        if completed:
+            d.commands.append(show(d.case))
         d.commands += [
-            show(d.case),
             Stamp(case.plan_path, {"status": plan_status, **used_up}),
             Move(case.plan_path, plan_home),
         ]
@@ -1021,7 +1024,12 @@ _NO_REJECTION: Mapping[str, None] = {
 def _put_back(
     d: _Drawer, plan: NoteSeen, changes: Mapping[str, str | None], home: str, tail: str = ""
 ) -> None:
-    """Make the plan's callout say how it stands, put `tail` below its text, stamp `changes`, and move the note to `home`."""
+    """Move the note to `home`, make its callout say how it stands, put `tail` below, stamp `changes`.
+
+    The callout comes last: written in System/Active it would approve a note that is renamed there
+    in just this moment. A plan that was carried out cannot be approved, and its name is often taken
+    in the archive, so its callout is written first.
+    """
     d.set(plan_path=home)
     raw = (
         plan.raw
@@ -1030,11 +1038,16 @@ def _put_back(
     )
     text = headed(stamp(raw, changes), replace(show(d.case), before=d.before))
     d.know(plan, text)
-    d.commands.append(Rewrite(plan.path, plan.digest, d.text(text)))
+    over = d.case.state is State.COMPLETED
+    rewrite = Rewrite(plan.path if over else home, plan.digest, d.text(text))
+    if over:
+        d.commands.append(rewrite)
     if removed := {key: None for key, value in changes.items() if value is None}:
         # also where it is edited in this moment, and so not rewritten
         d.commands.append(Stamp(plan.path, removed))
     d.commands.append(Move(plan.path, home))
+    if not over:
+        d.commands.append(rewrite)
 
 
 def _changed(written: bytes, now: str) -> list[list[int]]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.turn.history import CallRecord, CallSeen, Deed, StepRecord
-from placet.core.turn.patterns import FailureKind, classify_failure_pattern, detected
+from placet.core.turn.patterns import FailureKind, detected, failure_kind
 from placet.core.turn.talk import StopReason
 
 
@@ -28,10 +28,7 @@ TALK: list[CallSeen] = []
 
 
 def steps(*rounds, stop=StopReason.TOOL_USE):
-    return [
-        StepRecord(i, tuple(calls), stop if calls else StopReason.END_TURN)
-        for i, calls in enumerate(rounds, 1)
-    ]
+    return [StepRecord(tuple(calls), stop if calls else StopReason.END_TURN) for calls in rounds]
 
 
 def kind(found):
@@ -66,20 +63,20 @@ def kind(found):
     ],
 )
 def test_the_last_three_steps_show_a_pattern(rounds, expected):
-    assert kind(classify_failure_pattern(steps(*rounds), 100)) == expected
+    assert failure_kind(steps(*rounds), 100)[0] == expected
 
 
 def test_a_step_that_was_cut_off_did_not_end_in_its_calls():
-    assert (
-        classify_failure_pattern(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100)
-        is None
+    assert failure_kind(steps([SAME], [SAME], [SAME], stop=StopReason.MAX_TOKENS), 100) == (
+        None,
+        "",
     )
 
 
 @pytest.mark.parametrize(("taken", "approaching"), [(7, False), (8, False), (9, True), (10, False)])
 def test_the_limit_is_announced_one_step_before(taken, approaching):
-    found = classify_failure_pattern(steps(*([call] for call in NEW[:taken])), 10)
-    assert kind(found) == (FailureKind.MAX_STEPS_APPROACHING if approaching else None)
+    found, _ = failure_kind(steps(*([call] for call in NEW[:taken])), 10)
+    assert found == (FailureKind.MAX_STEPS_APPROACHING if approaching else None)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +89,7 @@ def test_the_limit_is_announced_one_step_before(taken, approaching):
     ],
 )
 def test_the_first_pattern_in_order_is_the_one(rounds, first):
-    assert kind(classify_failure_pattern(steps(*rounds), 4)) == first
+    assert failure_kind(steps(*rounds), 4)[0] == first
 
 
 @pytest.mark.parametrize(
@@ -106,7 +103,7 @@ def test_the_first_pattern_in_order_is_the_one(rounds, first):
     ],
 )
 def test_a_pattern_says_what_was_seen_what_helps_and_which_tool_it_is_about(rounds, tool):
-    found = classify_failure_pattern(steps(*rounds), 100)
+    found = detected(steps(*rounds), 100)
     assert found is not None
     assert found.tool == tool
     assert found.note() == f"Noticed ({found.kind.value}): {found.description} {found.action}"
@@ -175,10 +172,10 @@ def test_one_pattern_may_follow_upon_another():
 )
 def test_only_the_last_three_steps_and_the_count_matter(rounds, max_steps):
     records = steps(*rounds)
-    found = classify_failure_pattern(records, max_steps)
+    found, _ = failure_kind(records, max_steps)
     padded = [*steps(*[[NEW[9]]] * 5), *records]
     if len(records) >= 3:
-        assert kind(classify_failure_pattern(padded, max_steps + 5)) == kind(found)
-    if kind(found) not in (None, FailureKind.MAX_STEPS_APPROACHING):
+        assert failure_kind(padded, max_steps + 5)[0] == found
+    if found not in (None, FailureKind.MAX_STEPS_APPROACHING):
         assert len(records) >= 3
         assert all(record.calls for record in records[-3:])

@@ -29,7 +29,6 @@ from placet.core.turn.guards import (
     GuardSettings,
     Halt,
     Instead,
-    IterationGuard,
     PlanFacts,
     check,
     check_call,
@@ -51,7 +50,9 @@ def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -
     `way_out` as in GuardSettings, empty for a mission's.
     """
     made = GuardSettings(
-        IterationGuard(max_iterations, table.repeats, table.window),
+        max_iterations,
+        table.repeats,
+        table.window,
         table.identical_rounds,
         table.stall_turns,
         table.same_call_failing,
@@ -116,7 +117,7 @@ class Restraint:
                         self.noticed(f"guard:{iteration}:{pattern}", pattern.value, nudge.text)
         # No clock is told: a resumed conversation says the same again.
         timeless = replace(ledger, limits=replace(ledger.limits, wall_time_s=None))
-        return [*remarks, tell(timeless, self.guards.basic.max_iterations - iteration + 1)]
+        return [*remarks, tell(timeless, self.guards.max_iterations - iteration + 1)]
 
     def noticed(self, key: str, pattern: str, description: str, **more: Any) -> None:
         """Journal what the model is told, or its work is ended by, before it is.

@@ -142,9 +142,7 @@ class _Work:
             self._leave_if_told()
         remarks = self.restraint.before(iteration)
         if (
-            pattern := detected(
-                self.restraint.history.steps, self.restraint.guards.basic.max_iterations
-            )
+            pattern := detected(self.restraint.history.steps, self.restraint.guards.max_iterations)
         ) is not None:
             remarks.append(pattern.note())
             self.restraint.noticed(

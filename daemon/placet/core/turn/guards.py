@@ -1,60 +1,30 @@
-"""Guards: what ends a mission that does not end by itself, judged from its history and nothing else.
+"""Guards: they end a mission that does not end by itself, judged from its history and nothing else.
 
-The history is folded call by call and turn by turn, and is the same when it is rebuilt from the record, so a resumed
-mission is judged as if it had never been interrupted. `check` is asked before each model turn and `check_call` before
-each tool call; nobody asks anything else.
+The history is folded call by call and turn by turn, and is the same when it is rebuilt from the
+record, so a resumed mission is judged as if it had never been interrupted. `check` is asked before
+each model turn, `check_call` before each tool call.
 
-A pattern that is not a hard limit is told to the model once (a nudge); seen again, it ends the mission.
+A pattern that is not a hard limit is told to the model once (a nudge); seen again, it ends the
+mission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import assert_never
+from itertools import islice, takewhile
+from typing import NamedTuple
 
 from placet.core.errors import End, Stop, ToolError
-from placet.core.shorten import WORDS_KEPT, cut_middle
-from placet.core.turn.budget import (
-    Complexity,
-    Ledger,
-    exceeded,
-    no_tool_call_left,
-)
+from placet.core.turn.budget import Complexity, Ledger, exceeded, no_tool_call_left
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern, StepRecord
 from placet.core.turn.talk import StopReason
 
+# Model turns of a mission; the scope's `max_iterations` may say otherwise.
 ITERATIONS = {Complexity.TRIVIAL: 5, Complexity.STANDARD: 10, Complexity.COMPLEX: 20}
-"""Model turns that a mission may take, by the plan's complexity.
 
-The scope's `max_iterations` may say otherwise.
-"""
-
+# The error type of the answer to a call that repeats earlier ones.
 REPEATED = "repeated_call"
-"""The error type of the answer to a call that was not carried out because it repeats earlier ones."""
-
-
-# --- the history
-# ----------------------------------------------------------------------------------------------
-
-
-# --- verdicts
-# -------------------------------------------------------------------------------------------------
-
-
-class IterationCapError(Stop):
-    """All model turns are taken."""
-
-    def __init__(self, cap: int) -> None:
-        super().__init__(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing")
-
-
-class RepetitionError(Stop):
-    """The mission does the same again and again; `detail` says what."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(End.REPETITION, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,89 +41,27 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The mission ends here: raise `stop`.
-
-    `pattern` is what it is ended by, as the journal names it.
-    """
+    """The mission ends here: raise `stop`. `pattern` is the cause, as the journal names it."""
 
     stop: Stop
     pattern: str
 
 
-# --- settings
-# -------------------------------------------------------------------------------------------------
-
-
-def iteration_cap(complexity: Complexity, asked: int | None, ceiling: int) -> int:
-    """Return how many model turns a mission may take.
-
-    `asked` is the scope's word, `ceiling` the configuration's.
-    """
-    return min(ITERATIONS[complexity] if asked is None else asked, ceiling)
-
-
 @dataclass(frozen=True, slots=True)
-class IterationGuard:
-    """The three basic guards of one mission: its cap, repetition, truncation.
+class GuardSettings:
+    """Thresholds of the guards. Raises ValueError for settings that make no sense.
 
-    The `repeats`-th identical call within `window` calls is a repetition; results are cut to
-    `words` words.
+    `max_iterations`: model turns. `repeats`: the so-many-th identical call within `window` calls is
+    a repetition. `identical_rounds`: so many turns in a row with the same calls end the mission (it
+    is told one before). `stall_turns`: turns in a row that changed nothing, once one has.
+    `same_call_failing`: failures of one call since it last worked. `alternating_calls`: calls of
+    the form A B A B …. `talk_turns`: turns in a row without a call. `way_out`: the model's way to
+    end its work if it cannot go on.
     """
 
     max_iterations: int
     repeats: int = 3
     window: int = 10
-    words: int = WORDS_KEPT
-
-    def __post_init__(self) -> None:
-        if self.max_iterations < 1 or not 2 <= self.repeats <= self.window or self.words < 2:
-            raise ValueError(
-                "a guard needs max_iterations >= 1, 2 <= repeats <= window and words >= 2"
-            )
-
-    def check_iteration(self, history: History) -> None:
-        """Raise IterationCapError if the next model turn is one too many."""
-        if len(history.steps) >= self.max_iterations:
-            raise IterationCapError(self.max_iterations)
-
-    def check_call(self, history: History, call: CallRecord) -> None:
-        """Raise RepetitionError if `call` repeats earlier ones.
-
-        Reading, or running a command, is none if a file that it may look at was changed in between:
-        a test run after each edit is work, not a loop. A command may have changed every file.
-        """
-        times = 1
-        looks = call.deed in (Deed.READ, Deed.RUN)
-        for seen in islice(history.backwards(), self.window - 1):
-            if seen.call.key == call.key:
-                times += 1
-            elif looks and _may_change(seen, call.path):
-                break
-        if times >= self.repeats:
-            raise RepetitionError(
-                f"{call} was called {times} times within {self.window} calls, with nothing that it"
-                " looks at changed in between"
-                if looks
-                else f"{call} was called {times} times within {self.window} calls"
-            )
-
-    def cut(self, text: str, hint: str = "") -> tuple[str, int]:
-        """Return a result as the model is given it, and how many words were cut from its middle."""
-        return cut_middle(text, words=self.words, hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class GuardSettings:
-    """When each guard speaks.
-
-    `identical_rounds`: so many turns in a row with the same calls end the mission (it is told one
-    before). `stall_turns`: so many turns in a row that changed nothing, once one has.
-    `same_call_failing`: failures of one call since it last worked. `alternating_calls`: calls of
-    the form A B A B …. `talk_turns`: turns in a row without a call. `way_out` is what the model is
-    told to do where it cannot go on.
-    """
-
-    basic: IterationGuard
     identical_rounds: int = 3
     stall_turns: int = 5
     same_call_failing: int = 3
@@ -162,6 +70,8 @@ class GuardSettings:
     way_out: str = "call `give_up` and say what is in the way"
 
     def __post_init__(self) -> None:
+        if self.max_iterations < 1 or not 2 <= self.repeats <= self.window:
+            raise ValueError("a guard needs max_iterations >= 1 and 2 <= repeats <= window")
         if self.identical_rounds < 3 or self.alternating_calls < 4:
             raise ValueError("identical_rounds must be at least 3 and alternating_calls at least 4")
         if min(self.stall_turns, self.same_call_failing, self.talk_turns) < 1:
@@ -170,52 +80,56 @@ class GuardSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a guard has to know of the plan. `writes` says that its scope allows writing at all."""
+    """The facts of a plan that guards need. `writes`: its scope allows writing."""
 
     writes: bool
 
 
-# --- the two questions
-# ----------------------------------------------------------------------------------------
+def iteration_cap(complexity: Complexity, asked: int | None, ceiling: int) -> int:
+    """Return how many model turns a mission may take.
+
+    `asked` is the scope's number, `ceiling` the configuration's.
+    """
+    return min(ITERATIONS[complexity] if asked is None else asked, ceiling)
 
 
 def check(
-    history: History, settings: GuardSettings, facts: PlanFacts, ledgers: Sequence[Ledger] = ()
+    history: History, settings: GuardSettings, facts: PlanFacts, ledgers: Sequence[Ledger]
 ) -> Fine | Nudge | Halt:
-    """Judge a mission before its next model turn. Asked once a turn; asking again changes nothing.
+    """Judge a mission before its next model turn. Asking again changes nothing.
 
     In this order: the cap on turns, the budgets, then the patterns in the order of `Pattern`. The
     first limit that is reached or pattern that was told before ends the mission; new patterns are
     told together.
     """
-    try:
-        settings.basic.check_iteration(history)
-    except IterationCapError as stop:
-        return _reached(stop)
+    cap = settings.max_iterations
+    if len(history.steps) >= cap:
+        return _reached(
+            Stop(End.ITERATION_CAP, f"all {cap} model turns were taken without finishing")
+        )
     for ledger in ledgers:
         if (gone := exceeded(ledger)) is not None:
             return _reached(gone.stop())
-    new: list[_PatternSeen] = []
-    for sight in _sights(history, settings, facts):
-        told = history.nudged.get(sight.pattern)
+    new: list[_Sign] = []
+    for sign in _signs(history, settings, facts):
+        told = history.nudged.get(sign.pattern)
         if told is None:
-            new.append(sight)
-        elif told < len(history.steps) and sight.count >= sight.halt_at:
-            return Halt(
-                _stop(sight.pattern, f"{sight.what}, after the model had been told of it"),
-                sight.pattern.value,
-            )
+            new.append(sign)
+        elif told < len(history.steps) and sign.count >= sign.halt_at:
+            return _ended(sign.pattern, f"{sign.seen}, after the model had been told of it")
     if not new:
         return Fine()
     text = " ".join(
-        f"Noticed: {sight.what}. {_ADVICE[sight.pattern].format(out=settings.way_out)}"
-        for sight in new
+        f"Noticed: {sign.seen}. {_RULES[sign.pattern].advice.format(out=settings.way_out)}"
+        for sign in new
     )
-    return Nudge(tuple(s.pattern for s in new), f"{text} If it goes on, the work is ended here.")
+    return Nudge(
+        tuple(sign.pattern for sign in new), f"{text} If it goes on, the work is ended here."
+    )
 
 
 def check_call(
-    history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger] = ()
+    history: History, settings: GuardSettings, call: CallRecord, ledgers: Sequence[Ledger]
 ) -> Fine | Instead | Halt:
     """Judge a call before it is carried out: the budgets' cap on tool calls, then repetition.
 
@@ -226,45 +140,92 @@ def check_call(
         for ledger in ledgers:
             if (gone := no_tool_call_left(ledger)) is not None:
                 return _reached(gone.stop())
-    try:
-        settings.basic.check_call(history, call)
-    except RepetitionError as stop:
-        if Pattern.REPETITION in history.nudged:
-            return Halt(stop, Pattern.REPETITION.value)
-        return Instead(
-            ToolError(
-                REPEATED,
-                f"Not carried out: {stop.detail}. The result would be the same as before.",
-                refused=True,
-            )
-        )
-    return Fine()
+    if not (detail := _repetition(history, settings, call)):
+        return Fine()
+    if Pattern.REPETITION in history.nudged:
+        return _ended(Pattern.REPETITION, detail)
+    why = f"Not carried out: {detail}. The result would be the same as before."
+    return Instead(ToolError(REPEATED, why, refused=True))
+
+
+def _repetition(history: History, settings: GuardSettings, call: CallRecord) -> str:
+    """Return how often a call repeats earlier ones, as a clause; empty if it does not.
+
+    Reading, or running a command, does not repeat if a file that it may look at was changed in
+    between: a test run after each edit is work, not a loop. A command may have changed every file.
+    """
+    times = 1
+    looks = call.deed in (Deed.READ, Deed.RUN)
+    for seen in islice(history.backwards(), settings.window - 1):
+        if seen.call.key == call.key:
+            times += 1
+        elif looks and _may_change(seen, call.path):
+            break
+    if times < settings.repeats:
+        return ""
+    unchanged = ", with nothing that it looks at changed in between" if looks else ""
+    return f"{call} was called {times} times within {settings.window} calls{unchanged}"
+
+
+def _may_change(seen: CallSeen, path: str) -> bool:
+    """Return whether a call may have changed the file or folder `path` (empty: any)."""
+    if seen.call.deed is Deed.WRITE:
+        below = seen.call.path == path or seen.call.path.startswith(f"{path}/")
+        return seen.ok and (not path or below)
+    return seen.call.deed is Deed.RUN and not seen.refused
 
 
 def _reached(stop: Stop) -> Halt:
-    """Return how a limit ends a mission: the limit is the pattern."""
     return Halt(stop, stop.end.value)
 
 
 # --- patterns
-# -------------------------------------------------------------------------------------------------
 
-_ADVICE = {
-    Pattern.REFUSAL: "Do what you can of it, or {out}.",
-    Pattern.CONTEXT_FULL: "Older results were replaced by one line each. Ask for less at a time.",
-    Pattern.CUT_OFF: "No call in it was carried out. Answer in smaller parts: fewer calls, smaller files and edits.",
-    Pattern.LOOP: "Do something else, or {out}.",
-    Pattern.REPETITION: "Use what you were given, do something else, or {out}.",
-    Pattern.ALTERNATION: "Do something else, or {out}.",
-    Pattern.FAILING: "Read what the error says, and do it another way, or {out}.",
-    Pattern.REFUSED: "Keep to what the approved scope allows, or {out}.",
-    Pattern.TALK: "Text reaches nobody. Call a tool and go on, or {out}.",
-    Pattern.STALL: "Go on with the plan in your next turn, or call `finish` if it is done, or `give_up` if it cannot be done.",
+
+class _Rule(NamedTuple):
+    """The advice for a pattern, and the end of a mission that goes on with it."""
+
+    advice: str
+    end: End
+    error_type: str = ""
+
+
+_RULES: Mapping[Pattern, _Rule] = {
+    Pattern.REFUSAL: _Rule("Do what you can of it, or {out}.", End.REFUSAL),
+    Pattern.CONTEXT_FULL: _Rule(
+        "Older results were replaced by one line each. Ask for less at a time.", End.CONTEXT_FULL
+    ),
+    Pattern.CUT_OFF: _Rule(
+        "No call in it was carried out. Answer in smaller parts: fewer calls, smaller files and"
+        " edits.",
+        End.MODEL_ERROR,
+        "cut_off",
+    ),
+    Pattern.LOOP: _Rule("Do something else, or {out}.", End.REPETITION),
+    Pattern.REPETITION: _Rule(
+        "Use what you were given, do something else, or {out}.", End.REPETITION
+    ),
+    Pattern.ALTERNATION: _Rule("Do something else, or {out}.", End.REPETITION),
+    Pattern.FAILING: _Rule(
+        "Read what the error says, and do it another way, or {out}.", End.TOOL_ERROR
+    ),
+    Pattern.REFUSED: _Rule("Keep to what the approved scope allows, or {out}.", End.SCOPE),
+    Pattern.TALK: _Rule("Text reaches nobody. Call a tool and go on, or {out}.", End.TALK),
+    Pattern.STALL: _Rule(
+        "Go on with the plan in your next turn, or call `finish` if it is done, or `give_up` if it"
+        " cannot be done.",
+        End.STALL,
+    ),
 }
 
 
+def _ended(pattern: Pattern, detail: str) -> Halt:
+    rule = _RULES[pattern]
+    return Halt(Stop(rule.end, detail, error_type=rule.error_type), pattern.value)
+
+
 @dataclass(frozen=True, slots=True)
-class _PatternSeen:
+class _Sign:
     """A pattern that the newest turn shows.
 
     It is told at once; `halt_at` is the count that ends the mission after that.
@@ -273,192 +234,104 @@ class _PatternSeen:
     pattern: Pattern
     count: int
     halt_at: int
-    what: str
+    seen: str
 
 
-def _sights(history: History, settings: GuardSettings, facts: PlanFacts) -> Iterator[_PatternSeen]:
+def _signs(history: History, settings: GuardSettings, facts: PlanFacts) -> Iterator[_Sign]:
     if not history.steps:
         return
     newest = history.steps[-1]
     if newest.stop_reason is StopReason.REFUSAL:
-        yield _PatternSeen(Pattern.REFUSAL, 1, 1, "the model refused to go on")
+        yield _Sign(Pattern.REFUSAL, 1, 1, "the model refused to go on")
     if newest.stop_reason is StopReason.CONTEXT_FULL:
-        yield _PatternSeen(
-            Pattern.CONTEXT_FULL, 1, 1, "the conversation no longer fits into the model's context"
-        )
-    if cut := _in_a_row(history.steps, StopReason.MAX_TOKENS):
+        seen = "the conversation no longer fits into the model's context"
+        yield _Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
+    if cut := _at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
         # Two cut answers far apart are no reason to end a mission.
-        yield _PatternSeen(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
+        yield _Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
-        yield from _call_sights(history, newest, settings)
-    if (talk := _talk(history.steps)) >= settings.talk_turns:
-        yield _PatternSeen(
-            Pattern.TALK, talk, settings.talk_turns, f"{talk} turns in a row called no tool"
-        )
-    if facts.writes and (idle := _idle(history.steps)) >= settings.stall_turns:
-        yield _PatternSeen(
-            Pattern.STALL, idle, settings.stall_turns, f"{idle} turns in a row changed nothing"
-        )
+        yield from _signs_of_calls(history, newest, settings)
+    limit = settings.talk_turns
+    if (talk := _talk(history.steps)) >= limit:
+        yield _Sign(Pattern.TALK, talk, limit, f"{talk} turns in a row called no tool")
+    limit = settings.stall_turns
+    if facts.writes and (idle := _idle(history.steps)) >= limit:
+        yield _Sign(Pattern.STALL, idle, limit, f"{idle} turns in a row changed nothing")
 
 
-def _call_sights(
+def _signs_of_calls(
     history: History, newest: StepRecord, settings: GuardSettings
-) -> Iterator[_PatternSeen]:
-    names = ", ".join(str(seen.call) for seen in newest.calls)
-    rounds = _identical_rounds(history.steps)
-    if rounds >= settings.identical_rounds - 1:
-        yield _PatternSeen(
-            Pattern.LOOP,
-            rounds,
-            settings.identical_rounds,
-            f"{rounds} turns in a row made the same calls: {names}",
-        )
+) -> Iterator[_Sign]:
+    rounds, limit = _identical_rounds(history.steps), settings.identical_rounds
+    if rounds >= limit - 1:
+        names = ", ".join(str(seen.call) for seen in newest.calls)
+        seen = f"{rounds} turns in a row made the same calls: {names}"
+        yield _Sign(Pattern.LOOP, rounds, limit, seen)
     if repeated := [seen for seen in newest.calls if seen.repeated]:
-        yield _PatternSeen(
-            Pattern.REPETITION,
-            1,
-            1,
-            f"{repeated[0].call} was called again and again, with the same arguments",
-        )
-    alternating = _alternating(history)
-    if alternating >= settings.alternating_calls:
+        seen = f"{repeated[0].call} was called again and again, with the same arguments"
+        yield _Sign(Pattern.REPETITION, 1, 1, seen)
+    alternating, limit = _alternating(history), settings.alternating_calls
+    if alternating >= limit:
         last, before = islice(history.backwards(), 2)
-        yield _PatternSeen(
-            Pattern.ALTERNATION,
-            alternating,
-            settings.alternating_calls,
-            f"two calls alternated for {alternating} calls: {before.call}, {last.call}",
-        )
-    count, worst = max(
-        ((_failures(history, seen), seen) for seen in newest.calls), key=lambda pair: pair[0]
-    )
+        seen = f"two calls alternated for {alternating} calls: {before.call}, {last.call}"
+        yield _Sign(Pattern.ALTERNATION, alternating, limit, seen)
+    failures = [(_failures(history, seen), seen) for seen in newest.calls]
+    count, worst = max(failures, key=lambda pair: pair[0])
     if count >= settings.same_call_failing:
-        pattern, what = (
-            (Pattern.REFUSED, "was refused") if worst.refused else (Pattern.FAILING, "failed")
-        )
-        yield _PatternSeen(
-            pattern, count, settings.same_call_failing, f"{worst.call} {what} {count} times"
-        )
+        pattern = Pattern.REFUSED if worst.refused else Pattern.FAILING
+        what = "was refused" if worst.refused else "failed"
+        seen = f"{worst.call} {what} {count} times"
+        yield _Sign(pattern, count, settings.same_call_failing, seen)
 
 
-def _in_a_row(steps: Sequence[StepRecord], reason: StopReason) -> int:
-    count = 0
-    for step in reversed(steps):
-        if step.stop_reason is not reason:
-            break
-        count += 1
-    return count
+def _at_end(steps: Sequence[StepRecord], counts: Callable[[StepRecord], bool]) -> int:
+    """Return how many steps at the end are of one kind."""
+    return sum(1 for _ in takewhile(counts, reversed(steps)))
 
 
 def _talk(steps: Sequence[StepRecord]) -> int:
-    """Count the turns at the end that called no tool.
+    """Return the number of turns at the end that called no tool.
 
     One that was paused or cut short is neither talk nor its end.
     """
-    count = 0
-    for step in reversed(steps):
-        if step.calls:
-            break
-        count += step.stop_reason in (
-            StopReason.END_TURN,
-            StopReason.STOP_SEQUENCE,
-            StopReason.TOOL_USE,
-            StopReason.UNKNOWN,
-        )
-    return count
+    silent = steps[len(steps) - _at_end(steps, lambda step: not step.calls) :]
+    return sum(step.stop_reason in _TALKED for step in silent)
+
+
+_TALKED = frozenset(
+    {StopReason.END_TURN, StopReason.STOP_SEQUENCE, StopReason.TOOL_USE, StopReason.UNKNOWN}
+)
 
 
 def _idle(steps: Sequence[StepRecord]) -> int:
-    """Count the turns since the last one that wrote a file or completed a step.
+    """Return the number of turns since the last one that wrote a file or completed a step.
 
     0 before the first write.
     """
-    if not any(seen.ok and seen.call.deed is Deed.WRITE for step in steps for seen in step.calls):
+    if not any(step.did(Deed.WRITE) for step in steps):
         return 0
-    for idle, step in enumerate(reversed(steps)):
-        if any(seen.ok and seen.call.deed in (Deed.WRITE, Deed.CONTROL) for seen in step.calls):
-            return idle
-    raise AssertionError("a write is among them")
+    return _at_end(steps, lambda step: not step.did(Deed.WRITE, Deed.CONTROL))
 
 
 def _identical_rounds(steps: Sequence[StepRecord]) -> int:
-    """Count how many of the last turns with calls made the very same ones, in the same order."""
-    count = 0
-    newest: list[str] = []
-    for step in reversed(steps):
-        keys = [seen.call.key for seen in step.calls]
-        if not keys:
-            continue
-        newest = newest or keys
-        if keys != newest:
-            break
-        count += 1
-    return count
+    """Return how many of the last turns with calls made the very same ones, in the same order."""
+    rounds = [[seen.call.key for seen in step.calls] for step in steps if step.calls]
+    return sum(1 for _ in takewhile(rounds[-1].__eq__, reversed(rounds)))
 
 
 def _alternating(history: History) -> int:
-    """Count the calls at the end of the form … A B A B; 0 where the last two are the same."""
-    count = 0
-    pair: list[str] = []
-    for seen in history.backwards():
-        if count < 2:
-            pair.append(seen.call.key)
-        elif seen.call.key != pair[count % 2]:
-            break
-        count += 1
-    return count if len(set(pair)) == 2 else 0
+    """Return the number of calls at the end of the form … A B A B; 0 for two equal last calls."""
+    pair = [seen.call.key for seen in islice(history.backwards(), 2)]
+    if len(set(pair)) < 2:
+        return 0
+    calls = enumerate(history.backwards())
+    return sum(1 for _ in takewhile(lambda one: one[1].call.key == pair[one[0] % 2], calls))
 
 
 def _failures(history: History, failed: CallSeen) -> int:
-    """Count how often this very call failed since it last worked.
+    """Return how often this very call failed since it last worked.
 
     Calls that were not tried do not count.
     """
-    count = 0
-    for seen in history.backwards():
-        if seen.call.key == failed.call.key:
-            if seen.ok:
-                break
-            count += not seen.repeated
-    return count
-
-
-def _may_change(seen: CallSeen, path: str) -> bool:
-    """Say whether a call may have changed the file or folder `path` (empty: any)."""
-    match seen.call.deed:
-        case Deed.WRITE:
-            return seen.ok and (
-                not path or seen.call.path == path or seen.call.path.startswith(f"{path}/")
-            )
-        case Deed.RUN:
-            return not seen.refused
-        case Deed.READ | Deed.CONTROL:
-            return False
-        case _:
-            assert_never(seen.call.deed)
-
-
-def _stop(pattern: Pattern, detail: str) -> Stop:
-    match pattern:
-        case Pattern.LOOP | Pattern.REPETITION | Pattern.ALTERNATION:
-            return RepetitionError(detail)
-        case Pattern.FAILING:
-            return Stop(End.TOOL_ERROR, detail)
-        case Pattern.REFUSED:
-            return Stop(End.SCOPE, detail)
-        case Pattern.STALL:
-            return Stop(End.STALL, detail)
-        case Pattern.TALK:
-            return Stop(End.TALK, detail)
-        case Pattern.CUT_OFF:
-            return Stop(End.MODEL_ERROR, detail, error_type="cut_off")
-        case Pattern.REFUSAL:
-            return Stop(End.REFUSAL, detail)
-        case Pattern.CONTEXT_FULL:
-            return Stop(End.CONTEXT_FULL, detail)
-        case _:
-            assert_never(pattern)
-
-
-# --- long conversations
-# ---------------------------------------------------------------------------------------
+    same = (seen for seen in history.backwards() if seen.call.key == failed.call.key)
+    return sum(not seen.repeated for seen in takewhile(lambda seen: not seen.ok, same))

@@ -13,7 +13,7 @@ from placet.core.turn.talk import StopReason
 
 
 class Deed(StrEnum):
-    """What a tool does; the values are those of the tools' effects."""
+    """The effect of a tool; the values are those of the tools' effects."""
 
     READ = "read"
     WRITE = "write"
@@ -22,8 +22,9 @@ class Deed(StrEnum):
 
 
 def canonical(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the text by which two calls are the same call: the tool and its arguments as canonical JSON."""
-    return f"{tool}|{json.dumps(dict(arguments), sort_keys=True, separators=(',', ':'), ensure_ascii=False)}"
+    """Return the text by which two calls are the same: tool and arguments as canonical JSON."""
+    given = json.dumps(dict(arguments), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"{tool}|{given}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallSeen:
-    """A call and what it came to.
+    """A call and its outcome.
 
     `ok` says that the tool worked; a command that ran and ended with an error code worked.
     `refused` that policy said no, `repeated` that a guard did (`check_call` said Instead).
@@ -68,18 +69,18 @@ class CallSeen:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One model turn: the calls that it asked for, in order, and why it stopped.
+    """One model turn: the calls that it asked for, in order, and the reason why it stopped."""
 
-    `iteration` counts from 1.
-    """
-
-    iteration: int
     calls: tuple[CallSeen, ...]
     stop_reason: StopReason
 
+    def did(self, *deeds: Deed) -> bool:
+        """Return whether a call of one of these kinds succeeded."""
+        return any(seen.ok and seen.call.deed in deeds for seen in self.calls)
+
 
 class Pattern(StrEnum):
-    """What is told once and then ends the mission."""
+    """Patterns that the model is told of once, and that end the mission if they go on."""
 
     REFUSAL = "refusal"
     CONTEXT_FULL = "context_full"
@@ -94,8 +95,20 @@ class Pattern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Nudge:
+    """Go on, and put `text` before the model; add it to the history (`with_nudge`)."""
+
+    patterns: tuple[Pattern, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class History:
-    """A mission so far: its turns, the calls of the turn under way, and after how many turns it was nudged for what."""
+    """A mission so far.
+
+    `under_way` are the calls of the open turn; `nudged` has the number of turns after which the
+    model was told of a pattern.
+    """
 
     steps: tuple[StepRecord, ...] = ()
     under_way: tuple[CallSeen, ...] = ()
@@ -107,25 +120,17 @@ class History:
 
     def with_step(self, stop_reason: StopReason) -> History:
         """Close the turn under way, with the calls added since the last one."""
-        step = StepRecord(len(self.steps) + 1, self.under_way, stop_reason)
-        return replace(self, steps=(*self.steps, step), under_way=())
+        return replace(
+            self, steps=(*self.steps, StepRecord(self.under_way, stop_reason)), under_way=()
+        )
 
     def with_nudge(self, nudge: Nudge) -> History:
         """Note that the model was told; the same turn counts for it no more."""
-        return replace(
-            self, nudged={**{pattern: len(self.steps) for pattern in nudge.patterns}, **self.nudged}
-        )
+        told = {pattern: len(self.steps) for pattern in nudge.patterns}
+        return replace(self, nudged={**told, **self.nudged})
 
     def backwards(self) -> Iterator[CallSeen]:
         """Yield every call, the newest first."""
         yield from reversed(self.under_way)
         for step in reversed(self.steps):
             yield from reversed(step.calls)
-
-
-@dataclass(frozen=True, slots=True)
-class Nudge:
-    """Go on, and put `text` before the model; add it to the history (`with_nudge`)."""
-
-    patterns: tuple[Pattern, ...]
-    text: str

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner, may_take
-from placet.host.lock import VaultLock, boot_id, boottime_s, is_alive, lock_holder, this_process
+from placet.host.lock import VaultLock, boot_id, boottime_s, lock_holder, this_process
 
 OTHER = Owner("elsewhere", "boot-9", 7, "70")
 
@@ -76,55 +76,6 @@ def test_an_owner_is_a_process(args):
 
 
 # processes
-
-
-def test_this_process_is_alive():
-    assert is_alive(this_process()) is True
-
-
-def test_a_process_that_ended_is_not():
-    child = subprocess.Popen(["sleep", "60"])
-    owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
-    assert is_alive(owner) is True
-    child.kill()
-    deadline = time.monotonic() + 60
-    while is_alive(owner) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert is_alive(owner) is False, "a zombie holds nothing"
-    child.wait()
-    assert is_alive(owner) is False
-
-
-def test_a_reused_pid_an_earlier_boot_and_another_machine_are_told_apart():
-    me = this_process()
-    assert is_alive(Owner(me.host, me.boot_id, me.pid, me.pid_start + "0")) is False
-    assert is_alive(Owner(me.host, "another-boot", me.pid, me.pid_start)) is False
-    assert is_alive(Owner("another-host", me.boot_id, me.pid, me.pid_start)) is None
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/<pid>/stat")
-def test_a_process_whose_name_looks_like_the_stat_line_is_read_right(tmp_path):
-    # PR_SET_NAME
-    script = (
-        "import ctypes, time; ctypes.CDLL(None).prctl(15, b') Z 1 (x', 0, 0, 0); "
-        "print(1, flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        owner = Owner(this_process().host, boot_id(), child.pid, _start_of(child.pid))
-        assert is_alive(owner) is True
-        child.kill()
-
-
-def _start_of(pid: int) -> str:
-    if sys.platform == "linux":
-        text = Path(f"/proc/{pid}/stat").read_text()
-        return re.sub(r".*\) ", "", text, flags=re.DOTALL).split()[19]
-    ps = ["ps", "-o", "lstart=", "-p", str(pid)]
-    return subprocess.run(ps, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="CLOCK_BOOTTIME and /proc are Linux'")

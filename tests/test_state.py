@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from placet.core.errors import UserError
 from placet.host.state import (
     StateFolder,
-    file_system_magic,
-    network_file_system,
     state_home,
     vault_state,
 )
@@ -54,7 +51,7 @@ def test_a_vault_has_one_folder_by_any_of_its_names(tmp_path):
     slug, _, digest = state.folder.name.rpartition("-")
     assert slug == "grue-notes"
     assert len(digest) == 8
-    for place in (state.journal, state.worktrees, state.lock, state.blobs):
+    for place in (state.journal, state.worktrees, state.lock, state.acts):
         assert place.parent == state.folder
 
 
@@ -129,18 +126,11 @@ def test_a_state_names_absolute_folders():
         StateFolder(Path("vault"), Path("/state"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="statfs magic numbers are Linux'")
-def test_the_file_system_is_asked_for_its_kind(tmp_path, monkeypatch):
-    assert file_system_magic(Path("/proc")) == 0x9FA0  # PROC_SUPER_MAGIC
-    with pytest.raises(FileNotFoundError):
-        file_system_magic(tmp_path / "none")
+def test_a_state_folder_on_a_network_file_system_is_warned_of(tmp_path, monkeypatch):
     state = vault_state(make_vault(tmp_path), {"PLACET_STATE_HOME": str(tmp_path / "state")})
     assert state.ensure() == ()
-    # no network file system can be mounted here, so the table is told that this one is
-    monkeypatch.setitem(
-        sys.modules["placet.host.state"]._NETWORK, file_system_magic(tmp_path), "NFS"
-    )
-    assert network_file_system(tmp_path) == "NFS"
+    # no network file system can be mounted here
+    monkeypatch.setattr("placet.host.state.remote_kind", lambda _: "nfs4")
     (warning,) = state.ensure()
-    assert "NFS" in warning
+    assert "nfs4" in warning
     assert "PLACET_STATE_HOME" in warning

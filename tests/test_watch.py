@@ -25,7 +25,7 @@ from placet.core.life.settle import Looks, look
 from placet.core.text.names import QUEUES, Folder
 from placet.files import vault as v
 from placet.files.vault import Vault
-from placet.host import watch
+from placet.host import mounts, watch
 from placet.host.watch import Bell, Mode
 
 FLAT = (Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
@@ -541,7 +541,7 @@ MOUNTS = b"""\
     ],
 )
 def test_file_systems_that_others_change_unseen_are_known(device, kind):
-    assert watch._remote_kind(MOUNTS, device) == kind
+    assert mounts.kind_in(MOUNTS, device) == kind
 
 
 def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheless(
@@ -550,7 +550,7 @@ def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheles
     monkeypatch.setattr(
         watch, "_REMOTE", watch._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
     )
-    if not watch._remote(root):
+    if not mounts.remote_kind(root):
         pytest.skip("the file system of this machine's temporary folder is not in the list")
     with Bell(root, FLAT, DEEP) as bell:
         until_heard(bell, lambda n: (root / f"Inbox/Requests/{n}.md").write_bytes(b"x"))

@@ -1,16 +1,81 @@
-"""Deleting folders that somebody hostile filled."""
+"""Files of placet's own on the disk: written whole, locked, flushed, and folders deleted."""
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
+
+_TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def put(path: Path, data: bytes, *, mode: int = 0o600, aside: Path | None = None) -> None:
+    """Write a file whole or not at all, flushed. Raises OSError.
+
+    Until then it is called `aside`, in a folder on the same disk: by default `NAME.PID.tmp`, as
+    `sweep` finds it. It is locked meanwhile.
+    """
+    aside = aside or path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    handle = os.open(aside, _TEMPORARY, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with suppress(OSError):  # a file system without locks
+                lock(handle)
+            os.fchmod(handle, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+            aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def sweep(folder: Path) -> None:
+    """Delete the temporary files that killed processes left in a folder. Raises OSError."""
+    for path in folder.glob("*.*.tmp"):
+        pid = path.name.split(".")[-2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file without waiting; return False if another process holds it.
+
+    Raises OSError, also for a file system without locks.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sync(path: Path) -> None:
+    """Flush a file's content, or a folder's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a folder, also where its folders are not writable or hundreds deep.
+    """Delete a folder, even if its folders are not writable or hundreds deep.
 
     Symbolic links in it are not followed.
     """
@@ -24,10 +89,10 @@ def delete_tree(path: Path) -> None:
 
 
 def _flatten(top: Path) -> None:
-    """Make every folder below `top` one right in it that can be deleted: no path is too long then, and no recursion too deep."""
+    """Move every folder below `top` right into it: no path is too long, no recursion too deep."""
     top.chmod(0o700)
     ahead, moved = [top], itertools.count()
-    prefix = secrets.token_hex(8)  # that nothing in there has
+    prefix = secrets.token_hex(8)  # a name that nothing in there has
     while ahead:
         folder = ahead.pop()
         with os.scandir(folder) as entries:

@@ -8,7 +8,6 @@ nothing: what happens to the note later may be anybody's.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from placet.core.errors import cannot_write
+from placet.disk import lock
 
 _MAX_BYTES = 4096
 
@@ -52,7 +52,7 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
             folder.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file = stack.enter_context(os.fdopen(handle, "wb", buffering=0))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(handle)
             file.write(said.encode())
             os.fsync(handle)
             temp.replace(path)
@@ -79,7 +79,9 @@ def word_of(folder: Path, trace_id: str) -> Word | None:
             ),
             "rb",
         ) as file:
-            at_it = _is_locked(file.fileno())  # before it is read: the command may end in between
+            at_it = not lock(
+                file.fileno(), shared=True
+            )  # before it is read: the command may end in between
             said, _, rest = file.read(_MAX_BYTES).partition(b"\n")
             if rest != b"done\n" and not at_it:
                 return None
@@ -96,11 +98,3 @@ def forget(folder: Path, trace_id: str) -> None:
 
 def _path(folder: Path, trace_id: str) -> Path:
     return folder / f"{trace_id}.json"
-
-
-def _is_locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False

@@ -5,14 +5,12 @@ Unknown keys are errors: a misspelt setting must not pass for one.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +28,7 @@ from pydantic import (
 
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH, TEMP_PREFIX
+from placet.disk import put
 
 
 class _Table(BaseModel):
@@ -302,24 +301,16 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
 
 
 def put_in_place(path: Path, text: str) -> None:
-    """Write a configuration so that whoever reads it meanwhile finds the old one or this one, whole.
+    """Write a configuration whole. Raises OSError.
 
-    A link stays one: the file that it names is written. The mode is kept. Raises OSError.
+    A link stays one: the file that it names is written. The mode is kept.
     """
-    real = path.resolve()
-    aside = real.with_name(f"{TEMP_PREFIX}{os.getpid()}")
     try:
-        with aside.open("wb") as file:
-            with suppress(OSError):  # as long as it is locked no daemon takes it for left over
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(text.encode())
-            file.flush()
-            aside.chmod(stat.S_IMODE(real.stat().st_mode))
-            aside.replace(real)
-    except OSError as error:  # of a file that nobody knows, or of none
+        real = path.resolve()
+        mode = stat.S_IMODE(real.stat().st_mode)
+        put(real, text.encode(), mode=mode, aside=real.with_name(f"{TEMP_PREFIX}{os.getpid()}"))
+    except OSError as error:  # it names the temporary file
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _said(kind: str, message: str) -> str:

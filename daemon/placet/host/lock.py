@@ -16,20 +16,8 @@ from pathlib import Path
 from types import TracebackType
 
 from placet.core.errors import UserError
-from placet.core.life.lease import Lease, Owner, may_take
-
-__all__ = [
-    "Lease",
-    "MarkerLock",
-    "Owner",
-    "VaultLock",
-    "boot_id",
-    "boottime_s",
-    "is_alive",
-    "lock_holder",
-    "may_take",
-    "this_process",
-]
+from placet.core.life.lease import Owner
+from placet.disk import lock
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 # a daemon that is stopping, or a status command that looks, is waited for this long
@@ -63,30 +51,6 @@ def this_process() -> Owner:
     if start is None:
         raise OSError(f"cannot read the start time of process {pid}")
     return Owner(_host(), boot_id(), pid, start)
-
-
-def is_alive(owner: Owner) -> bool | None:
-    """Whether the owner's process still runs.
-
-    None where it cannot be known from here (another machine).
-
-    A pid that now belongs to another process, a zombie, and any process of an earlier boot are not
-    alive.
-    """
-    if owner.host != _host():
-        return None
-    if owner.boot_id != boot_id():
-        return False
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it exists and is another user's
-    start = _pid_start(owner.pid)
-    if start is None:
-        return None  # it exists, but /proc hides it (hidepid)
-    return start == owner.pid_start
 
 
 class _Flock:
@@ -131,9 +95,8 @@ class _Flock:
                 "it must be a plain file that you may write to",
             ) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = os.path.samestat(os.fstat(fd), os.lstat(self._path))
-        except (BlockingIOError, FileNotFoundError):
+            mine = lock(fd) and os.path.samestat(os.fstat(fd), os.lstat(self._path))
+        except FileNotFoundError:
             mine = False
         except OSError:
             os.close(fd)
@@ -253,12 +216,9 @@ def lock_holder(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_text(path)
+        return None if lock(fd, shared=True) else _read_text(path)
     finally:
         os.close(fd)
-    return None
 
 
 def _read_text(path: Path) -> str:

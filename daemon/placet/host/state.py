@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import re
 import stat
-import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,21 +15,9 @@ from typing import NamedTuple
 
 from placet.core.errors import UserError, cannot_write
 from placet.core.text.names import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
+from placet.disk import put, sweep
+from placet.host.mounts import remote_kind
 
-# f_type of statfs(2); linux/magic.h. Locks may lie and SQLite's WAL needs shared memory: neither
-# crosses a network.
-_NETWORK = {
-    0x6969: "NFS",
-    0x517B: "SMB",
-    0xFF534D42: "CIFS",
-    0xFE534D42: "SMB",
-    0x01021997: "9P",
-    0x65735546: "FUSE",
-    0x00C36400: "Ceph",
-    0x5346414F: "AFS",
-    0x6B414653: "AFS",
-    0x73757245: "Coda",
-}
 _SLUG_LENGTH = 48
 
 
@@ -125,11 +111,6 @@ class StateFolder:
         return self.folder / "vault.json"
 
     @property
-    def blobs(self) -> Path:
-        """The journal's content-addressed files."""
-        return self.folder / "blobs"
-
-    @property
     def worktrees(self) -> Path:
         """The missions' git worktrees."""
         return self.folder / "worktrees"
@@ -143,6 +124,10 @@ class StateFolder:
     def lock(self) -> Path:
         """The file whose flock makes the daemon the only one."""
         return self.folder / "lock"
+
+    def sweep(self) -> None:
+        """Delete the temporary files of killed processes. Raises OSError."""
+        sweep(self.folder)
 
     def ensure(self) -> tuple[str, ...]:
         """Make the folders, readable by their owner alone.
@@ -167,7 +152,7 @@ class StateFolder:
                 "set PLACET_STATE_HOME to a folder that you may write to",
                 exit_code=2,
             ) from error
-        kind = network_file_system(self.folder)
+        kind = remote_kind(self.folder)
         warning = (
             f"the state folder {self.folder} is on {kind}: locks and SQLite are not safe there; "
             "set PLACET_STATE_HOME to a local folder"
@@ -222,45 +207,8 @@ def remember(state: StateFolder) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file of the state folder, whole or not at all, readable by its owner alone.
-
-    Raises OSError.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    handle = os.open(
-        partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o600)
-            file.write(data)
-            file.flush()
-            os.fsync(handle)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def sweep_private(folder: Path) -> None:
-    """Delete what a process that was killed left of files that it wrote as `write_private` does.
-
-    Raises OSError.
-    """
-    for path in folder.glob("*.*.tmp"):
-        pid = path.name.split(".")[-2]
-        if pid.isdecimal() and not _lives(int(pid)):
-            path.unlink(missing_ok=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+    """Write a file of the state folder whole, readable by its owner alone. Raises OSError."""
+    put(path, data)
 
 
 class _Whose(NamedTuple):
@@ -333,27 +281,6 @@ def _identity(folder: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return info.st_dev, info.st_ino
-
-
-def network_file_system(path: Path) -> str:
-    """The name of the network file system that `path` is on.
-
-    "" for a local one, and always on macOS.
-    """
-    if sys.platform != "linux":
-        return ""
-    return _NETWORK.get(file_system_magic(path), "")
-
-
-def file_system_magic(path: Path) -> int:
-    """f_type of statfs(2) for `path` (Linux). Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    # struct statfs is 120 bytes on x86-64, f_type its first word
-    buffer = ctypes.create_string_buffer(512)
-    if libc.statfs(os.fsencode(path), buffer) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), str(path))
-    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
 
 
 def _slug(name: str) -> str:

@@ -39,6 +39,7 @@ from watchdog.utils import BaseThread
 
 from placet.core.errors import UserError
 from placet.core.text.names import is_temporary
+from placet.host.mounts import remote_kind
 
 GAP_S = 0.05
 """Least time between two rings that events cause: a burst makes 20 looks a second, not one a file."""
@@ -57,30 +58,6 @@ PROBE = ".placet-tmp-probe-"
 
 No scan lists it.
 """
-
-_REMOTE = frozenset(
-    {
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "drvfs",
-        "glusterfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "prl_fs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-        "vmhgfs",
-    }
-)  # Linux tells a client nothing about changes made elsewhere; every fuse.* is taken for one too
 
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
@@ -255,7 +232,7 @@ class Bell:
                     "Raise fs.inotify.max_user_watches and max_user_instances, or let the mode be `auto`.",
                 ) from error
             return
-        remote = _remote(self._root)
+        remote = remote_kind(self._root)
         if remote and self._wanted is Mode.AUTO:
             self._why = f"the vault is on {remote}, where changes made elsewhere cause no event"
         self._probe()
@@ -399,29 +376,3 @@ def _touch(root: Path, path: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(name, flags, 0o600, dir_fd=handle))
         os.unlink(name, dir_fd=handle)
-
-
-def _remote(root: Path) -> str:
-    """The kind of file system that the root is on, if changes from elsewhere cause no events there.
-
-    Else "".
-
-    Linux alone says it in a file; elsewhere this is empty and the timer covers what events miss.
-    """
-    try:
-        mounts = Path("/proc/self/mountinfo").read_bytes()
-        device = root.stat().st_dev
-    except OSError:
-        return ""
-    return _remote_kind(mounts, f"{os.major(device)}:{os.minor(device)}")
-
-
-def _remote_kind(mounts: bytes, device: str) -> str:
-    """The type of the file system with this device number, from mountinfo, if it is a remote one."""
-    for line in mounts.split(b"\n"):  # proc(5): id, parent, major:minor, …, " - ", type, …
-        before, _, after = line.partition(b" - ")
-        if device.encode() in before.split()[2:3]:
-            kind = after.split()[0].decode("ascii", "replace")
-            if kind in _REMOTE or kind.startswith("fuse"):
-                return kind
-    return ""

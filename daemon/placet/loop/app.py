@@ -22,6 +22,7 @@ from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
+from placet.core.life.lease import Owner
 from placet.core.life.settle import SETTLE_S
 from placet.core.life.waiting import Hold
 from placet.core.secret_files import environment_secrets
@@ -38,13 +39,12 @@ from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, write_setting
 from placet.host.configured import read_settings
 from placet.host.events import Broadcast, places
-from placet.host.lock import MarkerLock, Owner, VaultLock, boot_id, boottime_s, this_process
+from placet.host.lock import MarkerLock, VaultLock, boot_id, boottime_s, this_process
 from placet.host.state import StateFolder as VaultState
 from placet.host.state import (
     known_id,
     original_of,
     remember,
-    sweep_private,
     vault_state,
     write_private,
 )
@@ -565,7 +565,7 @@ def _take(
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):
-        sweep_private(state.folder)
+        state.sweep()
     return state
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from placet import __version__
 from placet.agent.mission import carry_out
 from placet.agent.planner import draft
+from placet.agent.prompts import plan_of
 from placet.agent.replay import as_json, replay
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
@@ -28,8 +29,6 @@ from placet.core.life.waiting import Hold
 from placet.core.secret_files import environment_secrets
 from placet.core.secrets import MIN_LITERAL
 from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES, Folder, show
-from placet.core.text.note import read_note
-from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.price import DEFAULT_PRICES, Price
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model, ModelError
@@ -59,7 +58,6 @@ from placet.models import ModelSettings, check, open_model
 from placet.sandbox.leftovers import end_left_behind
 from placet.sandbox.probe import make_undumpable, probe
 from placet.sandbox.values import Level
-from placet.tools.registry import PLANNABLE
 
 
 @dataclass(slots=True)
@@ -417,7 +415,7 @@ def replay_mission(
             f"{case.request_id} was never carried out, so there is nothing to replay.",
             "See: placet status",
         )
-    plan = parse_plan(read_note(text).body, PLANNABLE)
+    plan = plan_of(text)
     bounds = _VaultBounds(vault, config, sandbox_level(config, say), own_secrets(env))
     return as_json(replay(bounds, state.worktrees, case, plan, outcomes))
 

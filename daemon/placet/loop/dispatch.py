@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from placet.agent.mission import Mission, broken, executes, resumption
 from placet.agent.planner import Assignment
+from placet.agent.prompts import plan_of
 from placet.agent.record import Postponed, Record
 from placet.agent.report import Circumstances, outcome_of
 from placet.agent.workplace import Ports
@@ -35,7 +36,6 @@ from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder
 from placet.core.text.note import parse_note, read_note
 from placet.core.text.plan import Plan
-from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.budget import Complexity
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
@@ -57,7 +57,6 @@ from placet.loop.requests import Drafts
 from placet.loop.rows import of_case
 from placet.loop.workers import Job, expect_model
 from placet.sandbox.values import Level
-from placet.tools.registry import PLANNABLE
 
 LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # measured as cheap: 9 µs each
@@ -181,7 +180,7 @@ class Dispatch:
         """Return the approved plan of a case; raises BodyDamaged."""
         digest = case.approved_digest
         if digest not in self._plans:
-            plan = parse_plan(read_note(self.book.text(digest)).body, PLANNABLE)
+            plan = plan_of(self.book.text(digest))
             approved = {known.approved_digest for known in self.book.cases.values()}
             self._plans = {d: p for d, p in self._plans.items() if d in approved} | {digest: plan}
         return self._plans[digest]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from placet.agent.prompts import agents
+from placet.agent.prompts import agents, plan_of, plannable
 from placet.core.life.case import Case, Decision, EventKind, Gesture, Hand
 from placet.core.life.observe import OUTDATED, CaseNotes, observe
 from placet.core.life.request import unknown_agent, unknown_portal
 from placet.core.text.names import is_utf8, show
 from placet.core.text.note import read_note
-from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.budget import Limits, money_problem
 from placet.core.turn.price import cost_usd
 from placet.core.turn.talk import Usage
@@ -19,7 +18,6 @@ from placet.host.acts import forget, word_of
 from placet.loop.casebook import Casebook
 from placet.loop.intake import Intake
 from placet.loop.requests import Drafts, Requests
-from placet.tools.registry import PLANNABLE
 
 _DECISIONS: Mapping[EventKind, str] = {
     EventKind.PLAN_APPROVED: "approve",
@@ -89,7 +87,7 @@ class Gestures:
 
     def _made(self, case: Case, its: CaseNotes) -> Gesture | None:
         """Return the gesture that a case's notes show, once it is certain."""
-        gesture = observe(case, its, PLANNABLE)
+        gesture = observe(case, its, plannable())
         if gesture is None:
             return None
         if gesture.kind is EventKind.PLAN_APPROVED and not self.intake.all_plans_read:
@@ -137,7 +135,7 @@ class Gestures:
         assert gesture.note is not None
         ports = self.book.ports
         model = ports.config.model
-        plan = parse_plan(read_note(gesture.note.raw).body, PLANNABLE)
+        plan = plan_of(gesture.note.raw)
         price = cost_usd(Usage(), model.name, ports.prices, free=model.provider == "scripted")
         limits = Limits(usd=plan.scope.budget_usd)
         return money_problem(limits, model.name, price_known=price is not None) or ""

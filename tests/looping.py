@@ -165,7 +165,7 @@ def looping(
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault.root))
         folder.ensure_folders()
-        if not folder.has_marker():
+        if folder.marker() is None:
             folder.create_marker("0" * 32)
         journal = stack.enter_context(
             Journal(

@@ -195,7 +195,7 @@ class Play:
         quiet, self.quiet = self.quiet, True
         self.vault.ensure_folders()
         self.vault.sweep_temporaries()
-        if not self.vault.has_marker():
+        if self.vault.marker() is None:
             self.vault.create_marker("simulated")
         left = [str(p) for p in self.root.rglob(f"{TEMP_PREFIX}*")]
         self.must(not left, f"temporary files outlived the sweep: {left}")

@@ -16,7 +16,8 @@ from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.life.request import RequestProblems, read_request
 from placet.core.text.note import read_note
 from placet.core.turn.talk import Ask, Purpose, Reply
-from placet.files.vault import Vault, VaultTrouble
+from placet.files.errors import VaultTrouble
+from placet.files.vault import Vault
 from placet.host.watch import Mode
 from placet.tools.registry import PLANNABLE
 from test_astray import BODY, CASE, REQUEST, TRACE, plan_at

@@ -25,7 +25,7 @@ from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.cli.doctor import doctor, look_at_git
 from placet.core.errors import cannot_write
-from placet.files.vault import VaultTrouble
+from placet.files.errors import VaultTrouble
 from placet.host.state import vault_state
 from placet.host.watch import Mode
 from placet.sandbox.probe import Probe, probe

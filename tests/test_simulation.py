@@ -21,7 +21,7 @@ from placet.core.life.observe import sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan
-from placet.files.vault import Gone, VaultTrouble
+from placet.files.errors import Gone, VaultTrouble
 from placet.loop.decisions import Decisions
 from placet.loop.dispatch import Dispatch
 from placet.loop.intake import Intake

@@ -19,11 +19,14 @@ from pathlib import Path
 import pytest
 
 from placet.core.errors import UserError
-from placet.core.text.names import QUEUES, TEMP_PREFIX, Folder, conflict_of
-from placet.files import vault as v
-from placet.files.vault import FoundKind, Vault
+from placet.core.text.names import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
+from placet.files import errors as e
+from placet.files import replace as r
+from placet.files import scan as s
+from placet.files.handles import EntryKind
+from placet.files.vault import Vault
 
-DAEMON = str(Path(v.__file__).parent.parent)
+DAEMON = str(Path(s.__file__).parent.parent)
 
 
 def sha(data: bytes) -> str:
@@ -89,16 +92,16 @@ def test_a_vault_that_is_not_there_is_a_persons_error(tmp_path):
 
 
 def test_the_marker_keeps_its_first_id(root, vault):
-    assert vault.has_marker()
-    assert vault.create_marker("vault-2") == "vault-1" == vault.vault_id
+    assert vault.marker()
+    assert vault.create_marker("vault-2") == "vault-1" == vault.marker()
     with Vault(root) as again:
-        assert again.vault_id == "vault-1"
+        assert again.marker() == "vault-1"
 
 
 def test_an_empty_marker_is_refused(root):
     with Vault(root) as vault:
         vault.ensure_folders()
-        (root / v.MARKER).touch()
+        (root / MARKER).touch()
         with pytest.raises(UserError):
             vault.create_marker("x")
 
@@ -106,13 +109,13 @@ def test_an_empty_marker_is_refused(root):
 def test_without_its_marker_the_vault_is_not_present(root, vault):
     (root / "Inbox/Requests/a.md").write_text("a")
     assert vault.scan(QUEUES).found
-    (root / v.MARKER).unlink()
-    assert vault.scan(QUEUES) == v.Scan(present=False)
-    assert not vault.has_marker()
+    (root / MARKER).unlink()
+    assert vault.scan(QUEUES) == s.Scan(present=False)
+    assert vault.marker() is None
 
 
 def test_another_vault_in_its_place_is_not_present(root, vault):
-    (root / v.MARKER).write_text("vault-2\n")
+    (root / MARKER).write_text("vault-2\n")
     assert not vault.scan(QUEUES).present
 
 
@@ -144,7 +147,7 @@ def test_a_scan_lists_notes_with_their_fingerprints(root, vault):
     assert not scan.problems
     assert scan.found.keys() == {"Inbox/Requests/a b.md", "Inbox/Plans/p_plan.md"}
     found = scan.found["Inbox/Requests/a b.md"]
-    assert found.kind is FoundKind.FILE
+    assert found.kind is EntryKind.FILE
     assert found.fingerprint == (info.st_dev, info.st_ino, 4, info.st_mtime_ns, info.st_ctime_ns)
     assert vault.scan([Folder.PLANS]).found.keys() == {"Inbox/Plans/p_plan.md"}
 
@@ -170,7 +173,7 @@ def test_a_scan_leaves_out_temporary_names_and_other_kinds_of_files(root, vault)
         "x",
     ):
         (root / "Inbox/Requests" / name).write_text("x")
-    assert vault.scan(QUEUES) == v.Scan(present=True)
+    assert vault.scan(QUEUES) == s.Scan(present=True)
 
 
 def test_side_notes_are_listed_apart(root, vault):
@@ -196,13 +199,13 @@ def test_what_is_no_ordinary_file_is_reported_with_its_kind(root, vault, monkeyp
         scan = vault.scan(QUEUES)
     kinds = {path.removeprefix("Inbox/Requests/"): found.kind for path, found in scan.found.items()}
     assert kinds == {
-        "folder.md": FoundKind.DIRECTORY,
-        "link.md": FoundKind.SYMLINK,
-        "dangling.md": FoundKind.SYMLINK,
-        "elsewhere": FoundKind.SYMLINK,
-        "fifo.md": FoundKind.OTHER,
-        "socket.md": FoundKind.OTHER,
-        "sparse.md": FoundKind.FILE,
+        "folder.md": EntryKind.DIRECTORY,
+        "link.md": EntryKind.SYMLINK,
+        "dangling.md": EntryKind.SYMLINK,
+        "elsewhere": EntryKind.SYMLINK,
+        "fifo.md": EntryKind.OTHER,
+        "socket.md": EntryKind.OTHER,
+        "sparse.md": EntryKind.FILE,
     }
     assert [path for path, found in scan.found.items() if found.oversized] == [
         "Inbox/Requests/sparse.md"
@@ -232,12 +235,12 @@ def test_a_missing_folder_and_a_linked_one_are_problems_not_deletions(root, vaul
 
 def test_folders_that_lie_too_deep_are_a_problem(root, vault):
     deep = root / "Inbox/Requests"
-    for n in range(v.MAX_DEPTH + 1):
+    for n in range(s.MAX_DEPTH + 1):
         deep /= f"d{n}"
         deep.mkdir()
         (deep / "x.md").write_text("x")
     scan = vault.scan(QUEUES)
-    assert len(scan.found) == v.MAX_DEPTH
+    assert len(scan.found) == s.MAX_DEPTH
     assert [p.path for p in scan.problems] == [str(deep.relative_to(root))]
 
 
@@ -254,25 +257,25 @@ def test_reading_gives_the_bytes_and_the_fingerprint_of_the_scan(root, vault):
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda p: p.symlink_to("/etc/passwd"), v.NotAFile),
-        (lambda p: p.mkdir(), v.NotAFile),
-        (os.mkfifo, v.NotAFile),
-        (lambda p: None, v.Gone),
-        (lambda p: p.write_bytes(b"12345678901"), v.TooLarge),
+        (lambda p: p.symlink_to("/etc/passwd"), e.NotAFile),
+        (lambda p: p.mkdir(), e.NotAFile),
+        (os.mkfifo, e.NotAFile),
+        (lambda p: None, e.Gone),
+        (lambda p: p.write_bytes(bytes(s.NOTE_LIMIT + 1)), e.TooLarge),
     ],
 )
 def test_reading_anything_but_a_small_file_is_refused_at_once(root, vault, make, error):
     make(root / "Inbox/Requests/x.md")
     began = time.monotonic()
     with pytest.raises(error, match=r"x\.md"):
-        vault.read("Inbox/Requests/x.md", limit_bytes=10)
+        vault.read("Inbox/Requests/x.md")
     assert time.monotonic() - began < 30  # who opens a pipe waits for ever
 
 
 def test_a_folder_that_is_a_link_is_not_read_through(root, vault, tmp_path):
     (tmp_path / "secret.md").write_text("secret")
     (root / "Inbox/Requests/sub").symlink_to(tmp_path)
-    with pytest.raises(v.VaultTrouble) as trouble:
+    with pytest.raises(e.VaultTrouble) as trouble:
         vault.read("Inbox/Requests/sub/secret.md")
     assert trouble.value.errno in {errno.ENOTDIR, errno.ELOOP}
     assert trouble.value.path == "Inbox/Requests/sub/secret.md"
@@ -309,15 +312,15 @@ def test_a_file_that_changes_during_the_read_is_not_settled(root, vault):
     writer.start()
     try:
         end = time.monotonic() + 60
-        while v.NotSettled not in outcomes and time.monotonic() < end:
+        while e.NotSettled not in outcomes and time.monotonic() < end:
             try:
                 vault.read("Inbox/Requests/a.md")
-            except v.NotSettled:
-                outcomes.add(v.NotSettled)
+            except e.NotSettled:
+                outcomes.add(e.NotSettled)
     finally:
         stop.set()
         writer.join()
-    assert v.NotSettled in outcomes
+    assert e.NotSettled in outcomes
 
 
 def test_the_owner_is_named(root, vault):
@@ -327,7 +330,7 @@ def test_the_owner_is_named(root, vault):
     if os.geteuid() == 0:
         os.chown(note, 54321, -1)
         assert vault.owner("Inbox/Requests/a.md") == "uid:54321"
-    with pytest.raises(v.Gone):
+    with pytest.raises(e.Gone):
         vault.owner("Inbox/Requests/b.md")
 
 
@@ -360,10 +363,10 @@ def test_publishing_makes_the_file_and_its_folders_once(root, vault):
 )
 def test_publishing_never_overwrites(root, vault, make, tmp_path):
     make(root / "Inbox/Plans/p.md")
-    before = v._fingerprint(os.lstat(root / "Inbox/Plans/p.md"))
-    with pytest.raises(v.AlreadyThere):
+    before = s.fingerprint(os.lstat(root / "Inbox/Plans/p.md"))
+    with pytest.raises(e.AlreadyThere):
         vault.publish("Inbox/Plans/p.md", b"text")
-    assert v._fingerprint(os.lstat(root / "Inbox/Plans/p.md")) == before
+    assert s.fingerprint(os.lstat(root / "Inbox/Plans/p.md")) == before
     assert not (root / "Inbox/Plans/nowhere").exists()
     assert not temporaries(root)
 
@@ -374,7 +377,7 @@ def test_of_many_who_publish_at_once_one_wins_and_no_bytes_mix(root, vault):
     def publish(n: int) -> None:
         try:
             outcomes.append(vault.publish("Inbox/Plans/p.md", bytes([65 + n]) * 5000))
-        except v.AlreadyThere as error:
+        except e.AlreadyThere as error:
             outcomes.append(error)
 
     threads = [threading.Thread(target=publish, args=(n,)) for n in range(8)]
@@ -401,10 +404,10 @@ def test_replacing_changes_only_what_was_decided_on(root, vault):
     assert fingerprint == vault.scan(QUEUES).found["Inbox/Requests/a.md"].fingerprint
     # repeated after a crash
     assert vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new") == fingerprint
-    with pytest.raises(v.Changed):
+    with pytest.raises(e.Changed):
         vault.replace("Inbox/Requests/a.md", sha(b"old"), b"other")
     assert note.read_bytes() == b"new"
-    with pytest.raises(v.Gone):
+    with pytest.raises(e.Gone):
         vault.replace("Inbox/Requests/b.md", sha(b""), b"x")
     assert not (root / "Inbox/Requests/b.md").exists()
     assert not temporaries(root)
@@ -423,7 +426,7 @@ def test_replacing_never_goes_through_a_link(root, vault, tmp_path):
     outside = tmp_path / "outside.md"
     outside.write_bytes(b"old")
     (root / "Inbox/Requests/a.md").symlink_to(outside)
-    with pytest.raises(v.NotAFile):
+    with pytest.raises(e.NotAFile):
         vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
     (root / "Inbox/Requests/hard.md").hardlink_to(outside)
     vault.replace("Inbox/Requests/hard.md", sha(b"old"), b"new")
@@ -459,7 +462,7 @@ def test_no_save_of_a_person_is_lost_to_a_replacement(root, vault):
                 text = data.removeprefix(b"stamped: ")
                 vault.replace("Inbox/Requests/a.md", sha(data), b"stamped: " + text)
                 decided.add(data)
-            except v.Stale:
+            except e.Stale:
                 refused += 1
     finally:
         stop.set()
@@ -472,7 +475,7 @@ def test_no_save_of_a_person_is_lost_to_a_replacement(root, vault):
 
 def test_a_save_in_the_instant_of_the_replacement_stands(root, vault, monkeypatch):
     """The same, made certain: saves come between the last look at the old text and each exchange."""
-    real, note = v._renameat2, root / "Inbox/Requests/a.md"
+    real, note = r._renameat2, root / "Inbox/Requests/a.md"
     for saves in (1, 2, 3):
         note.write_bytes(b"old")
         left = list(range(saves))
@@ -483,8 +486,8 @@ def test_a_save_in_the_instant_of_the_replacement_stands(root, vault, monkeypatc
                 (root / "save").rename(note)
             return real(*args)
 
-        monkeypatch.setattr(v, "_renameat2", late)
-        with pytest.raises(v.Changed):
+        monkeypatch.setattr(r, "_renameat2", late)
+        with pytest.raises(e.Changed):
             vault.replace("Inbox/Requests/a.md", sha(b"old"), b"new")
         assert note.read_bytes() == b"save %d" % (saves - 1)
         assert not temporaries(root)
@@ -508,16 +511,16 @@ def test_moving_never_overwrites_and_never_moves_other_text(root, vault):
     (root / "Inbox/Plans/p.md").write_bytes(b"plan")
     (root / "System/Active/p.md").write_bytes(b"plan")
     before = tree(root)
-    with pytest.raises(v.AlreadyThere):
+    with pytest.raises(e.AlreadyThere):
         vault.move("Inbox/Plans/p.md", "System/Active/p.md", sha(b"plan"))
-    with pytest.raises(v.Changed):
+    with pytest.raises(e.Changed):
         vault.move("Inbox/Plans/p.md", "System/Active/q.md", sha(b"other"))
-    with pytest.raises(v.Gone):
+    with pytest.raises(e.Gone):
         vault.move("Inbox/Plans/none.md", "System/Active/p.md", sha(b"other"))
-    with pytest.raises(v.Gone):
+    with pytest.raises(e.Gone):
         vault.move("Inbox/Plans/no/folder.md", "System/Active/z.md", sha(b"other"))
     (root / "Inbox/Plans/link.md").symlink_to("p.md")
-    with pytest.raises(v.NotAFile):
+    with pytest.raises(e.NotAFile):
         vault.move("Inbox/Plans/link.md", "System/Active/q.md", sha(b"plan"))
     (root / "Inbox/Plans/link.md").unlink()
     assert tree(root) == before
@@ -539,7 +542,7 @@ def test_a_move_cut_off_between_link_and_unlink_is_finished(root, vault):
 def test_removing_is_for_unchanged_side_notes_alone(root, vault):
     side = root / "Inbox/Requests/a.placet.md"
     side.write_bytes(b"why")
-    with pytest.raises(v.Changed):
+    with pytest.raises(e.Changed):
         vault.remove("Inbox/Requests/a.placet.md", sha(b"else"))
     assert vault.remove("Inbox/Requests/a.placet.md", sha(b"why")) is True
     assert vault.remove("Inbox/Requests/a.placet.md", sha(b"why")) is False
@@ -563,11 +566,11 @@ def test_left_overs_are_swept_but_work_in_progress_and_the_marker_stay(root, vau
     ):
         (root / folder / f"{TEMP_PREFIX}dead").write_bytes(b"half")
     (root / "Inbox/Plans" / f"{TEMP_PREFIX}link").symlink_to("/etc/passwd")
-    with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"alive") as alive:
+    with vault._folder(["Inbox", "Plans"]) as folder, r.new_file(folder, b"alive") as alive:
         assert vault.sweep_temporaries() == 5
         assert temporaries(root / "Inbox/Plans") != []
         assert (root / "Inbox/Plans" / alive.name).exists()
-    assert vault.has_marker()
+    assert vault.marker()
     assert vault.sweep_temporaries() == 0
 
 
@@ -578,7 +581,7 @@ def exchange_for_ever(one: Path, other: Path, stop: threading.Event) -> None:
     with Vault(one.parent) as here:
         handle = here._handle
         while not stop.is_set():
-            v._renameat2(handle, one.name, handle, other.name, v._EXCHANGE)
+            r._renameat2(handle, one.name, handle, other.name, r._EXCHANGE)
     if one.is_symlink():
         one.unlink()
         other.rename(one)
@@ -610,7 +613,7 @@ def test_a_folder_swapped_for_a_link_redirects_neither_reads_nor_writes(root, va
                     f"Inbox/Requests/sub/new{n}.md", f"Inbox/Requests/sub/moved{n}.md", sha(b"mine")
                 )
                 n += 1
-            except (v.VaultTrouble, v.Gone):
+            except (e.VaultTrouble, e.Gone):
                 pass
     finally:
         stop.set()
@@ -628,9 +631,11 @@ def run(code: str, *argv: str, wrap: tuple[str, ...] = ()) -> subprocess.Complet
         import os, sys
         from hashlib import sha256
         from pathlib import Path
-        from placet.files import vault as v
+        from placet.core.text.names import Folder
+        from placet.files import errors as e
+        from placet.files.vault import Vault
         sha = lambda data: sha256(data).hexdigest()
-        V = v.Vault(Path(sys.argv[1]))
+        V = Vault(Path(sys.argv[1]))
     """) + textwrap.dedent(code)
     return subprocess.run(
         [*wrap, sys.executable, "-c", program, *argv],
@@ -652,7 +657,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_done(root, vault):
                      lambda: V.replace("Inbox/Requests/a.md", sha(b"old"), b"x" * 5000)):
             try:
                 work()
-            except v.VaultTrouble as error:
+            except e.VaultTrouble as error:
                 print(error.path, error.errno)
     """,
         str(root),
@@ -679,7 +684,7 @@ def test_folders_without_rights_are_told(tmp_path_factory):
         done = run(
             """
             os.setgroups([]), os.setgid(65534), os.setuid(65534)
-            scan = V.scan([v.Folder.REQUESTS, v.Folder.PLANS])
+            scan = V.scan([Folder.REQUESTS, Folder.PLANS])
             print(scan.present, sorted(scan.found), sorted(p.path for p in scan.problems))
             for work in (lambda: V.publish("Inbox/Archive/p.md", b"x"),
                          lambda: V.move("Inbox/Requests/a.md", "Inbox/Archive/a.md", sha(b"a")),
@@ -687,7 +692,7 @@ def test_folders_without_rights_are_told(tmp_path_factory):
                          lambda: V.read("Inbox/Plans/p.md")):
                 try:
                     work()
-                except v.VaultTrouble as error:
+                except e.VaultTrouble as error:
                     print(error.errno, error.hint != "")
             print(V.sweep_temporaries())
         """,
@@ -719,7 +724,7 @@ def test_across_file_systems_nothing_moves_and_a_full_one_recovers(root, vault):
                      lambda: V.publish("System/Active/big.md", b"x" * 100_000)):
             try:
                 work()
-            except v.VaultTrouble as error:
+            except e.VaultTrouble as error:
                 print(error.errno, error.hint != "", os.listdir(sys.argv[1] + "/System/Active"))
         print(V.publish("System/Active/small.md", b"x"), os.listdir(sys.argv[1] + "/Inbox/Plans"))
     """,
@@ -830,7 +835,7 @@ def test_without_exclusive_renames_links_do_and_without_both_an_empty_file(tmp_p
                          lambda: V.replace("Inbox/Requests/a.md", sha(b"old"), b"else")):
                 try:
                     work()
-                except (v.AlreadyThere, v.Changed) as error:
+                except (e.AlreadyThere, e.Changed) as error:
                     print(type(error).__name__)
         """,
             str(top),
@@ -899,7 +904,7 @@ def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_
 ):
     """It opens the note, the daemon replaces the note, and only then it writes."""
     # a busy machine may let the program wait for longer than the daemon does
-    monkeypatch.setattr(v, "WRITERS_S", 60.0)
+    monkeypatch.setattr(r, "WRITERS_S", 60.0)
     path = root / "Inbox" / "Requests" / "a.md"
     path.write_bytes(b"old\n")
     with path.open("ab", buffering=0) as editor:
@@ -911,7 +916,7 @@ def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_
 
         writing = threading.Timer(0.1, write)
         writing.start()
-        with pytest.raises(v.Changed):
+        with pytest.raises(e.Changed):
             vault.replace("Inbox/Requests/a.md", sha256(b"old\n").hexdigest(), b"new\n")
         writing.join()
     assert path.read_bytes() == b"old\nand more\n"
@@ -922,7 +927,7 @@ def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
     root, vault, monkeypatch
 ):
     """One program has opened the note as its name goes to the new text, another one opens it just after that."""
-    path, real = root / "Inbox/Requests/a.md", v._renameat2
+    path, real = root / "Inbox/Requests/a.md", r._renameat2
     path.write_bytes(b"old\n")
     done = []
 
@@ -937,8 +942,8 @@ def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
             early.write(b"to the old\n")
         return answer
 
-    monkeypatch.setattr(v, "_renameat2", exchange)
-    with pytest.raises(v.Changed):
+    monkeypatch.setattr(r, "_renameat2", exchange)
+    with pytest.raises(e.Changed):
         vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n")
     kept = {note.name: note.read_bytes() for note in path.parent.glob("*.md")}
     (copy,) = kept.keys() - {"a.md"}
@@ -956,7 +961,7 @@ def test_a_note_that_a_program_writes_into_for_long_is_not_replaced(root, vault)
             lambda: vault.replace("Inbox/Requests/a.md", sha(b"old\n"), b"new\n"),
             lambda: vault.edit("Inbox/Requests/a.md", lambda _: b"new\n"),
         ):
-            with pytest.raises(v.VaultTrouble, match="Another program has it open for writing"):
+            with pytest.raises(e.VaultTrouble, match="Another program has it open for writing"):
                 act()
         typing.write(b"and more\n")
     assert path.read_bytes() == b"old\nand more\n"
@@ -979,5 +984,5 @@ def test_a_file_that_is_moved_to_where_it_lies_stays(root, vault, links):
         os.link(path, root / "kept.md")
     vault.move("Inbox/Requests/a.md", "Inbox/Requests/a.md", sha256(b"mine\n").hexdigest())
     assert path.read_bytes() == b"mine\n"
-    with pytest.raises(v.Changed):
+    with pytest.raises(e.Changed):
         vault.move("Inbox/Requests/a.md", "Inbox/Requests/a.md", "0" * 64)

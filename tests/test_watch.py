@@ -22,8 +22,10 @@ from pathlib import Path
 import pytest
 
 from placet.core.life.settle import Looks, look
-from placet.core.text.names import QUEUES, Folder
-from placet.files import vault as v
+from placet.core.text.names import MARKER, QUEUES, Folder
+from placet.files.errors import Stale
+from placet.files.handles import EntryKind
+from placet.files.replace import new_file
 from placet.files.vault import Vault
 from placet.host import mounts, watch
 from placet.host.watch import Bell, Mode
@@ -38,7 +40,7 @@ def root(tmp_path):
     top = tmp_path / "vault"
     for folder in Folder:
         (top / folder).mkdir(parents=True, exist_ok=True)
-    (top / v.MARKER).write_text("vault-1\n")
+    (top / MARKER).write_text("vault-1\n")
     return top
 
 
@@ -76,10 +78,10 @@ class Watcher:
         self.looks, self.again_s = verdict.looks, verdict.again_in_s
         self.gone |= verdict.gone
         for path in verdict.fresh:
-            if scan.found[path].kind is v.FoundKind.FILE:
+            if scan.found[path].kind is EntryKind.FILE:
                 try:
                     self.read[path], _ = self.vault.read(path)
-                except v.Stale:
+                except Stale:
                     self.looks = Looks({p: s for p, s in self.looks.seen.items() if p != path})
                     self.again_s = 0.0
         for path in scan.found.keys() - self.read.keys():
@@ -264,7 +266,7 @@ def test_our_own_publishing_settles_and_our_temporary_files_do_not_ring(root):
     with Vault(root) as vault, Bell(root, FLAT, DEEP, Mode.EVENTS) as bell:
         while bell.wait(0.3).any:
             pass
-        with vault._folder(["Inbox", "Plans"]) as folder, v._temporary(folder, b"x"):
+        with vault._folder(["Inbox", "Plans"]) as folder, new_file(folder, b"x"):
             assert not bell.wait(0.2).any
         vault.publish("Inbox/Plans/p_plan.md", b"plan")
         assert bell.wait(5).paths == {"Inbox/Plans/p_plan.md"}

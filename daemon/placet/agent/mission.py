@@ -59,7 +59,8 @@ from placet.core.turn.mission import ChangedFile, CommandRun, Drifted, Ended, St
 from placet.core.turn.patterns import detected
 from placet.core.turn.talk import Ask, Purpose, StopReason, ToolUse
 from placet.files.confine import TEMPORARY, Root
-from placet.files.vault import Vault, VaultTrouble
+from placet.files.errors import VaultTrouble
+from placet.files.vault import Vault
 from placet.journal.writes import REPLY
 from placet.repo.afterwards import look_after
 from placet.repo.checkout import keep_aside

@@ -23,7 +23,8 @@ from placet.core.life.case import Case, State
 from placet.core.text.names import CONFIG_PATH, show
 from placet.core.text.note import stamp
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.vault import Changed, Gone, NotAFile, Stale, TooLarge, Vault
+from placet.files.errors import Changed, Gone, NotAFile, Stale, TooLarge
+from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
 from placet.repo.afterwards import fate_here, fate_of

@@ -116,7 +116,7 @@ def _folders(site: Site) -> Iterator[Line]:
                 f"{trouble.path} cannot be written: {os.strerror(trouble.errno)}",
                 _helps_to_write(site.vault / trouble.path, trouble.errno),
             )
-        if os.path.lexists(marker) and not folder.has_marker():
+        if os.path.lexists(marker) and folder.marker() is None:
             yield _line(
                 "id",
                 "bad",

@@ -13,7 +13,8 @@ from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.life.case import Case
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.vault import AlreadyThere, Changed, Gone, NotSettled, Vault
+from placet.files.errors import AlreadyThere, Changed, Gone, NotSettled
+from placet.files.vault import Vault
 
 
 def change_note(

@@ -11,7 +11,10 @@ from placet.core.life.case import EventKind as Did
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.core.wording import rfc3339
-from placet.files.vault import Found, FoundKind, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.files.errors import Unreadable
+from placet.files.handles import EntryKind
+from placet.files.scan import Found
+from placet.files.vault import Vault
 
 SLACK = timedelta(seconds=60)
 """Notes that changed so long before the journal's last event may not have been looked at: one settles first."""
@@ -59,7 +62,7 @@ def glance(
     listed = {
         path: found
         for path, found in scan.found.items()
-        if found.kind is FoundKind.FILE
+        if found.kind is EntryKind.FILE
         and not found.oversized
         and conflict_of(path.rpartition("/")[2]) is None
     }
@@ -116,7 +119,7 @@ def glance(
 def _read(folder: Vault, path: str, notes: dict[str, NoteSeen]) -> None:
     try:
         notes[path] = look_at(path, folder.read(path)[0], folder.owner(path))
-    except (Stale, NotAFile, TooLarge, VaultTrouble):
+    except Unreadable:
         return  # what cannot be read says nothing
 
 

@@ -17,7 +17,8 @@ from placet.cli.terminal import say
 from placet.core.errors import UserError
 from placet.core.text.names import CONFIG_PATH
 from placet.core.wording import megabytes
-from placet.files.vault import AlreadyThere, Vault
+from placet.files.errors import AlreadyThere
+from placet.files.vault import Vault
 from placet.host.accepted import accept
 from placet.host.config import load, write_setting
 from placet.host.state import known_id, vault_state
@@ -88,7 +89,7 @@ def init(
             write_setting(folder, ("vault", "host"), socket.gethostname())
         if history is not None:
             write_setting(folder, ("vault", "history"), history)
-        if not vault.has_marker():
+        if vault.marker() is None:
             vault.create_marker(_known_id(folder, env) or os.urandom(16).hex())
     if (
         CONFIG_PATH in made

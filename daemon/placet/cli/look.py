@@ -27,7 +27,8 @@ from placet.core.text.note import read_note
 from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.budget import Amount
 from placet.core.turn.talk import ModelErrorKind
-from placet.files.vault import Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.files.errors import Gone, Unreadable
+from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged, CommittedActivity
@@ -311,7 +312,7 @@ def held_back_by(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> s
         return ""
     try:
         raw, mark = folder.read(case.request_path)
-    except (Stale, NotAFile, TooLarge, VaultTrouble):
+    except Unreadable:
         return ""
     note = look_at(case.request_path, raw, "")
     if note.status == DRAFT:

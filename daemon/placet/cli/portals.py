@@ -25,7 +25,8 @@ from placet.core.life.case import CASE_JSON, OPEN, WORKING, State
 from placet.core.text.names import CONFIG_PATH, Folder
 from placet.core.text.names import show as visible
 from placet.core.text.portal import Card, how_to_test, languages, render_card, unfit
-from placet.files.vault import AlreadyThere, Changed, Gone, NotAFile, TooLarge, Vault
+from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, TooLarge
+from placet.files.vault import Vault
 from placet.host.accepted import change, holding
 from placet.host.config import from_home, load, portal_path
 from placet.journal.reader import open_reader

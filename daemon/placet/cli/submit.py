@@ -19,7 +19,8 @@ from placet.core.life.request import RequestProblems, read_request, title_of
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note, stamp
-from placet.files.vault import AlreadyThere, Vault
+from placet.files.errors import AlreadyThere
+from placet.files.vault import Vault
 from placet.host.config import load
 
 

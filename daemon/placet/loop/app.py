@@ -547,7 +547,7 @@ def _take(
     users and state folders. Raises UserError where another daemon works on it.
     """
     vault, marker = folder.root, folder.root / MARKER
-    if not folder.has_marker():
+    if folder.marker() is None:
         folder.create_marker(known_id(vault, env) or os.urandom(16).hex())
     if original_of(vault, env) is not None:
         with MarkerLock(marker, say):  # no daemon works on it under the id that it has

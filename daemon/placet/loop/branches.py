@@ -14,7 +14,7 @@ from placet.core.errors import mistake
 from placet.core.life.case import Branch
 from placet.core.life.decide import settle_branch, settle_revert
 from placet.core.text.note import parse_note
-from placet.files.vault import NotAFile, Stale, TooLarge, VaultTrouble
+from placet.files.errors import Unreadable
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.journal.writes import AddActivity
@@ -186,6 +186,6 @@ def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:
     """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`), or empty strings."""
     try:
         meta, _ = parse_note(book.vault.read(branch.report_path)[0])
-    except (Stale, NotAFile, TooLarge, VaultTrouble):
+    except Unreadable:
         return "", ""
     return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")

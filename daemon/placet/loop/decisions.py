@@ -10,7 +10,7 @@ from placet.core.life.notice import beside
 from placet.core.life.observe import CaseNotes, Sorted, is_by_place, may_begin, sort_notes
 from placet.core.text.comments import diff_callout
 from placet.core.text.note import PLAN_STAMPS, without_keys
-from placet.files.vault import Found
+from placet.files.scan import Found
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Taken
 from placet.loop.gestures import Gestures

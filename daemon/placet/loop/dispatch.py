@@ -40,7 +40,7 @@ from placet.core.turn.budget import Complexity
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Ended
 from placet.core.wording import rfc3339
-from placet.files.vault import NotAFile, Stale, TooLarge, VaultTrouble
+from placet.files.errors import Unreadable
 from placet.journal.writes import (
     AcquireLease,
     BodyDamaged,
@@ -170,7 +170,7 @@ class Dispatch:
             try:
                 raw, _ = self.book.vault.read(case.report_path)
                 return parse_note(raw)[1][:MAX_REPORT_CHARS]
-            except (Stale, NotAFile, TooLarge, VaultTrouble):
+            except Unreadable:
                 pass
         return case.failure
 
@@ -263,7 +263,7 @@ class Dispatch:
         path = self.decisions.shown[case.trace_id].plans[0].path
         try:
             note = look_at(path, self.book.vault.read(path)[0], "")
-        except (Stale, NotAFile, TooLarge, VaultTrouble):
+        except Unreadable:
             return False
         return may_begin(case, CaseNotes(plans=[note]))
 

@@ -12,19 +12,10 @@ from placet.core.life.request import MAX_REQUEST_BYTES
 from placet.core.life.settle import SETTLE_S, Looks, look
 from placet.core.text.comments import diff_callout
 from placet.core.text.names import QUEUES, Folder, conflict_of
-from placet.files.vault import (
-    FolderProblem,
-    Found,
-    FoundKind,
-    Gone,
-    NotAFile,
-    NotSettled,
-    Scan,
-    Stale,
-    TooLarge,
-    Vault,
-    VaultTrouble,
-)
+from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
+from placet.files.handles import EntryKind
+from placet.files.scan import FolderProblem, Found, Scan
+from placet.files.vault import Vault
 from placet.host.clock import Clock
 
 YOUNG_S = 5.0
@@ -216,7 +207,7 @@ class Intake:
         return bool(there)
 
     def _read_one(self, path: str, thing: Found) -> None:
-        if thing.kind is not FoundKind.FILE:
+        if thing.kind is not EntryKind.FILE:
             self.odd[path] = _ODD[thing.kind]
             return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
@@ -257,7 +248,7 @@ class Intake:
             old, new = (
                 raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0])
             )
-        except (Stale, NotAFile, TooLarge, VaultTrouble):
+        except Unreadable:
             return ""
         return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
 
@@ -268,7 +259,7 @@ def _file(thing: Found) -> tuple[int, int]:
 
 
 _ODD = {
-    FoundKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
-    FoundKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
-    FoundKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
+    EntryKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
+    EntryKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
+    EntryKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
 }

@@ -12,7 +12,8 @@ from placet.core.life.case import NoteSeen
 from placet.core.text.comments import parted
 from placet.core.text.markdown import code, sentence
 from placet.core.text.names import Folder, request_id, show, side_note_name
-from placet.files.vault import AlreadyThere, Gone, NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.files.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
+from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, DropSeen, PutSeen

@@ -18,16 +18,8 @@ from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder, numbered
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, stamp
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.vault import (
-    AlreadyThere,
-    Changed,
-    Gone,
-    NotAFile,
-    Stale,
-    TooLarge,
-    Vault,
-    VaultTrouble,
-)
+from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
+from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write

@@ -17,7 +17,8 @@ from placet.core.text.names import Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome
 from placet.core.wording import rfc3339
-from placet.files.vault import NotAFile, Stale, TooLarge, Vault, VaultTrouble
+from placet.files.errors import Unreadable
+from placet.files.vault import Vault
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_daemon
 from placet.repo.history import traced_work
@@ -37,7 +38,7 @@ def look_back(
     for path in sorted(vault.scan([Folder.REPORTS]).found):
         try:
             outcome = _reported(path, vault.read(path)[0])
-        except (Stale, NotAFile, TooLarge, VaultTrouble) as error:
+        except Unreadable as error:
             problems.append(f"{show(path)}: {error}")
             continue
         if outcome is not None and (
@@ -109,7 +110,7 @@ def reconcile(book: Casebook, outcomes: Iterable[KeptOutcome], problems: Sequenc
             begun.append(case.request_id if case is not None else outcome.trace_id)
     vault = book.vault
     for path in sorted(vault.scan([Folder.ACTIVE]).found):
-        with suppress(Stale, NotAFile, TooLarge, VaultTrouble):  # then it approves nothing
+        with suppress(Unreadable):  # then it approves nothing
             note = look_at(path, vault.read(path)[0], vault.owner(path))
             case = book.cases.get(note.trace_id)
             if case is not None and (decision := distrust(case, note, now())) is not None:

@@ -16,7 +16,7 @@ from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder, is_request_id, request_id, trace_id
 from placet.core.text.note import read_note, stamp
 from placet.core.text.scalars import UnsafeEdit
-from placet.files.vault import Scan
+from placet.files.scan import Scan
 from placet.loop.casebook import SLICE_S, Casebook
 from placet.loop.cases import Taken
 from placet.loop.intake import Intake

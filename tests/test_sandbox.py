@@ -31,11 +31,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.core.errors import ToolError, UserError
-from placet.sandbox import seatbelt, seccomp, visible_paths
+from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.leftovers import end_left_behind
-from placet.sandbox.pipes import Kept
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
-from placet.sandbox.process import exec_in_box, run
+from placet.sandbox.process import Kept, exec_in_box, run
 from placet.sandbox.values import Box, BoxLimits, Level
 
 DAEMON = Path(__file__).parent.parent / "daemon"
@@ -282,13 +281,12 @@ def test_no_process_survives_the_time_limit(
         "placet.sandbox.process.time",
         SimpleNamespace(monotonic=lambda: now() + skipped_s, sleep=time.sleep),
     )
+    began = now()
     ran = run(family(marker), limited(box, timeout_s=600), level, cancelled=look)
     assert alive(marker) == 0
-    assert ran.timed_out
-    assert ran.exit_code is None
-    assert not ran.cancelled
+    assert (ran.exit_code, ran.killed) == (None, "time")
     assert ran.stdout == "up\n" * MEMBERS
-    assert 600 <= ran.duration_s < 655  # they would sleep for 60 s
+    assert 600 <= now() + skipped_s - began < 655  # they would sleep for 60 s
 
 
 def at_work_in(folder: Path) -> list[int]:
@@ -313,7 +311,7 @@ def test_no_process_survives_a_time_limit_that_comes_while_the_box_is_built(
 ) -> None:
     for number in range(40):
         ran = run(["sleep", "60"], limited(box, timeout_s=0.001 * (number + 1)), level)
-        assert (ran.timed_out, ran.exit_code) == (True, None)
+        assert (ran.killed, ran.exit_code) == ("time", None)
     assert at_work_in(box.worktree) == []
 
 
@@ -335,7 +333,7 @@ def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
     ):
         monkeypatch.setattr(selectors, "DefaultSelector", selector)
         ran = run(["echo", "hello"], limited(box, timeout_s=20), Level.BUBBLEWRAP)
-        assert (ran.exit_code, ran.stdout, ran.timed_out) == (0, "hello\n", False)
+        assert (ran.exit_code, ran.stdout, ran.killed) == (0, "hello\n", "")
 
 
 RUNS = """
@@ -415,9 +413,7 @@ def test_no_process_survives_cancellation(level: Level, box: Box) -> None:
     marker = f"cancelled-{os.getpid()}-{level}"
     ran = run(family(marker), box, level, cancelled=lambda: alive(marker) == MEMBERS)
     assert alive(marker) == 0
-    assert ran.cancelled
-    assert not ran.timed_out
-    assert ran.exit_code is None
+    assert (ran.exit_code, ran.killed) == (None, "cancelled")
 
 
 def test_no_process_survives_the_end_of_its_command(level: Level, box: Box) -> None:
@@ -461,9 +457,10 @@ def test_no_process_survives_a_kill_of_the_daemon(level: Level, box: Box) -> Non
 
 
 def test_a_background_child_does_not_hold_the_command_up(level: Level, box: Box) -> None:
+    began = time.monotonic()
     ran = run(["sh", "-c", "sleep 60 & echo hi"], box, level)
     assert (ran.exit_code, ran.stdout) == (0, "hi\n")
-    assert ran.duration_s < 30
+    assert time.monotonic() - began < 30
 
 
 # ---- output
@@ -481,7 +478,7 @@ box = Box(Path(sys.argv[1]), limits=BoxLimits(timeout_s=50, kill_output_bytes=2 
 run(["true"], box, Level(int(sys.argv[2])))
 before = peak()
 ran = run(["sh", "-c", "echo first; head -c 1000000000 /dev/zero; echo last"], box, Level(int(sys.argv[2])))
-assert ran.exit_code == 0 and ran.truncated, ran
+assert ran.exit_code == 0 and "bytes left out]" in ran.stdout, ran
 assert ran.stdout.startswith("first\\n") and ran.stdout.endswith("last\\n"), ran.stdout[-50:]
 assert len(ran.stdout) < 70_000
 print(peak() - before)
@@ -536,12 +533,7 @@ def test_a_command_that_fills_the_disk_is_killed(level: Level, box: Box, how: st
         )
         assert ran.exit_code is None, ran
         assert ran.stderr.endswith("bytes left]")
-        assert (ran.stdout, ran.timed_out, ran.cancelled, ran.truncated) == (
-            "",
-            False,
-            False,
-            False,
-        )
+        assert (ran.stdout, ran.killed) == ("", "disk")
         assert run(["python3", "-c", FILL, how, "8", "0"], box, level).stdout == "done\n"
     finally:
         for file in box.worktree.glob("*"):
@@ -568,7 +560,8 @@ def test_memory_in_files_without_a_name_is_counted(wall: Level, box: Box) -> Non
         limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20),
         wall,
     )
-    assert (ran.exit_code, ran.stdout, ran.timed_out) == (None, "", False)
+    assert (ran.exit_code, ran.stdout) == (None, "")
+    assert ran.killed != "time"
     assert ran.stderr.endswith("bytes of shared memory]")
     assert run(["python3", "-c", MEMORY_FILES, "0"], box, wall).stdout == "done\n"
 
@@ -601,10 +594,11 @@ print("all", flush=True)
 def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> None:
     """A bounded one; they leave their session at once."""
     marker = f"crowd-{os.getpid()}-{wall}"
+    began = time.monotonic()
     ran = run(["python3", "-c", CROWD, marker], limited(box, processes=64), wall)
     assert wait_for(lambda: alive(marker) == 0, 15)  # they would be killed after 20 s
     assert "all" not in ran.stdout
-    assert ran.duration_s < 60
+    assert time.monotonic() - began < 60
     if os.geteuid() == 0:  # the kernel lets root go on
         assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (
             None,
@@ -615,13 +609,12 @@ def test_a_crowd_of_processes_is_stopped_for_root_too(wall: Level, box: Box) -> 
 
 
 def test_a_runaway_printer_is_killed(level: Level, box: Box) -> None:
+    began = time.monotonic()
     ran = run(["yes"], limited(box, kill_output_bytes=1_000_000, output_bytes=1000), level)
     assert ran.exit_code is None
-    assert ran.truncated
-    assert not ran.timed_out
-    assert not ran.cancelled
+    assert ran.killed == "output"
     assert ran.stderr.endswith("[killed: more than 1000000 bytes of output]")
-    assert ran.duration_s < 30
+    assert time.monotonic() - began < 30
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(2, 60))
@@ -667,9 +660,8 @@ def test_a_bare_environment(level: Level, box: Box, monkeypatch: pytest.MonkeyPa
 
 
 def test_exit_codes_streams_and_folder(level: Level, box: Box) -> None:
-    (box.worktree / "sub").mkdir()
-    ran = run(["sh", "-c", "pwd; cat; echo bad >&2; exit 7"], box, level, cwd="sub")
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (7, f"{box.worktree}/sub\n", "bad\n")
+    ran = run(["sh", "-c", "pwd; cat; echo bad >&2; exit 7"], box, level)
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (7, f"{box.worktree}\n", "bad\n")
     assert run(["sh", "-c", "kill -9 $$"], box, level).exit_code == 137
     assert run(["cat"], box, level).stdout == ""
     assert run(["sh", "-c", "kill -TERM 0; sleep 9"], box, level).exit_code == 143
@@ -756,7 +748,7 @@ def test_programs_come_from_the_path_and_never_from_the_worktree_by_name(
         run(["planted"], box, level)
     assert refused.value.error_type == "command_not_found"
     assert run(["bin/planted"], box, level).stdout == f"planted {planted}\n"
-    assert run(["./planted"], box, level, cwd="bin").exit_code == 0
+    assert run(["./bin/planted"], box, level).exit_code == 0
     assert str(box.worktree) not in run(["sh", "-c", "echo $PATH"], box, level).stdout
 
 
@@ -777,26 +769,20 @@ def test_a_path_that_somebody_else_left_us_with_stops_nothing(
 
 
 @pytest.mark.parametrize(
-    ("argv", "cwd", "kind", "refused"),
+    ("argv", "kind", "refused"),
     [
-        (["no-such-program"], ".", "command_not_found", False),
-        (["./missing"], ".", "command_not_found", False),
-        (["./plain"], ".", "not_executable", False),
-        (["../main/x"], ".", "outside_worktree", True),
-        (["true"], "..", "outside_worktree", True),
-        (["true"], "way-out", "outside_worktree", True),
-        (["true"], "plain", "not_a_folder", False),
-        (["true", "a\0b"], ".", "invalid_argument", False),
-        ([], ".", "empty_command", False),
+        (["no-such-program"], "command_not_found", False),
+        (["./missing"], "command_not_found", False),
+        (["./plain"], "not_executable", False),
+        (["../main/x"], "outside_worktree", True),
+        (["true", "a\0b"], "invalid_argument", False),
+        ([], "empty_command", False),
     ],
-)  # fmt: skip
-def test_what_cannot_run_says_why(
-    box: Box, argv: list[str], cwd: str, kind: str, refused: bool
-) -> None:
+)
+def test_what_cannot_run_says_why(box: Box, argv: list[str], kind: str, refused: bool) -> None:
     (box.worktree / "plain").write_text("x")
-    (box.worktree / "way-out").symlink_to(box.worktree.parent)
     with pytest.raises(ToolError) as error:
-        run(argv, box, Level.NONE, cwd=cwd)
+        run(argv, box, Level.NONE)
     assert (error.value.error_type, error.value.refused) == (kind, refused)
 
 
@@ -1169,7 +1155,7 @@ def test_values_refuse_what_makes_no_sense(tmp_path: Path) -> None:
 
 def test_the_macos_profile_denies_git_after_it_allows_the_worktree(tmp_path: Path) -> None:
     box = Box(tmp_path / 'odd "name"')
-    text = seatbelt.profile(box, visible_paths.VisiblePaths((), ()), tmp_path / "scratch")
+    text = levels.profile(box, visible_paths.VisiblePaths((), ()), tmp_path / "scratch")
     allowed = text.index(f'(allow file-read* file-write* (subpath "{tmp_path}/odd \\"name\\"")')
     denied = text.index(f'(deny file-write* (subpath "{tmp_path}/odd \\"name\\"/.git")')
     assert text.startswith("(version 1)\n(deny default)\n")

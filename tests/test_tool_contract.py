@@ -633,7 +633,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
         page = argv[-1]
         assert page.startswith(root.as_uri() + "/"), page
         assert ".." not in page.split("/")
-        return Ran(1, "", "", timed_out=False, cancelled=False, truncated=False, duration_s=0)
+        return Ran(1, "", "")
 
     with real(root, scope=EVERYTHING, level=Level.BUBBLEWRAP, run_with=browse) as tools:
         yield root, tools

@@ -225,6 +225,4 @@ def _answered(
     if isinstance(answer, Ran):
         return answer
     code, stdout, stderr = answer
-    return Ran(
-        code, stdout, stderr, timed_out=False, cancelled=False, truncated=False, duration_s=0.0
-    )
+    return Ran(code, stdout, stderr)

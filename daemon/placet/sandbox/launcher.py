@@ -1,18 +1,19 @@
-"""The process between the daemon and a command at levels 0 to 2: it restricts the command and takes it down.
+"""The process between the daemon and a command at levels 0 to 2: it restricts and ends the command.
 
-Run as `python -I -S launcher.py ITEM… -- PROGRAM ARG…`; single-threaded, standard library only, so that it
-may fork. Its child sets limits, enters Landlock and seccomp as asked and becomes the command. The launcher
-itself stays outside as the reaper of everything the command leaves behind: when the command ends, when the
-daemon closes the lifeline (a kill -9 of the daemon does), or on SIGTERM, it kills all descendants, those that
-daemonised too, and only then exits.
+Run as `python -I -S launcher.py ITEM… -- PROGRAM ARG…`; single-threaded, standard library only, so
+that it may fork. Its child sets limits, enters Landlock and seccomp as asked and becomes the
+command. The launcher itself stays outside as the reaper of everything that the command leaves
+behind: when the command ends, when the daemon closes the lifeline (a kill -9 of the daemon does),
+or on SIGTERM, it kills all descendants, those that daemonised too, and only then exits.
 
-With Landlock a process stands in between, in a domain of its own that no signal leaves and in which the command's is nested. One
-`kill(-1)` of it ends all that the command ever started, at one moment: who looks for processes one by one may always be late.
+With Landlock a process stands in between, in a domain of its own that no signal leaves and in which
+the command's is nested. One `kill(-1)` of it ends all that the command ever started, at one moment:
+a search for processes one by one may always be late.
 
-Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` where the wall failed and nothing
-was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`, `worktree=PATH` (for who looks for what
-was left behind in it), `limit=NAME:N`, `processes=N`, `session=1`, and for Landlock `landlock=1`, `network=1`,
-`read=PATH`, `write=PATH`, `device=PATH`.
+Items: `status=FD` (JSON lines as bwrap writes them: `exit-code`, or `error` where the wall failed
+and nothing was started), `lifeline=FD`, `filter=FD` (seccomp program), `folder=PATH`,
+`worktree=PATH` (for the search for what was left behind in it), `limit=NAME:N`, `processes=N`,
+`session=1`, and for Landlock `landlock=1`, `network=1`, `read=PATH`, `write=PATH`, `device=PATH`.
 """
 
 # Importing pathlib would make the start a third slower.
@@ -104,10 +105,7 @@ def _enter(attributes: bytes, rules: list[tuple[str, str]]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """See to it that root's command has no capability after its exec.
-
-    What root owns it may still read and write.
-    """
+    """Take all capabilities from root's command; it may still read and write what root owns."""
     with open("/proc/sys/kernel/cap_last_cap") as last:
         for capability in range(int(last.read()) + 1):
             _prctl(_PR_CAPBSET_DROP, capability)
@@ -120,10 +118,7 @@ def _seccomp(program: bytes) -> None:
 
 
 def _become(items: list[tuple[str, str]], command: list[str]) -> None:
-    """In the child: restrict it and turn it into the command.
-
-    Raises OSError where the wall fails.
-    """
+    """In the child: restrict it and become the command; raises OSError where the wall fails."""
     one = dict(items)
     # ignored by the interpreter, which is inherited
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -163,7 +158,7 @@ def _limit(which: int, value: int) -> None:
 
 
 def _tasks_of_this_user() -> int:
-    """How many tasks RLIMIT_NPROC already counts: the kernel counts threads per user, not per box."""
+    """Return the number of tasks that RLIMIT_NPROC counts: threads per user, not per box."""
     mine, tasks = os.getuid(), 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -175,7 +170,7 @@ def _tasks_of_this_user() -> int:
 
 
 def _parents() -> dict[int, int]:
-    """Every process and its parent."""
+    """Return every process with its parent."""
     if sys.platform != "linux":
         import subprocess
 
@@ -212,9 +207,10 @@ def _kill_all(group: int) -> None:
 
 
 def _between(items: list[tuple[str, str]], command: list[str], tether: int) -> int:
-    """In the process between launcher and command: start it, wait for its end or for that of the tether, and end all it started.
+    """In the process between launcher and command: start it, wait, and end all that it started.
 
-    Returns the command's exit code. Raises OSError where signals are not kept in: then nothing was started.
+    Waits for the command's end or the tether's. Returns the command's exit code. Raises OSError
+    where signals are not kept in: then nothing was started.
     """
     signal.set_wakeup_fd(-1)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -281,10 +277,7 @@ _ended: list[int] = []
 
 
 def main() -> int:
-    """Start the command, wait for its end or for the daemon's, take everything down.
-
-    Return the exit code.
-    """
+    """Start the command, wait for its end or the daemon's, end everything; return the exit code."""
     cut = sys.argv.index("--")
     items = [(key, value) for key, _, value in (item.partition("=") for item in sys.argv[1:cut])]
     one = dict(items)

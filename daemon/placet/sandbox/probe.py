@@ -1,4 +1,4 @@
-"""Which level holds on this machine: found by attacking it, not by looking for programs."""
+"""Find the sandbox level of this machine by attacking it."""
 
 from __future__ import annotations
 
@@ -47,17 +47,15 @@ GAPS: dict[Level, frozenset[str]] = {
     Level.SEATBELT: frozenset({"fill_tmp", "stat_outside", "allocate", "fork_many"}),
     Level.NONE: frozenset(NAMES),
 }
-"""What each level does not promise to block."""
+"""Attacks that a level does not promise to block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One attack at one level.
+    """The result of one attack at one level.
 
-    `attack` is one of NAMES, or `start` where the box itself could not be built.
-
-    `promised`: the level claims to block it. `detail` says what it is, or why the box did not
-    start.
+    `attack` is one of NAMES, or `start` where the box itself could not be built. `promised`: the
+    level claims to block it. `detail` says what it is, or why the box did not start.
     """
 
     attack: str
@@ -100,8 +98,8 @@ def probe(wanted: Level | None = None) -> Probe:
 def make_undumpable() -> None:
     """Make this process's memory and environment unreadable through /proc, for all but root (Linux).
 
-    Also ends core dumps and debuggers. Children are not affected: a program that is started is dumpable
-    again.
+    Also ends core dumps and debuggers. Children are not affected: a program that is started is
+    dumpable again.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,10 @@
-"""What a running command uses up that no limit of the kernel holds: disk, shared memory and, where the daemon is root's, processes.
+"""Limit the resources of a running command that no kernel limit covers.
 
-RLIMIT_FSIZE bounds one file and not how many there are, on the disk or in memory (memfd_create(2), which RLIMIT_DATA does
-not count); RLIMIT_NPROC does not bind root. So the disk's free space, the machine's shared memory and the number of tasks
-are looked at while the command runs. Free space is what a hostile tree cannot lie about: it counts
-files that were deleted and are still open, and folders too deep to be walked, and asking costs the same for any tree.
+RLIMIT_FSIZE bounds one file and not how many there are, on the disk or in memory (memfd_create(2),
+which RLIMIT_DATA does not count); RLIMIT_NPROC does not bind root. So the disk's free space, the
+machine's shared memory and the number of tasks are looked at while the command runs. A hostile tree
+cannot lie about free space: it counts files that were deleted and are still open, and folders too
+deep to be walked, and asking costs the same for any tree.
 """
 
 from __future__ import annotations
@@ -22,17 +23,13 @@ _COUNT_PERIOD_S = 1.0
 
 
 class CommandUsage:
-    """What is used while one command runs; made before it starts.
+    """The resource usage of one command; made before it starts.
 
-    Whoever else writes to the same disk counts too: better a command too many is ended than one too
-    few.
+    Others who write to the same disk count too: better a command too many is ended than one too few.
     """
 
     def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
-        """Take the present for the beginning.
-
-        Raises ToolError `disk_full` where a folder's disk has no room for a command.
-        """
+        """Measure the start; raises ToolError `disk_full` where a disk has no room for a command."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
         for folder in folders:
@@ -53,7 +50,10 @@ class CommandUsage:
         self._next_count_s = now_s + _COUNT_PERIOD_S
 
     def exceeded(self, launcher: int, now_s: float) -> str:
-        """Return which limit the command below the process `launcher` exceeds: `disk`, `memory`, `processes`, or "" for none."""
+        """Return the limit that the command exceeds: `disk`, `memory`, `processes`, or "".
+
+        `launcher` is the id of the process that the daemon started.
+        """
         if now_s < self._next_s:
             return ""
         self._next_s = now_s + _PERIOD_S
@@ -80,10 +80,7 @@ def _left(folder: Path) -> tuple[int, int]:
 
 
 def _shared_memory() -> int:
-    """Return the bytes of shared memory on this machine (Linux.
-
-    Elsewhere 0, and so without a limit).
-    """
+    """Return the bytes of shared memory on this machine; 0, and so no limit, except on Linux."""
     if sys.platform != "linux":
         return 0
     with open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - asked twenty times a second
@@ -101,7 +98,7 @@ def _all_tasks() -> int:
 
 
 def tasks_below(ancestor: int) -> int:
-    """Return how many tasks (threads, as RLIMIT_NPROC counts) the descendants of a process have (Linux)."""
+    """Return the number of threads, as RLIMIT_NPROC counts, of a process' descendants (Linux)."""
     parents: dict[int, int] = {}
     threads: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - half the cost, and there may be thousands

@@ -1,4 +1,4 @@
-"""What the wall is asked for and what it answers."""
+"""The sandbox's input and output values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB = 1024 * MIB
 
 
 class Level(IntEnum):
-    """How strong the wall around a command is; a higher number is stronger."""
+    """The strength of the wall around a command; a higher number is stronger."""
 
     NONE = 0
     SEATBELT = 1
@@ -21,32 +21,23 @@ class Level(IntEnum):
     @property
     def title(self) -> str:
         """The level's name for people."""
-        return _TITLES[self]
-
-
-_TITLES = {
-    Level.NONE: "none",
-    Level.SEATBELT: "sandbox-exec",
-    Level.LANDLOCK: "Landlock + seccomp",
-    Level.BUBBLEWRAP: "bubblewrap + seccomp",
-}
+        return ("none", "sandbox-exec", "Landlock + seccomp", "bubblewrap + seccomp")[self]
 
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """What a command may use up. Raises ValueError for anything that is not positive.
+    """A command's limits. Raises ValueError for a value that is not positive.
 
     `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address
     space: node, wasm, Java and Go reserve tens of gigabytes of addresses that they never touch, and
     RLIMIT_AS kills them at start. A command that makes the machine's shared memory grow by that
-    much is killed. `processes` holds at level 3 for the box and below for the person's processes of
-    that moment plus so many. `file_bytes` is for any one file; `tmp_bytes` for the private
-    temporary folder and, separately, /dev/shm, both of which are memory (level 3). `output_bytes`
-    is how much of each stream is kept, half from its head and half from its tail; after
-    `kill_output_bytes` of both streams the command is killed. So it is when the disk of the
-    worktree has lost `disk_bytes` or `files` while it ran, or has less than `free_bytes` left; with
-    less than that none is started. Where the kernel does not hold root to `processes`, one that has
-    more is killed.
+    much is killed. `processes` holds at level 3 for the box, and below for the person's processes
+    of that moment plus so many; where the kernel does not hold root to it, a command that has more
+    is killed. `file_bytes` is for any one file; `tmp_bytes` for the private temporary folder and,
+    separately, /dev/shm, both of which are memory (level 3). `output_bytes` of each stream are
+    kept, half from its head and half from its tail; after `kill_output_bytes` of both the command
+    is killed. It is killed, too, when the disk of the worktree has lost `disk_bytes` or `files`
+    while it ran, or has less than `free_bytes` left; with less than that none is started.
     """
 
     timeout_s: float = 120.0
@@ -68,7 +59,7 @@ class BoxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What a command sees.
+    """A command's view of the machine.
 
     `worktree` is writable, except for its `.git`; `read_only` are further paths shown read-only
     (the main repository's `.git`, with the worktree's own folder in it; Landlock keeps them so only
@@ -101,19 +92,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended.
+    """The result of a command.
 
-    `exit_code` is None where the command was killed: by the time limit (`timed_out`), by
-    `cancelled`, or, when neither is set, for what it used up, which the last line of `stderr` names
-    (`filled_disk`: that was the disk). A command that died by a signal has 128 + its number.
-    `truncated`: the middle of a stream was left out. `duration_s` includes the wall.
+    `exit_code` is None where the command was killed, and `killed` says why: `time`, `cancelled`, or
+    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. Such a limit is named in the
+    last line of `stderr`. A command that died by a signal has 128 + its number.
     """
 
     exit_code: int | None
     stdout: str
     stderr: str
-    timed_out: bool
-    cancelled: bool
-    truncated: bool
-    duration_s: float
-    filled_disk: bool = False
+    killed: str = ""

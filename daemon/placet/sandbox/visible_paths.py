@@ -1,17 +1,19 @@
-"""What a box sees of the machine: tool chains yes, the person's home no.
+"""The paths visible in a box: tool chains yes, the person's home no.
 
 The rule, in order:
 1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
-2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the worktree and are not the
-   home itself or above it; last the folder of the interpreter that runs the daemon. Each entry is readable.
+2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the
+   worktree and are not the home itself or above it; last the folder of the interpreter that runs
+   the daemon. Each entry is readable.
 3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder readable.
-4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment readable, and the
-   Python it was made from.
-5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and `share`
-   readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
-6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes before
-   them; ~/.cargo itself, which may hold credentials, stays invisible.
-7. Nothing in which the worktree, the vault or the daemon's state lies (`Box.hidden`): of such a folder `bin`, `lib` and the like.
+4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment
+   readable, and the Python it was made from.
+5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and
+   `share` readable; not `share` in ~/.local (key rings, mail), and nothing beside ~/bin.
+6. rustup's programs are stand-ins that need the home, so the default tool chain's own `bin` comes
+   before them; ~/.cargo itself, which may hold credentials, stays invisible.
+7. No folder in which the worktree, the vault or the daemon's state lies (`Box.hidden`) is readable
+   whole: only its `bin`, `lib` and the like.
 8. What a person adds (`Box.readable`).
 Nothing else is there.
 """
@@ -30,20 +32,8 @@ from placet.core.errors import ToolError
 from placet.sandbox.values import Box
 
 SYSTEM = tuple(
-    map(
-        Path,
-        (
-            "/usr",
-            "/bin",
-            "/sbin",
-            "/lib",
-            "/lib32",
-            "/lib64",
-            "/libx32",
-            "/nix/store",
-            "/gnu/store",
-        ),
-    )
+    Path("/", name)
+    for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store", "gnu/store")
 )
 """Folders of the system that every box may read, where they exist."""
 
@@ -94,10 +84,7 @@ def _see(
 
 
 def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
-    """Return the tool's folder.
-
-    Of one that has something hidden in it what is right in there and has not.
-    """
+    """Return the folder, or if something hidden is in it, its parts that have nothing hidden."""
 
     def has(folder: Path) -> bool:
         return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
@@ -108,49 +95,12 @@ def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
     return [part for part in parts if part.exists() and not has(part)]
 
 
-def drop_odd(worktree: Path) -> None:
-    """Delete what a command left that is neither file, folder nor link: a pipe named `.gitignore` would be waited for without end.
-
-    Folders that are shut are opened: git asks for such names in them too.
-    """
-    ahead = [str(worktree)]
-    while ahead:
-        folder = ahead.pop()
-        try:
-            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-                os.chmod(folder, 0o700)  # noqa: PTH101 - as below
-            with os.scandir(folder) as entries:
-                for entry in entries:  # there may be many: no Path of each
-                    if entry.is_dir(follow_symlinks=False):
-                        ahead.append(entry.path)
-                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                        os.unlink(entry.path)  # noqa: PTH108
-        except OSError:
-            continue  # too deep for any path: git does not get there either
-
-
-def working_folder(box: Box, cwd: str) -> Path:
-    """Return the folder to start in.
-
-    Raises ToolError where `cwd`, links followed, is not in the worktree.
-    """
-    root = box.worktree.resolve()
-    folder = (box.worktree / cwd).resolve()
-    if not folder.is_relative_to(root):
-        raise ToolError(
-            "outside_worktree", f"the folder is outside the worktree: {cwd}", refused=True
-        )
-    if not folder.is_dir():
-        raise ToolError("not_a_folder", f"no such folder in the worktree: {cwd}")
-    return box.worktree / folder.relative_to(root)
-
-
-def program(name: str, box: Box, view: VisiblePaths, folder: Path) -> str:
+def program(name: str, box: Box, view: VisiblePaths) -> str:
     """Return the absolute path of the program that `name` means in the box.
 
     A bare name is looked up in the view's PATH, which never leads into the worktree; a relative
-    path counts from `folder` and must stay in the worktree. Raises ToolError where there is none,
-    or it cannot be run or seen.
+    path counts from the worktree and must stay in it. Raises ToolError where there is none, or it
+    cannot be run or seen.
     """
     if "/" not in name:
         for entry in view.path:
@@ -158,7 +108,7 @@ def program(name: str, box: Box, view: VisiblePaths, folder: Path) -> str:
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113  half the cost of Path
                 return _visible(candidate, name, box, view)
         raise ToolError("command_not_found", f"no such program on the path: {name}")
-    candidate = os.path.normpath(folder / name)
+    candidate = os.path.normpath(box.worktree / name)
     if not name.startswith("/") and not Path(candidate).is_relative_to(box.worktree):
         raise ToolError(
             "outside_worktree", f"the program is outside the worktree: {name}", refused=True
@@ -192,7 +142,7 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
 
 
 def _open_folder(path: Path) -> bool:
-    """Whether this is a folder that we may look into: PATH may be one that root, say, has left us with."""
+    """Return whether this is a folder that we may read; PATH may have been inherited from root."""
     return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below what is closed to us
 
 
@@ -219,7 +169,7 @@ def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:
 
 
 def _whole(prefix: Path, home: Path) -> list[Path]:
-    """The prefix itself, unless showing it would show the home, or all of the machine."""
+    """Return the prefix, unless it would show the home, or all of the machine."""
     if (
         not _open_folder(prefix)
         or home.is_relative_to(prefix)
@@ -236,13 +186,13 @@ def _rust_tool_chain(entry: Path, rustup: Path) -> list[Path]:
     try:
         name = tomllib.loads(settings.read_text("utf-8")).get("default_toolchain")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return []  # not ours to mend: rustup itself will say so when it is run
+        return []  # rustup itself will say so when it is run
     binaries = settings.parent / "toolchains" / str(name) / "bin"
     return [binaries] if _open_folder(binaries) else []
 
 
 def _outermost(paths: list[Path]) -> tuple[Path, ...]:
-    """Each path once, without those inside another or inside the system's folders."""
+    """Return each path once, without those inside another or inside the system's folders."""
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda p: len(p.parts)):
         if not any(path.is_relative_to(root) for root in (*SYSTEM, *kept)):

@@ -73,12 +73,12 @@ def run_in_box(
             place.undo(began_ns)
         raise
     # First of all, as nothing can be recorded on a disk that is full.
-    undone = f"\n[{place.undo(began_ns)}]" if ran.filled_disk else ""
+    undone = f"\n[{place.undo(began_ns)}]" if ran.killed == "disk" else ""
     return {
         "exit_code": ran.exit_code,
         "stdout": ran.stdout,
         "stderr": ran.stderr + undone,
-        "timed_out": ran.timed_out,
+        "timed_out": ran.killed == "time",
     }
 
 

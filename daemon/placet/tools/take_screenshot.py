@@ -127,7 +127,7 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
             except ToolError as error:
                 ended = (
                     "was ended at its time limit"
-                    if ran.timed_out
+                    if ran.killed == "time"
                     else f"ended with exit code {ran.exit_code}"
                 )
                 raise ToolError(

@@ -1,0 +1,309 @@
+"""The command that starts a box, at each level.
+
+Level 3 is bubblewrap (0.8 or newer). bwrap dies with its parent only from some moment of its start
+on, and so does its child with it: if one is killed earlier the other goes on. So the command says
+that all is set up and waits for the daemon's word, which the dead do not give. Inside, `prlimit`
+sets the limits: RLIMIT_NPROC counts per user namespace since Linux 5.14, so it must be set within.
+Outside, `choom` offers the box to the out-of-memory killer before the daemon; it needs a writable
+/proc, which the box must not have: where the daemon is root's, so are the files in /proc/sys.
+
+Level 2 is Landlock, level 1 (macOS) a profile for `sandbox-exec`, level 0 nothing: all three run
+below `launcher`. The profile is written from Apple's language as other tools use it, and not tested
+on this project's machines; the attacks that `probe` runs at start decide whether it holds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from placet.core.errors import ToolError, UserError
+from placet.disk import delete_tree
+from placet.sandbox import seccomp
+from placet.sandbox.leftovers import kept_git_file
+from placet.sandbox.values import Box, Level
+from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "version", "filesystems", "sys")
+_HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
+_MAC_SYSTEM = (
+    "/System", "/Library/Developer", "/Applications/Xcode.app", "/opt/homebrew", "/private/var/db/timezone",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of the process that the daemon talks to.
+
+    `passed` are the child's ends. bwrap or the launcher writes to `status`; its end of file is
+    their end. Closing `lifeline` tells the launcher to take everything down. Where there is
+    a `word` the command says when it could begin and waits for the answer; the other end is its
+    standard input.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
+    passed: tuple[IO[bytes], ...]
+    status: IO[bytes]
+    lifeline: IO[bytes] | None = None
+    word: socket.socket | None = None
+    stdin: socket.socket | None = None
+
+    def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
+        """Start it and let go of the child's ends."""
+        fds = tuple(end.fileno() for end in self.passed)
+        if self.stdin is not None:
+            options["stdin"] = self.stdin
+        process = subprocess.Popen(
+            self.command, env=self.environment, cwd="/", pass_fds=fds, **options
+        )
+        for end in self.passed:
+            end.close()
+        if self.stdin is not None:
+            self.stdin.close()
+        return process
+
+
+@contextmanager
+def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> Iterator[Start]:
+    """Prepare everything that the level needs, and clear it away afterwards.
+
+    `terminal` is for a person at a terminal. Raises ToolError for a program that cannot be started,
+    UserError where the level cannot.
+    """
+    if not argv:
+        raise ToolError("empty_command", "there is no command to run")
+    if any("\0" in word for word in argv):
+        raise ToolError("invalid_argument", "an argument contains a NUL byte")
+    seen = see(box)
+    command = [program(argv[0], box, seen), *argv[1:]]
+    environment = {"PATH": os.pathsep.join(seen.path), "LANG": "C.UTF-8", "TERM": "dumb"}
+    with ExitStack() as stack:
+        if level is Level.BUBBLEWRAP:
+            yield _bubblewrapped(stack, command, environment, box, seen, terminal=terminal)
+        else:
+            yield _launched(stack, command, environment, box, seen, level, terminal=terminal)
+
+
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    reading, writing = os.pipe()
+    return os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "wb", buffering=0)
+
+
+def _filter(box: Box, *, shared_ipc: bool) -> IO[bytes]:
+    """Return a file from which the seccomp program can be read once."""
+    if sys.platform != "linux" or os.uname().machine not in seccomp.MACHINES:
+        raise UserError(
+            f"there is no system call filter for {sys.platform} on {os.uname().machine}"
+        )
+    file = os.fdopen(os.memfd_create("placet-seccomp"), "w+b", buffering=0)
+    file.write(seccomp.program(os.uname().machine, network=box.network, shared_ipc=shared_ipc))
+    file.seek(0)
+    return file
+
+
+# --- level 3: bubblewrap
+
+
+def _bubblewrapped(
+    stack: ExitStack,
+    command: Sequence[str],
+    environment: dict[str, str],
+    box: Box,
+    seen: VisiblePaths,
+    *,
+    terminal: bool,
+) -> Start:
+    limits = box.limits
+    limited = [
+        "/usr/bin/prlimit", f"--data={limits.memory_bytes}", f"--nproc={limits.processes}",
+        f"--fsize={limits.file_bytes}", "--core=0", "--", *command,
+    ]  # fmt: skip
+    status, status_end = map(stack.enter_context, _pipe())
+    rules = stack.enter_context(_filter(box, shared_ipc=False))
+    word = stdin = None
+    if not terminal:
+        word, stdin = map(stack.enter_context, socket.socketpair())
+        # It says a line to its standard input, and begins when one comes back.
+        wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
+        limited = ["/bin/sh", "-c", wait, "sh", *limited]
+    fds = {"status_fd": status_end.fileno(), "filter_fd": rules.fileno()}
+    first_to_go = ("/usr/bin/choom", "-n", "1000", "--")
+    options = _options(box, seen, **fds, terminal=terminal)
+    launch = [*first_to_go, _bubblewrap(), *options, *limited]
+    environment |= {"HOME": _HOME}
+    return Start(launch, environment, (status_end, rules), status, None, word, stdin)
+
+
+def _bubblewrap() -> str:
+    """Return the path of bwrap; raises UserError where it is not installed."""
+    for folder in (
+        "/usr/bin",
+        "/usr/local/bin",
+        "/bin",
+        *os.environ.get("PATH", "").split(os.pathsep),
+    ):
+        if folder.startswith("/") and os.access(f"{folder}/bwrap", os.X_OK):
+            return f"{folder}/bwrap"
+    raise UserError(
+        "bubblewrap (bwrap) is not installed", "install the package bubblewrap, 0.8 or newer"
+    )
+
+
+def _options(
+    box: Box, view: VisiblePaths, *, filter_fd: int, status_fd: int, terminal: bool
+) -> list[str]:
+    """Return bwrap's options; the command follows them.
+
+    `filter_fd` holds the seccomp program, `status_fd` receives bwrap's JSON status. `terminal`
+    keeps the session, for a person at a terminal; else the command gets a new one.
+    """
+    size = ("--size", str(box.limits.tmp_bytes))
+    return [
+        "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL",
+        *([] if terminal else ["--new-session"]),
+        *(["--share-net"] if box.network else []),
+        "--proc", "/proc", "--remount-ro", "/proc",
+        "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
+        *size, "--tmpfs", _HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
+        *_mounts(box, view),
+        "--remount-ro", "/",
+        "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--chdir", str(box.worktree), "--",
+    ]  # fmt: skip
+
+
+def _mounts(box: Box, view: VisiblePaths) -> Iterator[str]:
+    for root in SYSTEM:
+        if root.is_symlink():
+            yield from ("--symlink", str(root.readlink()), str(root))
+        elif root.is_dir():
+            yield from _bind("--ro-bind", root)
+    for name in ETC:
+        path = Path("/etc", name)
+        if path.exists() and (box.network or name != "resolv.conf"):
+            yield from _bind("--ro-bind", path)
+    for path in view.tools:
+        yield from _bind("--ro-bind", path)
+    yield from _bind("--bind", box.worktree)
+    git = box.worktree / ".git"
+    if git.exists():
+        yield from _bind("--ro-bind", git)
+    for path in box.read_only:
+        yield from _bind("--ro-bind", path)
+
+
+def _bind(how: str, path: Path) -> tuple[str, str, str]:
+    return how, str(path), str(path)
+
+
+# --- levels 2 to 0: the launcher
+
+
+def _launched(
+    stack: ExitStack,
+    command: Sequence[str],
+    environment: dict[str, str],
+    box: Box,
+    seen: VisiblePaths,
+    level: Level,
+    *,
+    terminal: bool,
+) -> Start:
+    stack.enter_context(kept_git_file(box.worktree, strict=level is Level.LANDLOCK))
+    scratch = Path(tempfile.mkdtemp(prefix="placet-box-"))
+    stack.callback(delete_tree, scratch)
+    status, status_end = map(stack.enter_context, _pipe())
+    lifeline_end, lifeline = map(stack.enter_context, _pipe())
+    passed = [status_end, lifeline_end]
+    environment |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
+    items = [
+        f"status={status_end.fileno()}",
+        f"lifeline={lifeline_end.fileno()}",
+        f"folder={box.worktree}",
+        f"worktree={box.worktree}",
+        *([] if terminal else ["session=1"]),
+        f"limit=DATA:{box.limits.memory_bytes}",
+        f"limit=FSIZE:{box.limits.file_bytes}",
+        "limit=CORE:0",
+        f"processes={box.limits.processes}",
+    ]
+    if level is Level.LANDLOCK:
+        passed.append(stack.enter_context(_filter(box, shared_ipc=True)))
+        items += [f"filter={passed[-1].fileno()}", *_landlock(box, seen, scratch)]
+        environment["GIT_CONFIG_NOSYSTEM"] = "1"  # /etc/gitconfig is there but closed: git gives up
+    elif level is Level.SEATBELT:
+        command = ["/usr/bin/sandbox-exec", "-p", profile(box, seen, scratch), *command]
+    launch = [sys.executable, "-I", "-S", str(_LAUNCHER), *items, "--", *command]
+    return Start(launch, environment, tuple(passed), status, lifeline)
+
+
+def _landlock(box: Box, seen: VisiblePaths, scratch: Path) -> list[str]:
+    etc = [Path("/etc", name) for name in ETC if box.network or name != "resolv.conf"]
+    proc = [Path("/proc", name) for name in _PROC]
+    read = [p for p in (*SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()]
+    return [
+        "landlock=1",
+        *(["network=1"] if box.network else []),
+        *(f"read={p}" for p in read),
+        *(f"device=/dev/{name}" for name in _DEVICES),
+        f"write={box.worktree}",
+        f"write={scratch}",
+    ]
+
+
+def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
+    """Return the profile: everything is denied, then reading, writing and the network as the box says.
+
+    The last matching rule wins, so `.git` and the read-only paths come after the worktree.
+    """
+    etc = [Path("/private/etc", name) for name in ETC]
+    readable = [*SYSTEM, *map(Path, _MAC_SYSTEM), *etc, *view.tools, *box.read_only]
+    frozen = [box.worktree / ".git", *box.read_only]
+    lines = [
+        "(version 1)",
+        "(deny default)",
+        "(allow process-fork process-exec)",
+        "(allow signal (target same-sandbox))",
+        "(allow sysctl-read)",
+        '(allow file-read-metadata (literal "/") (subpath "/private/var/select"))',
+        '(allow file-read* file-write-data (literal "/dev/null") (literal "/dev/zero") (literal "/dev/tty"))',
+        '(allow file-read* (literal "/") (literal "/dev/random") (literal "/dev/urandom"))',
+        f"(allow file-read* {_paths(readable)})",
+        f"(allow file-read-metadata {_ancestors([*readable, box.worktree, scratch])})",
+        f"(allow file-read* file-write* {_paths([box.worktree, scratch])})",
+        f"(deny file-write* {_paths(frozen)})",
+    ]
+    if box.network:
+        lines += [
+            '(allow network* (local ip "*:*") (remote ip "*:*"))',
+            "(allow system-socket)",
+            '(allow file-read* (literal "/private/etc/resolv.conf"))',
+            '(allow mach-lookup (global-name "com.apple.dnssd.service"))',
+        ]
+    return "\n".join(lines)
+
+
+def _paths(paths: Sequence[Path]) -> str:
+    return " ".join(
+        f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(p.resolve() for p in paths)])
+    )
+
+
+def _ancestors(paths: Sequence[Path]) -> str:
+    above = dict.fromkeys(a for p in paths for q in (p, p.resolve()) for a in q.parents)
+    return " ".join(f"(literal {_quoted(p)})" for p in above)
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -550,7 +550,7 @@ def test_a_vault_on_such_a_file_system_is_polled_and_its_events_ring_nevertheles
     root, monkeypatch
 ):
     monkeypatch.setattr(
-        watch, "_REMOTE", watch._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
+        mounts, "_REMOTE", mounts._REMOTE | {"ext4", "tmpfs", "overlay", "xfs", "btrfs"}
     )
     if not mounts.remote_kind(root):
         pytest.skip("the file system of this machine's temporary folder is not in the list")

@@ -16,7 +16,7 @@ from placet.cli.terminal import echo, out, say
 from placet.cli.text import row_text, table_text
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
-from placet.host.events import EVENT, listen, places
+from placet.host.sockets import listen, places
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import CommittedActivity
@@ -141,6 +141,8 @@ def events_path_command(site: Site) -> None:
 @events_command.command("schema")
 def events_schema_command() -> None:
     """Print the JSON Schema of a line."""
+    from placet.host.events import EVENT  # pydantic takes as long as the rest of `placet journal`
+
     click.echo(json.dumps(EVENT.json_schema(), indent=2))
 
 

@@ -1,46 +1,14 @@
-"""Live events for clients on this machine, a status bar for one: what was committed to the journal, as it happens.
-
-A client connects to `events.sock` and reads newline-delimited JSON, one `Event` a line, `type` says which. It sends nothing.
-Only the user who runs the daemon may connect. A client that does not read is waited for by its own thread alone: what comes
-meanwhile waits, what is too much is left out, and it is told how much that was when it reads again. Nothing here decides anything.
-"""
+"""Live events as values: the schema of a line, for clients on this machine such as a status bar."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
-import select
-import socket
-import socketserver
-import stat
-import struct
-import sys
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from placet.core.activity import Action, Actor, CommittedRow, Entity
-from placet.core.errors import UserError
-
-SOCKET = "events.sock"
-MAX_CLIENTS = 16
-"""More are turned away at once: each has a thread."""
-MAX_WAITING = 1_000
-"""Rows that wait for one client at most; the kernel's own buffer, some 200, comes on top."""
-LAST_WORDS_S = 0.5
-"""How long clients get to take what is left when the daemon stops."""
-POLL_S = 3600.0 if sys.platform == "linux" else 0.5
-"""How often `serve_forever` looks whether it is to end where nothing wakes it: Linux does, and an idle daemon is not woken."""
-MAX_ADDRESS_BYTES = 100
-"""sun_path of sockaddr_un holds 108 bytes on Linux and 104 on macOS (unix(7), unix(4)), one of them a NUL."""
 
 if TYPE_CHECKING:
     JournalType = str
@@ -51,10 +19,7 @@ else:
 
 
 class _Row(BaseModel):
-    """What every event of the journal has.
-
-    `request_id` and `trace_id` are empty for what is about no request.
-    """
+    """The fields of every journal event; both ids are empty for rows about no request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     id: int = Field(description="The row's number in the journal; numbers go up.")
@@ -64,7 +29,7 @@ class _Row(BaseModel):
     actor: Actor = Field(description="Who did it.")
     agent: str
     metadata: Mapping[str, Any] = Field(
-        description="What else the journal says of it; digests and sizes, never contents."
+        description="The row's details: digests and sizes, never contents."
     )
 
 
@@ -75,19 +40,21 @@ class Happened(_Row):
 
 
 class FailureDetected(_Row):
-    """A failure pattern was seen in a mission that goes on: it was told to the model, and you may want to look."""
+    """A failure pattern was seen in a running mission; the model was told, you may want to look."""
 
     type: Literal["failure.detected"] = "failure.detected"
     pattern: str = Field(
-        description="repeated-tool-error, tool-rejection-loop, no-progress or max-steps-approaching."
+        description=(
+            "repeated-tool-error, tool-rejection-loop, no-progress or max-steps-approaching."
+        )
     )
     description: str
     suggested_action: str
-    affected_tool: str = Field(description="Empty where it is about no single tool.")
+    affected_tool: str = Field(description="Empty if it is about no single tool.")
 
 
 class Skipped(BaseModel):
-    """You did not read fast enough: so many events were left out here. The journal has them."""
+    """You did not read fast enough: this many events were left out. The journal has them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     type: Literal["events.skipped"] = "events.skipped"
@@ -124,318 +91,5 @@ def event_of(row: CommittedRow) -> Happened | FailureDetected:
 
 
 def line_of(event: Happened | FailureDetected | Skipped) -> bytes:
-    """Return an event as a line.
-
-    It is ASCII: a name that is not UTF-8 must not spoil the stream.
-    """
+    """Return an event as a line of ASCII: a name that is not UTF-8 must not spoil the stream."""
     return json.dumps(event.model_dump()).encode() + b"\n"
-
-
-def places(state: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return where a vault's socket may be, the best place first: the runtime folder, then the vault's state folder.
-
-    The runtime folder is heeded as the XDG Base Directory Specification has it: absolute, ours, and closed to others.
-    """
-    found = [state / "run" / SOCKET]
-    runtime = env.get("XDG_RUNTIME_DIR", "")
-    if runtime and Path(runtime).is_absolute() and _is_private(Path(runtime)):
-        found.insert(0, Path(runtime) / "placet" / state.name / SOCKET)
-    return tuple(found)
-
-
-def listen(where: Sequence[Path]) -> Iterator[bytes]:
-    """Give the lines of the first of these sockets at which a daemon listens, until it stops.
-
-    Raises UserError where none does.
-    """
-    for path in where:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            try:
-                with _address(path) as address:
-                    sock.connect(address)
-            except OSError:
-                continue
-            with sock.makefile("rb") as stream:
-                yield from stream
-            return
-    raise UserError("No daemon of this vault sends events.", "Start it: placet run")
-
-
-# --- the daemon's end
-# ---------------------------------------------------------------------------------------
-
-
-class _Client:
-    """Who is connected, what waits for them, and the bell that wakes the thread which sends it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.waiting: deque[CommittedRow] = deque()
-        self.gone = threading.Event()
-        self._skipped = 0
-        self._leaving = False
-        self._lock = threading.Lock()
-        self._bell, self._rope = socket.socketpair()
-        self._bell.settimeout(0)
-        self._rope.settimeout(0)
-
-    def offer(self, rows: Sequence[CommittedRow]) -> None:
-        """Let rows wait, or count them as left out: once one is, all are until the client has caught up. Never waits."""
-        with self._lock:
-            for row in rows:
-                if self._skipped or len(self.waiting) >= MAX_WAITING:
-                    self._skipped += 1
-                else:
-                    self.waiting.append(row)
-        self._ring()
-
-    def leave(self) -> None:
-        """Have the thread end once all that waits is sent."""
-        self._leaving = True
-        self._ring()
-
-    def attend(self) -> None:
-        """Send what comes until the client hangs up or is to be left.
-
-        Raises OSError where it hung up in the middle of a line.
-
-        What it says is not read. One that only closed its own end of the talk still listens.
-        """
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        poll.register(self._bell, select.POLLIN)
-        while True:
-            leaving = self._leaving  # looked at first: nothing is published after it is set
-            while (line := self._next()) is not None:
-                self.sock.sendall(line)
-            if leaving:
-                return
-            for handle, mask in poll.poll():
-                if handle == self._bell.fileno():
-                    self._bell.recv(4096)
-                elif mask & ~select.POLLIN:
-                    return
-                elif not self.sock.recv(4096):
-                    # that it closes both ends is told all the same, by poll(2)
-                    poll.modify(self.sock, 0)
-
-    def close(self) -> None:
-        """Let the bell go."""
-        with self._lock:
-            self._rope.close()
-        self._bell.close()
-        self.gone.set()
-
-    def _next(self) -> bytes | None:
-        with self._lock:
-            row = self.waiting.popleft() if self.waiting else None
-            skipped = 0
-            if row is None:
-                skipped, self._skipped = self._skipped, 0
-        if row is not None:
-            return line_of(event_of(row))
-        return line_of(Skipped(skipped=skipped)) if skipped else None
-
-    def _ring(self) -> None:
-        with self._lock, contextlib.suppress(OSError):  # rung often enough, or the client has gone
-            self._rope.send(b"!")
-
-
-class _Server(socketserver.ThreadingUnixStreamServer):
-    """Listens at `path`, lets in who may, and gives each client a thread.
-
-    Raises OSError where it cannot listen there.
-    """
-
-    daemon_threads = True
-    request_queue_size = MAX_CLIENTS
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self.clients: dict[socket.socket, _Client] = {}
-        self._say = say
-        with _address(path) as address:
-            super().__init__(address, socketserver.BaseRequestHandler, bind_and_activate=False)
-            try:
-                self.server_bind()
-                path.chmod(0o600)
-                self.server_activate()
-            except BaseException:
-                self.server_close()
-                raise
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client."""
-        try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                # it would be accepted again and again at once; only clients wait for this thread
-                time.sleep(LAST_WORDS_S)
-            raise
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - socketserver's
-        """Let a client of the same user in while there is room."""
-        if len(self.clients) >= MAX_CLIENTS or not _is_ours(request):
-            return False
-        self.clients[request] = _Client(request)
-        return True
-
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
-        """Send a client what comes, in its thread."""
-        with contextlib.suppress(OSError):  # it hung up
-            self.clients[request].attend()
-
-    def shutdown_request(self, request: Any) -> None:
-        """Hang up on a client, whether it was let in or not."""
-        super().shutdown_request(request)
-        if (client := self.clients.pop(request, None)) is not None:
-            client.close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
-        """Say that a client was lost through a fault of ours."""
-        self._say(f"A client of the live events was hung up on: {type(sys.exception()).__name__}.")
-
-    def stop(self) -> None:
-        """Accept nobody any more, send what waits, and hang up on who does not read it in LAST_WORDS_S."""
-        with contextlib.suppress(OSError):
-            # wakes `serve_forever`; not on every system, see POLL_S
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.shutdown()
-        clients = list(self.clients.values())
-        for client in clients:
-            client.leave()
-        for client in _await_end(clients):
-            with contextlib.suppress(OSError):
-                client.sock.shutdown(socket.SHUT_RDWR)  # ends a `sendall` that waits
-        _await_end(clients)
-        self.server_close()
-
-
-def _await_end(clients: Sequence[_Client]) -> list[_Client]:
-    """Wait up to LAST_WORDS_S for these clients' threads; return those that still run."""
-    until = time.monotonic() + LAST_WORDS_S
-    return [
-        client for client in clients if not client.gone.wait(max(0.0, until - time.monotonic()))
-    ]
-
-
-class Broadcast:
-    """Sends what the journal commits to whoever is connected.
-
-    A context manager that holds the socket and its threads.
-
-    `say` is told, once, where there can be no socket; the daemon does without it then.
-    """
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._path = path
-        self._say = say
-        self._clients: Mapping[socket.socket, _Client] = {}
-        self._open = contextlib.ExitStack()
-
-    def __enter__(self) -> Broadcast:
-        try:
-            server = self._open.enter_context(_serving(self._path, self._say))
-        except OSError as error:
-            self._say(
-                f"There are no live events: {self._path}: {error.strerror or error}. `placet journal --follow` works."
-            )
-            return self
-        self._clients = server.clients
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
-
-    def publish(self, rows: Sequence[CommittedRow]) -> None:
-        """Take committed rows in, from whichever thread; never waits."""
-        for client in tuple(self._clients.values()):
-            client.offer(rows)
-
-
-@contextlib.contextmanager
-def _serving(path: Path, say: Callable[[str], None]) -> Iterator[_Server]:
-    """Serve at `path`, where only its owner may connect, in a thread.
-
-    Take the socket away afterwards. Raises OSError.
-    """
-    folder = path.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_private(folder):
-        raise PermissionError(
-            errno.EPERM, "its folder is another user's, a link, or open to others"
-        )
-    _clear(path)
-    server = _Server(path, say)
-    ours = path.lstat()
-    threading.Thread(
-        target=server.serve_forever, args=(POLL_S,), name="events", daemon=True
-    ).start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(path.lstat(), ours):  # never a successor's
-                path.unlink()
-
-
-def _clear(path: Path) -> None:
-    """Take a socket away that a killed daemon left behind.
-
-    Raises OSError for one at which somebody listens, and for a file.
-    """
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(errno.EEXIST, "a file that is no socket is in its place")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, _address(path) as address:
-        probe.settimeout(0)
-        answer = probe.connect_ex(address)
-    if answer != errno.ECONNREFUSED:
-        raise OSError(errno.EADDRINUSE, "another daemon listens there")
-    path.unlink()
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        info = folder.lstat()
-    except OSError:
-        return False
-    return (
-        stat.S_ISDIR(info.st_mode)
-        and info.st_uid == os.geteuid()
-        and not stat.S_IMODE(info.st_mode) & 0o077
-    )
-
-
-def _is_ours(sock: socket.socket) -> bool:
-    """Say whether the other end is the same user's.
-
-    Elsewhere than on Linux the folder's and the socket's mode say so alone.
-    """
-    if sys.platform != "linux":
-        return True
-    _pid, uid, _gid = struct.unpack(
-        "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    )
-    return bool(uid == os.geteuid())
-
-
-@contextlib.contextmanager
-def _address(path: Path) -> Iterator[str]:
-    """Give the path in a length that sockets take: through an open handle of its folder where it is too long (Linux)."""
-    if len(os.fsencode(path)) <= MAX_ADDRESS_BYTES or sys.platform != "linux":
-        yield str(path)
-        return
-    handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{handle}/{path.name}"
-    finally:
-        os.close(handle)

@@ -34,11 +34,12 @@ from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import Model, ModelError
 from placet.files.vault import Vault
 from placet.host.accepted import InForce, accept, differing, in_force
+from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, write_setting
 from placet.host.configured import read_settings
-from placet.host.events import Broadcast, places
 from placet.host.lock import MarkerLock, VaultLock, boot_id, boottime_s, this_process
+from placet.host.sockets import places
 from placet.host.state import StateFolder as VaultState
 from placet.host.state import (
     known_id,

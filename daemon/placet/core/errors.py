@@ -37,11 +37,11 @@ class UserError(PlacetError):
         return f"{self.what}\n{self.hint}" if self.hint else self.what
 
 
+# Numbers of a full disk, or of a full share of it.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Numbers of a full disk, or of a full share of it."""
 
+# Numbers of faults of the machine, after which the same may succeed later.
 MACHINE = FULL | {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""Numbers of faults of the machine, after which the same may succeed later."""
 
 
 def cannot_write(path: PurePath, error: OSError) -> UserError:

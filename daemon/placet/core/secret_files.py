@@ -11,16 +11,16 @@ from functools import lru_cache
 from placet.core.secrets import MARK, MIN_LITERAL, WINDOW, latin, places, redact, spans
 from placet.core.shorten import lines_of
 
+# Characters of a file of settings; of a longer one nothing is shown, and none is committed.
 MAX_SETTINGS = 1024 * 1024
-"""Characters of a file of settings; of a longer one nothing is shown, and none is committed."""
 
 
+# Characters of a setting's value by which it is judged.
 _MAX_VALUE = 4 * 1024
-"""Characters of a setting's value by which it is judged."""
 
 
+# Secrets that are found in one file; nobody reads more.
 _MAX_NEW = 100
-"""Secrets that are found in one file; nobody reads more."""
 
 
 class SecretFile(StrEnum):

@@ -17,24 +17,22 @@ from typing import Any
 
 from placet.core.secret_formats import ANY_HINT, HINTS, KEY_HINT
 
+# What stands in the place of a secret; the braces hold its kind.
 MARK = "[redacted: {}]"
-"""What stands in the place of a secret; the braces hold its kind."""
 
+# A shorter known value is not looked for: it would be found in every other word.
 MIN_LITERAL = 6
-"""A shorter known value is not looked for: it would be found in every other word."""
 
 
+# Characters of a text that are looked at in one go: some milliseconds even of what is slowest.
 WINDOW = 64 * 1024
-"""Characters of a text that are looked at in one go: some milliseconds even of what is slowest."""
 
+# How far a token may reach out of the window that it begins in. Of one that goes on as far as the
+# window's length, that much.
 _REACH = 16 * 1024
-"""How far a token may reach out of the window that it begins in.
 
-Of one that goes on as far as the window's length, that much.
-"""
-
+# Pieces of a redacted text that are joined in one go.
 _JOINED_AT_ONCE = 10_000
-"""Pieces of a redacted text that are joined in one go."""
 
 
 # --- known formats

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+# Words of a result that the model is given; half from each end.
 WORDS_KEPT = 1000
-"""Words of a result that the model is given; half from each end."""
 
+# The same limit for text that has few spaces (one long line of minified code), in characters.
 CHARS_KEPT = 60_000
-"""The same limit for text that has few spaces (one long line of minified code), in characters."""
 
 _WORD = re.compile(r"\S+")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class Use:
     """A dangerous use of a command: `word` is the place of the last word that is needed to see it."""
 
     word: int
@@ -16,12 +17,20 @@ class _Use:
     network_only: bool = False  # harmless without network, which is the sandbox's to withhold
 
 
+class _Option(Enum):
+    CODE = auto()
+    MODULE = auto()
+    TAKES_NEXT = auto()
+    PLAIN = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """How a program takes code from its arguments.
+    """The options by which a program takes code from its arguments.
 
     `code`: the letters of options whose value is code; `values`: letters whose value may be the
-    next word; `glued`: letters whose value is the rest of the word; the long names likewise.
+    next word; `glued`: letters whose value is the rest of the word; `module`: the letter that runs
+    a module; the long names likewise.
     """
 
     code: str
@@ -29,12 +38,31 @@ class _Interpreter:
     glued: str = ""
     long_code: tuple[str, ...] = ()
     long_values: tuple[str, ...] = ()
+    module: str = ""
+
+    def option(self, word: str) -> tuple[_Option, str]:
+        """Return the kind of an option, and the rest of the word behind its letter."""
+        if word == "-" or word.split("=", 1)[0] in self.long_code:
+            return _Option.CODE, ""
+        if word.startswith("--"):
+            return _Option.TAKES_NEXT if word in self.long_values else _Option.PLAIN, ""
+        for place, letter in enumerate(word[1:], 2):
+            rest = word[place:]
+            if letter in self.code:
+                return _Option.CODE, rest
+            if letter == self.module:
+                return _Option.MODULE, rest
+            if letter in self.values:
+                return _Option.PLAIN if rest else _Option.TAKES_NEXT, ""
+            if letter in self.glued:
+                break
+        return _Option.PLAIN, ""
 
 
 _SHELL = _Interpreter("cs", "oO", long_code=("--command",), long_values=("--rcfile", "--init-file"))
 
 
-_PYTHON = _Interpreter("c", "WXQ", long_values=("--check-hash-based-pycs",))
+_PYTHON = _Interpreter("c", "WXQ", long_values=("--check-hash-based-pycs",), module="m")
 
 
 _NODE = _Interpreter(
@@ -74,6 +102,7 @@ INTERPRETERS: Mapping[str, _Interpreter] = {
 }
 
 
+_CODE = "runs code that is given as an argument"
 _BECOMES_ROOT = "acts with another user's rights"
 
 
@@ -174,7 +203,7 @@ _PROGRAMS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("awk", "gawk", "mawk", "expect", "tclsh", "gdb", "vi", "vim", "nvim", "emacs"),
-        "runs code that is given as an argument",
+        _CODE,
     ),
 }
 
@@ -243,23 +272,29 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
         _STARTS,
     ),
     "make": {
-        "--eval": "runs code that is given as an argument",
-        "-E": "runs code that is given as an argument",
+        "--eval": _CODE,
+        "-E": _CODE,
     },
     "sort": {"--compress-program": _STARTS, "--output": _WRITES},
     "rg": {"--pre": _STARTS, "--hostname-bin": _STARTS},
     "split": {"--filter": _STARTS},
-    "deno": {"eval": "runs code that is given as an argument"},
+    "deno": {"eval": _CODE},
     "setup.py": {"upload": "publishes a package"},
 }
 
 
-# Short options of the same kind, also in a bundle of them; tar takes its first word for one without
-# a dash.
-_SHORT: Mapping[str, tuple[re.Pattern[str], str]] = {
-    "tar": (re.compile(r"-[a-zA-Z]*[IF]"), _STARTS),
-    "sort": (re.compile(r"-[a-zA-Z]*o"), _WRITES),
-    "make": (re.compile(r"(?:SHELL|MAKESHELL|\.SHELLFLAGS)[:+?!]*="), _STARTS),
+# Words that do the same, by how they begin; tar takes its first word for an option without a dash.
+_PATTERNS: Mapping[str, Sequence[tuple[re.Pattern[str], str]]] = {
+    "tar": [(re.compile(r"-[a-zA-Z]*[IF]"), _STARTS)],
+    "sort": [(re.compile(r"-[a-zA-Z]*o"), _WRITES)],
+    "make": [(re.compile(r"(?:SHELL|MAKESHELL|\.SHELLFLAGS)[:+?!]*="), _STARTS)],
+    "env": [
+        (re.compile(r"-[a-zA-Z]*S|--split-string"), _STARTS),
+        (
+            re.compile(r"(?:GIT_\w*|LD_\w*|DYLD_\w*|PATH|PYTHONSTARTUP|BASH_ENV|ENV)="),
+            "sets a variable that changes which programs or repositories are used",
+        ),
+    ],
 }
 
 
@@ -401,71 +436,64 @@ _GIT_STARTS = dict.fromkeys(
 
 _GIT_LOSES = re.compile(r"--(?:force.*|mirror|delete|prune)$|-[a-zA-Z]*[fd][a-zA-Z]*$|[+:].")
 
+# Characters of the shortest beginning of a long option that is looked at. `--` and one letter are
+# mostly not clear.
+_CLEAR = 4
+
 
 def program_of(word: str) -> str:
-    """Return the program that a first word means: without folder, version and `.exe`, in lower case."""
+    """Return the program that a first word means, in lower case.
+
+    Its folder, version and `.exe` are left out.
+    """
     name = word.rsplit("/", 1)[-1].lower().removesuffix(".exe")
     return re.sub(r"(?<=[a-z])[\d.]+$", "", name)
 
 
-def uses(argv: Sequence[str]) -> Iterator[_Use]:
-    """Yield the dangerous uses that `argv` makes of its program_of, and of the programs that it starts."""
+def uses(argv: Sequence[str]) -> Iterator[Use]:
+    """Yield the dangerous uses that `argv` makes of its program, and of those that it starts."""
     if not argv:
         return
     yield from uses_at(argv, 0)
-    if program_of(argv[0]) in STARTERS:
-        if len(argv) > _MAX_STARTER_WORDS:
-            yield _Use(
-                len(argv) - 1, "is too long to be looked through for the command that it starts"
-            )
-            return
-        for start in range(1, len(argv)):
-            # tests/git is a folder, not git
-            if "/" not in argv[start] or argv[start].startswith("/"):
-                yield from uses_at(argv, start)
+    if program_of(argv[0]) not in STARTERS:
+        return
+    if len(argv) > _MAX_STARTER_WORDS:
+        why = "is too long to be looked through for the command that it starts"
+        yield Use(len(argv) - 1, why)
+        return
+    for start in range(1, len(argv)):
+        # tests/git is a folder, not git
+        if "/" not in argv[start] or argv[start].startswith("/"):
+            yield from uses_at(argv, start)
 
 
-def uses_at(argv: Sequence[str], start: int) -> Iterator[_Use]:
+def uses_at(argv: Sequence[str], start: int) -> Iterator[Use]:
     """Yield the dangerous uses of the one program whose name is `argv[start]`."""
     name = program_of(argv[start])
-    after = range(start + 1, len(argv))
     if name in _PROGRAMS:
-        yield _Use(start, _PROGRAMS[name])
+        yield Use(start, _PROGRAMS[name])
     if name in _REMOTE_PROGRAMS:
-        yield _Use(start, _REMOTE, network_only=True)
+        yield Use(start, _REMOTE, network_only=True)
     if name in INTERPRETERS:
         yield from _interpreted(argv, start, INTERPRETERS[name])
     if name == "git":
         yield from _git(argv, start)
     if name in ("rm", "rmdir", "unlink"):
         yield from _rm(argv, start)
-    if name == "env":
-        for at in after:
-            if re.match(r"-[a-zA-Z]*S|--split-string", argv[at]):
-                yield _Use(at, _STARTS)
-            elif re.match(
-                r"GIT_\w*=|LD_\w*=|DYLD_\w*=|PATH=|PYTHONSTARTUP=|BASH_ENV=|ENV=", argv[at]
-            ):
-                yield _Use(
-                    at, "sets a variable that changes which programs or repositories are used"
-                )
-    options = _OPTIONS.get(name, {})
-    short, why_short = _SHORT.get(name, (None, ""))
-    for at in after:
-        if why := _abbreviated(argv[at], options):
-            yield _Use(at, why)
-        elif short and short.match(
-            argv[at] if name != "tar" or at > start + 1 else f"-{argv[at].removeprefix('-')}"
-        ):
-            yield _Use(at, why_short)
-        if argv[at] in _PUBLISHES.get(name, ()):
-            yield _Use(at, "publishes a package")
-        if argv[at] in _INSTALLS.get(name, ()):
-            yield _Use(at, "fetches packages, whose install scripts run", network_only=True)
+    for at in range(start + 1, len(argv)):
+        word = argv[at]
+        bundle = f"-{word.removeprefix('-')}" if name == "tar" and at == start + 1 else word
+        begins = (why for pattern, why in _PATTERNS.get(name, ()) if pattern.match(bundle))
+        if why := _abbreviated(word, _OPTIONS.get(name, {})) or next(begins, None):
+            yield Use(at, why)
+        if word in _PUBLISHES.get(name, ()):
+            yield Use(at, "publishes a package")
+        if word in _INSTALLS.get(name, ()):
+            yield Use(at, "fetches packages, whose install scripts run", network_only=True)
 
 
 def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
-    """Return what is said of an option.
+    """Return what a word does as one of these options.
 
     GNU's programs and git take any beginning of a long one that is clear.
     """
@@ -475,86 +503,66 @@ def _abbreviated(word: str, options: Mapping[str, str]) -> str | None:
     return next((why for option, why in options.items() if option.startswith(name)), None)
 
 
-_CLEAR = 4
-"""Characters of the shortest beginning of a long option that is looked at.
-
-`--` and one letter are mostly not clear.
-"""
-
-
-def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator[_Use]:
+def _interpreted(argv: Sequence[str], start: int, how: _Interpreter) -> Iterator[Use]:
     """Yield the options by which an interpreter takes code; follow `python -m` into the module."""
     at = start + 1
-    while at < len(argv) and argv[at].startswith("-"):
-        word = argv[at]
-        at += 1
-        if word == "--":
+    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+        kind, rest = how.option(argv[at])
+        if kind is _Option.CODE:
+            yield Use(at, _CODE)
             return
-        if word == "-":
-            yield _Use(at - 1, "runs code that is given as an argument")
+        if kind is _Option.MODULE:
+            yield from _module(argv, at, rest)
             return
-        if word.startswith("--"):
-            if word.split("=", 1)[0] in how.long_code:
-                yield _Use(at - 1, "runs code that is given as an argument")
-                return
-            at += word in how.long_values
-            continue
-        for place, letter in enumerate(word[1:], 2):
-            if letter in how.code:
-                yield _Use(at - 1, "runs code that is given as an argument")
-                return
-            if letter == "m" and how is _PYTHON:
-                module = program_of(
-                    word[place:] if place < len(word) else argv[at] if at < len(argv) else ""
-                ).split(".")[0]
-                if module in _RUNNING_MODULES:
-                    yield _Use(at - (place < len(word)), "runs code that is given as an argument")
-                if place < len(word):  # python -mtwine
-                    yield from uses_at([*argv[: at - 1], word[place:], *argv[at:]], at - 1)
-                elif at < len(argv):
-                    yield from uses_at(argv, at)
-                return
-            if letter in how.values:
-                at += place == len(word)
-                break
-            if letter in how.glued:
-                break
+        at += 2 if kind is _Option.TAKES_NEXT else 1
     if at < len(argv) and program_of(argv[at]) in _OPTIONS:  # python setup.py upload
         yield from uses_at(argv, at)
 
 
-def _git(argv: Sequence[str], start: int) -> Iterator[_Use]:
+def _module(argv: Sequence[str], at: int, rest: str) -> Iterator[Use]:
+    """Yield the dangerous uses of `python -m` at `at`; `rest` is what stands right behind the m."""
+    if rest:  # python -mtwine
+        argv = [*argv[:at], rest, *argv[at + 1 :]]
+    else:
+        at += 1
+    if at < len(argv):
+        if program_of(argv[at]).split(".")[0] in _RUNNING_MODULES:
+            yield Use(at, _CODE)
+        yield from uses_at(argv, at)
+
+
+def _git(argv: Sequence[str], start: int) -> Iterator[Use]:
     at = start + 1
     while at < len(argv) and argv[at].startswith("-"):
         option = argv[at].split("=", 1)[0]
         if option in _GIT_OPTIONS:
-            yield _Use(at, _GIT_ELSEWHERE)
+            yield Use(at, _GIT_ELSEWHERE)
         at += 2 if argv[at] in _GIT_TAKES_NEXT else 1
     if at >= len(argv):
         return
     command = argv[at]
     if why := _GIT_COMMANDS.get(command):
-        yield _Use(at, why)
+        yield Use(at, why)
     for place in range(at + 1, len(argv)):
         word = argv[place]
         if word == "--":
             return
         if command == "push" and _GIT_LOSES.match(word):
-            yield _Use(place, "overwrites or deletes what is on the other machine")
+            yield Use(place, "overwrites or deletes what is on the other machine")
         elif command in ("branch", "tag") and _GIT_REF_OPTIONS.match(word):
-            yield _Use(place, _GIT_SHARED)
+            yield Use(place, _GIT_SHARED)
         elif (
             _abbreviated(word, _GIT_STARTS)
             or (command == "bisect" and word == "run")
             or (command in ("rebase", "difftool") and word.startswith("-x"))
             or (command == "grep" and re.match(r"-[a-zA-Z]*O", word))
         ):
-            yield _Use(place, _STARTS)
+            yield Use(place, _STARTS)
         elif _abbreviated(word, {"--output": _WRITES}):
-            yield _Use(place, _WRITES)
+            yield Use(place, _WRITES)
 
 
-def _rm(argv: Sequence[str], start: int) -> Iterator[_Use]:
+def _rm(argv: Sequence[str], start: int) -> Iterator[Use]:
     recursive = -1
     for at in range(start + 1, len(argv)):
         word = argv[at]
@@ -563,16 +571,16 @@ def _rm(argv: Sequence[str], start: int) -> Iterator[_Use]:
         # GNU rm takes any beginning of a long option: --r is --recursive.
         if re.match(r"-[a-zA-Z]*[rR]", word) or (len(word) > 2 and "--recursive".startswith(word)):
             recursive = at
-            yield _Use(at, "deletes whole folders whatever `write` says")
+            yield Use(at, "deletes whole folders whatever `write` says")
             break
     for at in range(start + 1, len(argv)):
         word = argv[at]
         segments = [s for s in word.split("/") if s not in ("", ".")]
         if word.startswith("--no-pres"):
-            yield _Use(at, "deletes the root folder")
+            yield Use(at, "deletes the root folder")
         elif word.startswith("-"):
             continue
         elif (
             word.startswith(("/", "~")) or ".." in segments or segments[:1] in ([], [".git"], ["*"])
         ):
-            yield _Use(max(at, recursive), "deletes outside the repository's files, or all of them")
+            yield Use(max(at, recursive), "deletes outside the repository's files, or all of them")

@@ -251,12 +251,14 @@ def rejection_reason(body: str) -> str:
 # --- what changed
 # -----------------------------------------------------------------------------------------
 
+# Between the first and the last line that differ, texts are compared line by line up to so many
+# lines: difflib takes minutes for a hundred thousand lines, and 0.3 s for a thousand that were made
+# to be slow.
 COMPARED_LINES = 1_000
-"""Between the first and the last line that differ, texts are compared line by line up to so many lines: difflib takes minutes for a
-hundred thousand lines, and 0.3 s for a thousand that were made to be slow."""
 
+# A longer difference is not shown: it goes into the note that was changed, and notes have a limit
+# (vault.NOTE_LIMIT).
 SHOWN_CHARS = 100_000
-"""A longer difference is not shown: it goes into the note that was changed, and notes have a limit (vault.NOTE_LIMIT)."""
 
 
 def diff_callout(old: str, new: str) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from placet.core.text.commands import INTERPRETERS, OPEN_ENDED, STARTERS, program_of, uses, uses_at
 from placet.core.text.globs import (
-    compiled,
-    matches,
-    segment_matcher,
+    glob_pattern,
+    segment_pattern,
 )
 from placet.core.text.markdown import code
 from placet.core.text.scope import Scope
@@ -38,6 +37,8 @@ _RUNS_ON_YOURS = (
 _SECRETS = (".env", ".netrc", ".pypirc", ".ssh", ".aws")
 
 
+# Names that most repositories have: what matches half of them is meant for none of the names above
+# in particular.
 _ORDINARY = (
     "src",
     "lib",
@@ -50,7 +51,6 @@ _ORDINARY = (
     "main.py",
     "README.md",
 )
-"""Names that most repositories have: what matches half of them is meant for none of the names above in particular."""
 
 
 _GIT = (".git", ".gitattributes", ".gitmodules", ".gitignore")
@@ -74,23 +74,24 @@ _MEANS = {
 
 
 def _write_dangers(pattern: str) -> Iterator[str]:
-    """Yield what a glob reaches that matters: by the names that its parts match, and by paths that the whole of it does."""
-    segments = pattern.rstrip("/").split("/")
-    matchers = [None if segment == "**" else segment_matcher(segment) for segment in segments]
-    general = [
-        reaches is None or sum(map(reaches, _ORDINARY)) * 2 >= len(_ORDINARY)
-        for reaches in matchers
+    """Yield a sentence for each kind of files that matter and that a glob reaches.
+
+    They are known by the names that its parts match, and by paths that the whole of it matches.
+    """
+    reaches = [
+        None if s == "**" else segment_pattern(s).fullmatch for s in pattern.rstrip("/").split("/")
     ]
-    if general[0]:
+    wide = [
+        part is None or sum(part(name) is not None for name in _ORDINARY) * 2 >= len(_ORDINARY)
+        for part in reaches
+    ]
+    if wide[0]:
         yield f"{code(pattern)} lets it write almost anywhere in the repository."
         return
-    glob = compiled(pattern)
+    narrow = [part for part, is_wide in zip(reaches, wide, strict=True) if part and not is_wide]
     for names, samples in _SAMPLES.items():
-        named = any(
-            reaches is not None and not wide and any(map(reaches, names))
-            for reaches, wide in zip(matchers, general, strict=True)
-        )
-        if named or any(matches(glob, sample.split("/")) for sample in (*names, *samples)):
+        named = any(part(name) for part in narrow for name in names)
+        if named or any(map(glob_pattern(pattern).fullmatch, (*names, *samples))):
             yield f"{code(pattern)} lets it {_MEANS[names]}."
 
 

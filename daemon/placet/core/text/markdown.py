@@ -16,11 +16,9 @@ from placet.core.text.plan_text import BULLET, RUN, clean, escaped, one_line, sp
 from placet.core.text.reading_view import QUERY
 from placet.core.text.unseen import Unseen
 
+# Characters of one code span; a longer word is cut, and how long it is is said. A glob may have
+# 1,024.
 MAX_CODE = 1_200
-"""Characters of one code span; a longer word is cut, and how long it is is said.
-
-A glob may have 1,024.
-"""
 
 _MEANS = re.compile(
     r"([\\`*~<>\[\]|$&%#^]|(?<!\w)_|_(?!\w)|:(?=//)|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)])"
@@ -122,11 +120,9 @@ def _outside_code(line: str, change: Callable[[str], str]) -> str:
     return "".join([*out, change(line[at:])])
 
 
+# Findings that the callout lists. Beyond that a person sees that the note is not to be trusted
+# anyway.
 _LISTED = 50
-"""Findings that the callout lists.
-
-Beyond that a person sees that the note is not to be trusted anyway.
-"""
 
 
 def warning_callout(found: Sequence[Unseen], *, shift: int = 0) -> str:

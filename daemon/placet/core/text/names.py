@@ -14,8 +14,8 @@ from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid5
 
+# Where a vault's configuration lies in it.
 CONFIG_PATH = "System/placet.toml"
-"""Where a vault's configuration lies in it."""
 
 
 class Folder(StrEnum):
@@ -31,23 +31,21 @@ class Folder(StrEnum):
     AGENTS = "System/Agents"
 
 
+# The folders where a person's move or save means something; these are listed and watched.
 QUEUES = (Folder.REQUESTS, Folder.PLANS, Folder.ACTIVE, Folder.REJECTED)
-"""The folders where a person's move or save means something; these are listed and watched."""
 
+# Holds the vault's id. Where it is missing, the vault is not there: nothing may be taken for
+# deleted.
 MARKER = "System/.placet-vault"
-"""Holds the vault's id.
 
-Where it is missing, the vault is not there: nothing may be taken for deleted.
-"""
-
+# A longer one holds no id.
 MAX_MARKER_BYTES = 256
-"""A longer one holds no id."""
 
+# Longest `request_id`, in characters.
 MAX_ID = 48
-"""Longest `request_id`, in characters."""
 
+# Longest file name on ext4, APFS, NTFS and btrfs (NAME_MAX).
 MAX_NAME_BYTES = 255
-"""Longest file name on ext4, APFS, NTFS and btrfs (NAME_MAX)."""
 
 # a constant of this program: never change it
 _TRACES = UUID("6f0d3a52-5c0e-5d57-9a53-0a3d5f1c7b11")
@@ -138,11 +136,9 @@ def trace_id(name: str, content_digest: str, ordinal: int) -> str:
     return str(uuid5(_TRACES, sha256(what).hexdigest()))
 
 
+# Begins the name of every note that placet is writing. A dot file: no editor shows it, no scan
+# lists it.
 TEMP_PREFIX = ".placet-tmp-"
-"""Begins the name of every note that placet is writing.
-
-A dot file: no editor shows it, no scan lists it.
-"""
 
 
 def is_temporary(name: str) -> bool:

@@ -35,10 +35,11 @@ from placet.core.text.scalars import UnsafeEdit, Value, holds, written
 from placet.core.text.toml_blocks import toml_layout, toml_meta
 from placet.core.text.yaml_blocks import yaml_layout, yaml_meta
 
+# Keys of a request that the daemon writes: they are not part of what the person asked.
 REQUEST_STAMPS = frozenset({"status", "trace_id"})
-"""Keys of a request that the daemon writes: they are not part of what the person asked."""
 
 
+# Keys of a plan that change during its life: they are not part of the text that is approved.
 PLAN_STAMPS = frozenset(
     {
         "status",
@@ -51,7 +52,6 @@ PLAN_STAMPS = frozenset(
         "reviewed_at",
     }
 )
-"""Keys of a plan that change during its life: they are not part of the text that is approved."""
 
 _BOM = "\ufeff"
 _NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

@@ -378,11 +378,9 @@ def _decimal(text: str) -> Decimal:
         raise ValueError("a number has too large an exponent") from None
 
 
+# More is nothing that a person reads, and reading it would keep the daemon from all else. A request
+# may have as many bytes.
 MAX_PLAN_CHARACTERS = 256 * 1024
-"""More is nothing that a person reads, and reading it would keep the daemon from all else.
-
-A request may have as many bytes.
-"""
 
 
 _DEEP = 100

@@ -19,11 +19,8 @@ from placet.core.text.scope import Scope
 
 _WRITE_NOTE = "globs in the repository that may be created, changed or deleted"
 _RUN_NOTE = "commands that may run; each entry is an argv prefix"
+# Characters of a list on one line. A longer one is written as one entry a line, for narrow screens.
 _WIDTH = 60
-"""Characters of a list on one line.
-
-A longer one is written as one entry a line, for narrow screens.
-"""
 
 
 def scope_toml(scope: Scope) -> str:

@@ -25,6 +25,7 @@ _LANGUAGES: Mapping[str, str] = {
     "tf": "Terraform",
 }  # fmt: skip
 
+# Files at a repository's top that by themselves say how it is tested.
 _BY_FILE: Sequence[tuple[str, str]] = (
     ("tox.ini", "tox"),
     ("noxfile.py", "nox"),
@@ -38,7 +39,6 @@ _BY_FILE: Sequence[tuple[str, str]] = (
     ("pubspec.yaml", "dart test"),
     ("build.zig", "zig build test"),
 )
-"""Files at a repository's top that by themselves say how it is tested."""
 
 _TARGET = re.compile(r"^(test|check)\s*:(?!=)", re.MULTILINE)
 

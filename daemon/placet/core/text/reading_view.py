@@ -30,8 +30,9 @@ class Fence:
         return found[2][0] == self.char and len(found[2]) >= self.length
 
 
+# What Dataview runs where a code span begins like this: it trims first, and what it trims is more
+# than what markdown does.
 QUERY = re.compile(r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*\$?=")
-"""What Dataview runs where a code span begins like this: it trims first, and what it trims is more than what markdown does."""
 
 
 BREAK = re.compile(r"\r\n|\n|\r")

@@ -17,8 +17,8 @@ from placet.core.text.blocks import (
     Frontmatter,
 )
 
+# What a key can be stamped with.
 Value = str | int | float | bool
-"""What a key can be stamped with."""
 
 
 # RFC 3339 in UTC, as the daemon writes times: plain in both formats, so other programs see a time.

@@ -2,14 +2,9 @@
 
 Unknown means refuse. A glob or a command that is not plainly allowed is not allowed.
 
-Globs are anchored at the root of the repository and case-sensitive. `*` and `?` stay within one
-path segment and match dotfiles too (as in .gitignore); `**` stands alone between slashes for any
-number of segments, at the end for at least one; `[a-z]`, `[!a-z]` are classes; a trailing slash
-means everything below; a leading `!` takes away, and the last pattern that matches decides (as in
-.gitignore); it takes away in any case and Unicode form, which are one file on many systems. There
-is no brace expansion. A segment also matches itself literally, so that `app/[slug]/page.tsx` allows
-the file of that name. One rule serves creating, changing, renaming (both names are asked for) and
-deleting.
+A leading `!` of a glob takes away, and the last pattern that matches decides (as in .gitignore); it
+takes away in any case and Unicode form, which are one file on many systems. One rule serves
+creating, changing, renaming (both names are asked for) and deleting.
 
 Commands are argument lists; there is no shell. An entry of `run` allows every command that begins
 with its words. What follows the entry was not seen by the person who approved it;
@@ -23,24 +18,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from types import UnionType
 from typing import Any
 
 from placet.core.text.commands import uses
-from placet.core.text.globs import (
-    compiled,
-    glob_problem,
-    matches,
-    matches_folded,
-)
+from placet.core.text.globs import glob_pattern, glob_problem, matches_folded
 from placet.core.wording import at_most
 
 MAX_BUDGET_USD = Decimal(1_000_000)
 _PATH_MAX, _NAME_MAX = 4_096, 255  # Linux, limits.h
+# The smallest exponent of a budget: a millionth of a dollar, below the price of a token.
 _CENTS = -6
-"""The smallest exponent of a budget: a millionth of a dollar, below the price of a token."""
 
 
 class ScopeProblems(ValueError):  # noqa: N818 - it carries problems, plural
@@ -82,7 +73,7 @@ class Scope:
             raise ScopeProblems(problems)
 
     def allows_write(self, path: str) -> bool:
-        """Tell whether `path` (relative to the repository's root, `/` between segments) may be written."""
+        """Return whether `path` (relative to the repository's root, `/` between segments) may be written."""
         segments = path.split("/")
         if any(s in ("", ".", "..") for s in segments) or any(
             c < " " or c in "\\\x7f" for c in path
@@ -94,7 +85,7 @@ class Scope:
         for pattern in self.write:
             taken = pattern.startswith("!")
             if allowed is taken and (
-                matches(compiled(pattern.removeprefix("!")), segments)
+                glob_pattern(pattern.removeprefix("!")).fullmatch(path)
                 or (taken and matches_folded(pattern[1:], path))
             ):
                 allowed = not taken
@@ -111,7 +102,7 @@ class Scope:
         )
 
     def allows_run(self, argv: Sequence[str]) -> bool:
-        """Tell whether an entry of `run` is the beginning of `argv`.
+        """Return whether an entry of `run` is the beginning of `argv`.
 
         Ask `forbidden_run` as well.
         """
@@ -166,81 +157,79 @@ class Scope:
         }
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+# What a key's value has to be, and how to write it.
+_KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "write": (_is_texts, 'must be a list of texts: write = ["src/**", "tests/test_login.py"]'),
+    "run": (_is_texts, 'must be a list of texts: run = ["python -m pytest -q"]'),
+    **{
+        key: (
+            lambda value: isinstance(value, bool),
+            f"must be true or false, without quotes: {key} = false",
+        )
+        for key in ("network", "shell")
+    },
+    "budget_usd": (
+        lambda value: value is None or _is_number(value, int | float | Decimal),
+        "must be a number of dollars, without quotes: budget_usd = 0.50",
+    ),
+    "max_iterations": (
+        lambda value: value is None or _is_number(value, int),
+        "must be a whole number, without quotes: max_iterations = 10",
+    ),
+}
+
+
 def scope_from(table: Mapping[str, object]) -> Scope:
     """Return the Scope of a parsed `toml` or JSON object.
 
-    ScopeProblems lists all that is wrong with it.
-
-    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words);
-    unknown keys are a problem, and so is every value of another type.
+    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words).
+    Raises ScopeProblems with all that is wrong: unknown keys and values of another type, too.
     """
-    known = [f.name for f in fields(Scope)]
     problems = [
-        (str(key), f"is not a key of the scope; the keys are {', '.join(known)}")
+        (str(key), f"is not a key of the scope; the keys are {', '.join(_KEYS)}")
         for key in table
-        if key not in known
+        if key not in _KEYS
     ]
-
-    def text_list(key: str, example: str) -> list[str]:
-        value = table.get(key, [])
-        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-            return list(value)
-        problems.append((key, f"must be a list of texts: {key} = [{example}]"))
-        return []
-
-    def flag(key: str) -> bool:
-        value = table.get(key, False)
-        if not isinstance(value, bool):
-            problems.append((key, f"must be true or false, without quotes: {key} = false"))
-        return value is True
-
-    write = text_list("write", '"src/**", "tests/test_login.py"')
-    problems += [("write", why) for pattern in write if (why := glob_problem(pattern))]
-    run: list[tuple[str, ...]] = []
-    for command in text_list("run", '"python -m pytest -q"'):
-        if "\n" in command or "\r" in command:
-            problems.append(
-                ("run", f"{command[:200]!r} has a line break; write one entry for each command")
-            )
-            continue
-        try:
-            argv = tuple(shlex.split(command))
-        except ValueError:
-            problems.append(("run", f"{command[:200]!r} has a quotation mark that is not closed"))
-            continue
-        run.append(argv)
-        if why := _argv_problem(argv):
-            problems.append(("run", why))
-    network, shell = flag("network"), flag("shell")
-    budget = table.get("budget_usd")
-    if isinstance(budget, int | float | Decimal) and not isinstance(budget, bool):
-        budget = Decimal(str(budget))
-        if why := budget_problem(budget):
-            problems.append(("budget_usd", why))
-    elif budget is not None:
-        problems.append(
-            ("budget_usd", "must be a number of dollars, without quotes: budget_usd = 0.50")
-        )
-    iterations = table.get("max_iterations")
-    if iterations is not None and (not isinstance(iterations, int) or isinstance(iterations, bool)):
-        problems.append(
-            ("max_iterations", "must be a whole number, without quotes: max_iterations = 10")
-        )
-    elif iterations is not None and not 1 <= iterations <= 1_000_000:
-        problems.append(("max_iterations", "must be a whole number from 1 to 1000000, such as 10"))
+    problems += [
+        (key, _KEYS[key][1]) for key in table if key in _KEYS and not _KEYS[key][0](table[key])
+    ]
+    wrong = {key for key, _ in problems}
+    given: dict[str, Any] = {key: value for key, value in table.items() if key not in wrong}
+    given["write"] = tuple(given.get("write", ()))
+    run = [_argv(command) for command in given.get("run", ())]
+    problems += [("run", argv) for argv in run if isinstance(argv, str)]
+    given["run"] = tuple(argv for argv in run if not isinstance(argv, str))
+    if given.get("budget_usd") is not None:
+        given["budget_usd"] = Decimal(str(given["budget_usd"]))
+    try:
+        scope = Scope(**given)
+    except ScopeProblems as error:
+        raise ScopeProblems([*problems, *error.problems]) from None
     if problems:
         raise ScopeProblems(problems)
-    assert budget is None or isinstance(budget, Decimal)
-    assert iterations is None or isinstance(iterations, int)
-    return Scope(tuple(write), tuple(run), network, shell, budget, iterations)
+    return scope
 
 
-# --- validation
-# ------------------------------------------------------------------------------------------
+def _argv(command: str) -> tuple[str, ...] | str:
+    """Return the words of an entry of `run`, or what is wrong with it."""
+    if "\n" in command or "\r" in command:
+        return f"{command[:200]!r} has a line break; write one entry for each command"
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:
+        return f"{command[:200]!r} has a quotation mark that is not closed"
 
 
+# Characters of one entry of `run`; a longer one is nothing that a person reviews.
 MAX_COMMAND = 4_096
-"""Characters of one entry of `run`; a longer one is nothing that a person reviews."""
 _SHELL_WORDS = frozenset({"&&", "||", "|", ">", ">>", "<", "<<", "2>&1", "2>", "&>"})
 
 
@@ -251,21 +240,22 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
         return 'an entry is empty; write a command, such as "python -m pytest -q"'
     if sum(map(len, argv)) + len(argv) > MAX_COMMAND:
         return f"{shown} is longer than {MAX_COMMAND:,} characters"
-    if any(c < " " or c == "\x7f" for word in argv for c in word):
+    if any(re.search(r"[\0-\x1f\x7f]", word) for word in argv):
         return f"{shown} has a control character or a line break; write the command on one line"
     if words := _SHELL_WORDS.intersection(argv):
-        return (
-            f"{shown} has {min(words)!r}, but there is no shell; write one entry for each command"
-        )
+        found = repr(min(words))
+        return f"{shown} has {found}, but there is no shell; write one entry for each command"
     if re.match(r"[A-Za-z_][A-Za-z0-9_]*=", argv[0]):
-        return (
-            f'{shown} begins with a variable, but there is no shell; write "env {argv[0][:40]} …"'
-        )
+        hint = f'write "env {argv[0][:40]} …"'
+        return f"{shown} begins with a variable, but there is no shell; {hint}"
     return None
 
 
 def budget_problem(budget: Decimal) -> str | None:
-    """Say why an amount can be no budget in dollars, None if it can: it is no number, too large, or finer than any price."""
+    """Return why an amount cannot be a budget in dollars, or None.
+
+    It has to be a number, not too large, and not finer than any price.
+    """
     exponent = budget.as_tuple().exponent
     if not isinstance(exponent, int) or not 0 <= budget <= MAX_BUDGET_USD or exponent < _CENTS:
         return "must be a number of dollars from 0 to 1000000, such as 0.50"
@@ -274,15 +264,3 @@ def budget_problem(budget: Decimal) -> str | None:
 
 def _shown(argv: Sequence[str]) -> str:
     return at_most(shlex.join(argv), 300)
-
-
-# --- globs
-# -----------------------------------------------------------------------------------------------
-
-
-# --- what a command can be turned into
-# -------------------------------------------------------------------
-
-
-# --- what the reviewer is told
-# ---------------------------------------------------------------------------

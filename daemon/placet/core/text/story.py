@@ -13,8 +13,8 @@ from placet.core.text.comments import without_difference
 from placet.core.text.names import Folder
 from placet.core.wording import counted, dollars, one_line
 
+# A longer reason is cut here; `placet why` has all of it.
 MAX_CHARS = 300
-"""A longer reason is cut here; `placet why` has all of it."""
 
 
 class Loud(IntEnum):
@@ -173,8 +173,8 @@ def unfinished(data: Mapping[str, Any], one: str, many: str) -> str:
     return "; ".join(parts)
 
 
+# How many missions a line names.
 MAX_NAMED = 5
-"""How many missions a line names."""
 
 _SIDE_NOTES = (Action.NOTE_EXPLAINED, Action.REQUEST_INVALID)
 _SAID_BY_THE_LOOP = (

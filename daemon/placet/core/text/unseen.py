@@ -120,10 +120,11 @@ _ADDRESS = re.compile(
 )
 _DEFINITION = re.compile(r"^[\s>]*\[([^\[\]]+)\]:(.*)$")
 _FOOTNOTE = re.compile(r"\[(\^[^\[\]]+)\]")
+# Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual
+# size).
 _PUSHED = re.compile(r"\s{40,}")
-"""Forty blanks in a row are wider than a phone's screen (about 38 columns of code at the usual size)."""
+# Columns of a line of code from which nobody scrolls to its end.
 _LONG_LINE = 1_000
-"""Columns of a line of code from which nobody scrolls to its end."""
 
 
 def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
@@ -188,8 +189,9 @@ def _meanings(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
             yield Unseen(bisect_right(starts, found.start()), kind, shortened(found[0]))
 
 
+# Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half
+# of a phone's screen.
 _FLOOD = 12
-"""Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half of a phone's screen."""
 _NOTHING = re.compile(r"(?:[\s>\\]|&nbsp;|&#160;|&#xa0;|<br ?/?>)*", re.IGNORECASE)
 
 

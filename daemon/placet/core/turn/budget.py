@@ -20,20 +20,17 @@ from placet.core.turn.price import Price, cost_usd
 from placet.core.turn.talk import Ask, Block, Usage
 from placet.core.wording import dollars, duration
 
+# An answer that may be no longer than this is not worth its prompt. Also the least `max_tokens` of
+# the configuration.
 LEAST_OUTPUT_TOKENS = 256
-"""An answer that may be no longer than this is not worth its prompt.
 
-Also the least `max_tokens` of the configuration.
-"""
-
+# What an image can come to at most, whatever its bytes: vendors scale it down first. Judgement,
+# rounded up.
 IMAGE_TOKENS = 5_000
-"""What an image can come to at most, whatever its bytes: vendors scale it down first.
 
-Judgement, rounded up.
-"""
-
+# What a vendor may put around a prompt with tools, at most: some hundred tokens by its own
+# documentation, doubled.
 PREAMBLE_TOKENS = 1_000
-"""What a vendor may put around a prompt with tools, at most: some hundred tokens by its own documentation, doubled."""
 
 _MILLION = 1_000_000
 

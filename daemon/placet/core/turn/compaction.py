@@ -13,19 +13,19 @@ from placet.core.turn.budget import (
 from placet.core.turn.talk import Ask, Block, ToolUse, Turn, Usage
 from placet.core.wording import at_most
 
+# Characters of a result from which on it is replaced. Longer than any stub, so that no stub is
+# replaced again.
 WORTH_STUBBING = 500
-"""Characters of a result from which on it is replaced.
-
-Longer than any stub, so that no stub is replaced again.
-"""
 
 
+# A compaction that frees less than this part of the budget is left for later: each one costs the
+# cached prefix.
 LEAST_GAIN = 4
-"""A compaction that frees less than this part of the budget is left for later: each one costs the cached prefix."""
 
 
+# How many turns at the end keep their results: the last three rounds, or where that frees too
+# little the last one alone.
 KEEP_TURNS = (6, 2)
-"""How many turns at the end keep their results: the last three rounds, or where that frees too little the last one alone."""
 
 
 @dataclass(frozen=True, slots=True)

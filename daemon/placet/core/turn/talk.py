@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from placet.core.errors import PlacetError
 
+# One content block as the Messages API writes it: `{"type": "text", "text": …}`, `tool_use`,
+# `tool_result`, …
 Block = Mapping[str, Any]
-"""One content block as the Messages API writes it: `{"type": "text", "text": …}`, `tool_use`, `tool_result`, …"""
 
 
 class Purpose(StrEnum):

@@ -27,7 +27,7 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
 
     `vaultkit` does so around those of its own.
     """
-    from placet.loop.app import Daemon
+    from placet.loop.daemon import Daemon
     from vaultkit import hands_off
 
     run_once = Daemon.run_once

@@ -28,7 +28,8 @@ from placet.host.config import load
 from placet.host.state import vault_state
 from placet.host.watch import Mode
 from placet.journal.writer import Journal
-from placet.loop.app import _model_opener, _Settings, _stamps, own_secrets, prices
+from placet.loop.config_watch import ConfigWatch, stamps
+from placet.loop.means import model_opener, own_secrets, prices
 from placet.loop.tick import Loop, Tick
 from placet.sandbox.values import Level
 from vaultkit import PLAN, TestVault
@@ -176,7 +177,7 @@ def looping(
                 on_trouble=said.append,
             )
         )
-        opener = model or _model_opener(config, vault.root, environ)
+        opener = model or model_opener(config, vault.root, environ)
         ports = Ports(
             vault.root,
             state.worktrees,
@@ -189,15 +190,14 @@ def looping(
             Level.NONE,
             own_secrets(environ),
         )
-        settings = _Settings(
+        settings = ConfigWatch(
             vault.root,
             environ,
             state,
-            _stamps(vault.root, state),
-            holding(config, state),
-            journal,
             clock,
             said.append,
+            stamps(vault.root, state),
+            holding(config, state),
         )
         loop = Loop(
             ports,

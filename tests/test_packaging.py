@@ -16,7 +16,7 @@ import pytest
 
 from placet.cli.main import COMMANDS, main
 from placet.core.turn.talk import ModelError
-from placet.loop.app import own_secrets
+from placet.loop.means import own_secrets
 from placet.models import ModelSettings, open_model
 from placet.tools.take_screenshot import BROWSERS
 from vaultkit import make_vault, running

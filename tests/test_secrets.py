@@ -28,7 +28,7 @@ from placet.core.secret_files import (
     secret_values,
 )
 from placet.core.secrets import MIN_LITERAL, outside, redact, spans
-from placet.loop.app import own_secrets
+from placet.loop.means import own_secrets
 from vaultkit import PLAN, make_vault
 
 

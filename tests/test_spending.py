@@ -34,7 +34,7 @@ from placet.core.turn.talk import (
     user_turn,
 )
 from placet.host.watch import Mode
-from placet.loop.app import replay_mission
+from placet.loop.replays import replay_mission
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN
 

@@ -25,7 +25,8 @@ from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Reply, Usage
 from placet.host.config import load
 from placet.host.watch import Mode
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
-from placet.loop.app import _teller, daemon
+from placet.loop.app import daemon
+from placet.loop.means import teller
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault
 
@@ -429,7 +430,7 @@ def test_a_hold_is_told_every_way_that_is_on(tmp_path: Path) -> None:
         tmp_path,
         f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n',
     )
-    with _teller(load(vault.root), vault.root, print) as tell:
+    with teller(load(vault.root), vault.root, print) as tell:
         tell(Hold(Why.BLOCKED, "no key", 0.0))
     assert (
         (tmp_path / "told").read_text()
@@ -516,7 +517,7 @@ def test_once_takes_in_a_note_that_was_dropped_last(tmp_path: Path) -> None:
 
     line.model.answer = answer
     with (
-        patch("placet.loop.app._model_opener", return_value=line.opened),
+        patch("placet.loop.app.model_opener", return_value=line.opened),
         daemon(vault.root, vault.env, lambda _: None) as running,
     ):
         tick = running.run_once()

@@ -29,7 +29,8 @@ from placet.core.errors import UserError
 from placet.host.accepted import accept
 from placet.host.config import load
 from placet.host.state import vault_state
-from placet.loop.app import Daemon, daemon
+from placet.loop.app import daemon
+from placet.loop.daemon import Daemon
 from placet.sandbox.probe import probe
 
 PATIENCE_S = 180.0
@@ -181,7 +182,7 @@ class TestVault:
             else:
                 with (
                     patch("placet.core.life.settle.SETTLE_S", STEP_S),
-                    patch("placet.loop.app.probe", _probed),
+                    patch("placet.loop.means.probe", _probed),
                 ):
                     done = self.click("run", "--once", check=False)
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -335,7 +336,7 @@ def started(vault: TestVault) -> Iterator[Daemon]:
     """
     with (
         patch("placet.core.life.settle.SETTLE_S", STEP_S),
-        patch("placet.loop.app.probe", _probed),
+        patch("placet.loop.means.probe", _probed),
         daemon(vault.root, vault.env, lambda _: None) as running,
     ):
         yield running

@@ -30,7 +30,7 @@ from placet.host.config import Config, portal_path, repositories
 from placet.host.state import StateFolder, write_private
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
-from placet.loop.app import model_answers
+from placet.loop.means import model_answers
 from placet.repo.removal import remove_leftovers as leftovers
 from placet.repo.repository import is_repository, old_locks, open_repo
 from placet.repo.runner import MINIMUM_GIT, git_found

@@ -18,7 +18,9 @@ from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
 from placet.core.text.story import Loud
 from placet.host.state import known_vaults, state_home
-from placet.loop.app import daemon, heeding_signals, replay_mission
+from placet.loop.app import daemon
+from placet.loop.daemon import heeding_signals
+from placet.loop.replays import replay_mission
 from placet.sandbox.probe import probe
 from placet.sandbox.process import exec_in_box
 from placet.sandbox.values import Box, Level

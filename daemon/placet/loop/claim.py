@@ -1,0 +1,97 @@
+"""A vault's one daemon: its locks, the machine that it belongs to, and the mark that its journal is still the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from placet.core.errors import UserError
+from placet.core.life.lease import Owner
+from placet.core.text.names import MARKER
+from placet.files.vault import Vault
+from placet.host.clock import Clock
+from placet.host.config import Config, write_setting
+from placet.host.lock import MarkerLock, VaultLock
+from placet.host.state import (
+    StateFolder,
+    known_id,
+    original_of,
+    vault_state,
+    write_private,
+)
+from placet.journal.writer import Journal
+
+
+def take(
+    folder: Vault,
+    env: Mapping[str, str],
+    owner: Owner,
+    clock: Clock,
+    say: Callable[[str], None],
+    stack: ExitStack,
+) -> StateFolder:
+    """Make this process the only daemon of a vault, and return the vault's state.
+
+    Both are locked, the state folder and the vault: one vault can be reached by several paths,
+    users and state folders. Raises UserError where another daemon works on it.
+    """
+    vault, marker = folder.root, folder.root / MARKER
+    if folder.marker() is None:
+        folder.create_marker(known_id(vault, env) or os.urandom(16).hex())
+    if original_of(vault, env) is not None:
+        with MarkerLock(marker, say):  # no daemon works on it under the id that it has
+            original = original_of(vault, env)
+        if original is not None:  # unlocked: a file that is open for writing is not replaced
+            folder.renew_marker(os.urandom(16).hex())
+            say(
+                f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own."
+            )
+    state = vault_state(vault, env)
+    for warning in state.ensure():
+        say(warning)
+    stack.enter_context(VaultLock(state.lock, owner, clock.now()))
+    stack.enter_context(MarkerLock(marker, say))
+    with suppress(OSError):
+        state.sweep()
+    return state
+
+
+def claim(
+    vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool
+) -> None:
+    """Make sure that the vault is this machine's; raises UserError if another machine's daemon has claimed it.
+
+    With `take_over` it is claimed for this one.
+    """
+    if config.vault.host in ("", host):
+        return
+    if not take_over:
+        raise UserError(
+            f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
+            "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over",
+        )
+    write_setting(vault, ("vault", "host"), host)
+    say(f"Taken over from {config.vault.host}.")
+
+
+def knows_its_mark(journal: Journal, mark: Path) -> bool:
+    """Return whether the journal is the one that the last daemon left, and not an older one or none at all."""
+    with journal.read() as reader:
+        try:
+            row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
+        except FileNotFoundError:
+            # one of a placet that left no mark; without events it is new, or lost with its mark
+            return reader.last()[0] > 0
+        except OSError:
+            return False
+        return row_id.isdecimal() and reader.knows(int(row_id), row_hash)
+
+
+def mark_end(journal: Journal, mark: Path) -> None:
+    """Write down the journal's last event; if that fails, an older mark does as well."""
+    with journal.read() as reader:
+        row_id, row_hash = reader.last()
+    with suppress(OSError):
+        write_private(mark, f"{row_id} {row_hash}\n".encode())

@@ -1,0 +1,194 @@
+"""The configuration while a daemon runs: changes are taken up once they are whole, can be used, and are accepted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from placet.agent.workplace import Ports
+from placet.core.activity import Action
+from placet.core.errors import UserError
+from placet.core.life.settle import SETTLE_S
+from placet.core.text.names import CONFIG_PATH, show
+from placet.host.accepted import InForce, accept, differing
+from placet.host.clock import Clock
+from placet.host.config import Config
+from placet.host.configured import read_settings
+from placet.host.state import StateFolder
+from placet.journal.writer import Journal
+from placet.loop.means import model_opener, prices
+from placet.loop.rows import of_daemon
+
+CONFIG_WAIT_S = 1.0
+"""Longest wait of a tick, or a start, for a configuration that is being written."""
+
+
+class FileStamp(NamedTuple):
+    """The attributes of a file that change with it."""
+
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+Stamps = tuple[FileStamp | None, FileStamp | None]
+
+
+def stamps(vault: Path, state: StateFolder) -> Stamps:
+    """Return how the configuration and the list of accepted settings are now, None for a missing file."""
+    return _stat(vault / CONFIG_PATH), _stat(state.accepted)
+
+
+@dataclass(slots=True)
+class ConfigWatch:
+    """The configuration that holds, and the files that it was read from.
+
+    `seen` is how the files were when they were read last. Many programs empty a file and then write
+    it: a change is taken up once two looks agree on it, and an emptied file never means defaults.
+    """
+
+    vault: Path
+    env: Mapping[str, str]
+    state: StateFolder
+    clock: Clock
+    say: Callable[[str], None]
+    seen: Stamps
+    held: InForce
+
+    @classmethod
+    def load(
+        cls,
+        vault: Path,
+        env: Mapping[str, str],
+        state: StateFolder,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> ConfigWatch:
+        """Read the configuration; raises UserError for one that cannot be used."""
+        # before it is read: an edit while we start up is taken up too
+        seen = _settled(vault, state) or stamps(vault, state)
+        return cls(vault, env, state, clock, say, seen, read_settings(state))
+
+    def reload(self, ports: Ports) -> Ports:
+        """Return the ports with today's configuration; one that cannot be used is reported once and not taken.
+
+        This waits while it is being written: what is dropped after a change is judged by that
+        change.
+        """
+        if stamps(self.vault, self.state) == self.seen:
+            return ports
+        now = _settled(self.vault, self.state)
+        if now is None or now[0] is None or now == self.seen:
+            return ports
+        before = self.held
+        try:
+            if now[0].size == 0 and before.config != Config():
+                raise _emptied(self.vault / CONFIG_PATH)
+            held = read_settings(self.state)
+        except UserError as error:
+            if stamps(self.vault, self.state) == now:
+                self.seen = now
+                self.say(f"{error}\n  Until then the daemon keeps the configuration that it had.")
+            return ports
+        if stamps(self.vault, self.state) != now:
+            return ports  # written while it was read: the next tick looks again
+        self.seen, self.held = now, held
+        if new := [".".join(key) for key in differing(before.accepted, held.accepted)]:
+            ports.journal.commit([of_daemon(self.clock, Action.CONFIG_ACCEPTED, keys=new)])
+            self.say(f"Accepted on this machine: {', '.join(map(show, new))}.")
+        if held.digest != before.digest:
+            self.tell(ports.journal)
+        config, old = held.config, ports.config
+        at_start = (config.daemon.watch, config.commands, config.notify)
+        if at_start != (old.daemon.watch, old.commands, old.notify):
+            self.say(
+                "The configuration changed; `watch`, [commands] and [notify] are taken up by the "
+                "next start."
+            )
+        opener = ports.open_model
+        if config.model != old.model:
+            opener = model_opener(config, self.vault, self.env)
+        return replace(ports, config=config, open_model=opener, prices=prices(config))
+
+    def tell(self, journal: Journal) -> None:
+        """Say and journal which changed settings nobody accepted; the same ones are journalled once."""
+        if not self.held.refused:
+            return
+        self.say(self.held.problem)
+        with journal.read() as reader:
+            last = reader.last_of(Action.CONFIG_CHANGED, Action.CONFIG_ACCEPTED, trace_id="")
+        if last is None or last.details.get("digest") != self.held.digest:
+            facts = {"keys": self.held.names, "digest": self.held.digest}
+            journal.commit([of_daemon(self.clock, Action.CONFIG_CHANGED, **facts)])
+
+    def accept_first(self, journal: Journal) -> None:
+        """Accept all settings if none was accepted on this machine yet: the first start, or the state was lost."""
+        if self.held.settled:
+            return
+        if names := [".".join(key) for key in self.held.written]:
+            with journal.read() as reader:
+                last = reader.last_of(Action.CONFIG_ACCEPTED, Action.DAEMON_STOPPED, trace_id="")
+            # else a start was killed before it accepted them
+            if last is None or last.details.get("keys") != names:
+                journal.commit([of_daemon(self.clock, Action.CONFIG_ACCEPTED, keys=names)])
+        accept(self.state, self.held.config)
+        if names:
+            self.say(
+                "The first start on this vault with this state folder, so these settings of "
+                f"{CONFIG_PATH} are accepted as they are: {', '.join(map(show, names))}. From now "
+                "on a change of them has to be accepted: placet config accept"
+            )
+
+    def refuse_emptied(self, journal: Journal) -> None:
+        """Raise UserError for a configuration that a crash may have emptied: the daemon before used another model.
+
+        Notes would go to a provider that nobody chose for them.
+        """
+        if self.seen[0] is None or self.seen[0].size > 0:
+            return
+        with journal.read() as reader:
+            last = reader.last_of(Action.DAEMON_STARTED, trace_id="")
+        model = (self.held.config.model.provider, self.held.config.model.name)
+        if last is not None and (last.details.get("provider"), last.details.get("model")) != model:
+            raise _emptied(self.vault / CONFIG_PATH)
+
+
+def _stat(path: Path) -> FileStamp | None:
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return FileStamp(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _settled(vault: Path, state: StateFolder) -> Stamps | None:
+    """Return how the configuration's files are once nobody writes them; None if that takes longer than CONFIG_WAIT_S.
+
+    At once if they are older than SETTLE_S, else when two looks that far apart agree.
+    """
+    now = stamps(vault, state)
+    until = time.monotonic() + CONFIG_WAIT_S
+    # Only the change time: a sync tool may set the other one. If it is in the future, the clock was
+    # set back.
+    while any(stamp is not None and time.time() - stamp.ctime_ns / 1e9 < SETTLE_S for stamp in now):
+        if time.monotonic() >= until:
+            return None
+        time.sleep(SETTLE_S)
+        before, now = now, stamps(vault, state)
+        if now == before:
+            break
+    return now
+
+
+def _emptied(path: Path) -> UserError:
+    return UserError(
+        f"{path} is empty, and was not: the program that emptied it may still write it, or has "
+        "lost its text.",
+        "Restore it from a backup or another machine. For the defaults write a comment into it: "
+        "# defaults",
+        exit_code=2,
+    )

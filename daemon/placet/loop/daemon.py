@@ -1,0 +1,113 @@
+"""The running daemon: it ticks until it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placet.host.watch import Bell, Rung
+from placet.journal.writer import Journal
+from placet.loop.tick import Loop, Tick
+
+AWAY_S = 5.0
+"""Longest wait of `run --once` for a vault that went away: a sync tool may be putting its marker back."""
+MAX_WAIT_S = 10.0
+"""Longest wait between two ticks: well below the service manager's watchdog (WatchdogSec in systemd/placet@.service)."""
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A daemon that holds its vault: lock, journal, bell and loop are up."""
+
+    vault: Path
+    grace_s: float
+    journal: Journal
+    bell: Bell
+    loop: Loop
+    say: Callable[[str], None]
+    notify: Callable[[str], None]
+    ending: Ending
+
+    def run(self) -> None:
+        """Work until `ending` is set."""
+        self.notify("READY=1")
+        rung = Rung(frozenset(), any=False)
+        while not self.ending.is_set():
+            tick = self.loop.tick(rung.paths, self.bell.mode, rung.moved)
+            self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
+            rung = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
+            if not rung.any:
+                self.bell.check()
+        self._end()
+
+    def _end(self) -> None:
+        self.notify("STOPPING=1")
+        if self.loop.crew.jobs:
+            self.say(f"Ending: work gets {self.grace_s:.0f} s to come to a safe point.")
+        self.loop.stop(self.grace_s)
+
+    def run_once(self) -> Tick:
+        """Work until nothing is left to do that needs no person; return the last tick, which says what waits.
+
+        Requests are planned at once, as whoever starts it wants the work done now. It waits for a
+        vault that went away as long as work is under way, and AWAY_S more.
+        """
+        hinted: frozenset[str] = frozenset()
+        here_at = time.monotonic()
+        self.loop.drafts.hurried = True
+        while True:
+            tick = self.loop.tick(hinted, self.bell.mode)
+            if self.ending.is_set():
+                self._end()
+                return replace(tick, waiting=("it was told to end before that", *tick.waiting))
+            if tick.idle:
+                return tick
+            if not tick.away or self.loop.crew.jobs:
+                here_at = time.monotonic()
+            elif time.monotonic() - here_at > AWAY_S:
+                return tick
+            if tick.waiting and not (self.loop.crew.jobs or self.loop.book.dirty or tick.settling):
+                return tick
+            hinted = self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)).paths
+
+    def _status(self, tick: Tick) -> str:
+        if tick.waiting:
+            return tick.waiting[0].splitlines()[0][:200]
+        running = len(self.loop.crew.jobs)
+        return f"{running} at work" if running else "waiting for requests and decisions"
+
+
+class Ending(threading.Event):
+    """An event that ends the daemon. `ring` is called with it, from a signal's handler."""
+
+    ring: Callable[[], None] = staticmethod(lambda: None)
+
+    def set(self) -> None:
+        """Order the end."""
+        super().set()
+        self.ring()
+
+
+@contextmanager
+def heeding_signals() -> Iterator[Ending]:
+    """Give an event that SIGTERM, SIGINT and SIGHUP set, for a start-up and what follows.
+
+    SIGHUP says that the terminal was closed; under nohup(1) it stays ignored.
+    """
+    ending = Ending()
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {
+        number: signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers
+    }
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

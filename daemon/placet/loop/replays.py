@@ -1,0 +1,62 @@
+"""Replays of missions that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placet.agent.prompts import plan_of
+from placet.agent.replay import as_json, replay
+from placet.core.activity import Action
+from placet.core.errors import UserError
+from placet.core.life.case import Case
+from placet.host.accepted import in_force
+from placet.host.config import Config
+from placet.host.state import vault_state
+from placet.journal.reader import open_reader
+from placet.loop.means import own_secrets, sandbox_level
+from placet.sandbox.values import Level
+
+
+@dataclass(frozen=True, slots=True)
+class _VaultBounds:
+    vault: Path
+    config: Config
+    sandbox: Level
+    secrets: tuple[str, ...]
+
+
+def replay_mission(
+    vault: Path, env: Mapping[str, str], case: Case, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Carry a mission out again from its record and compare; return what it came to as plain data.
+
+    Raises UserError where the case has no mission, or it cannot be replayed.
+    """
+    state = vault_state(vault, env)
+    config = in_force(vault, env).config
+    with open_reader(state.journal) as reader:
+        # An approval is used up by what it allowed; the journal still names the text that was
+        # carried out.
+        ran = [
+            row.details["digest"]
+            for row in reader.activity(case.trace_id, limit=10_000)
+            if row.action_type == Action.EXECUTION_STARTED
+        ]
+        text = reader.text(ran[-1]) if ran else None
+        outcomes: dict[str, bytes] = {}
+        for attempt in range(case.generation, -1, -1):
+            rows = reader.records(case.trace_id, attempt)
+            if any(row.key == "place" for row in rows):
+                outcomes = {row.key: row.body for row in rows if row.kind == "outcome"}
+                break
+    if text is None:
+        raise UserError(
+            f"{case.request_id} was never carried out, so there is nothing to replay.",
+            "See: placet status",
+        )
+    plan = plan_of(text)
+    bounds = _VaultBounds(vault, config, sandbox_level(config, say), own_secrets(env))
+    return as_json(replay(bounds, state.worktrees, case, plan, outcomes))

@@ -37,7 +37,7 @@ from placet.core.text.names import (
     is_side_note,
     side_note_name,
 )
-from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp
+from placet.core.text.note import read_note, stamp
 from placet.core.text.plan_reader import parse_plan
 from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.cancel import Cancel
@@ -337,7 +337,7 @@ class Play:
         text = plan_text(
             case.trace_id, case.request_id, case.revision + 1, f"draft {self.dice.randrange(10**9)}"
         )
-        return Drafted(case.generation, text, digest(text, PLAN_STAMPS), case.revision + 1)
+        return Drafted(case.generation, text, case.revision + 1)
 
     def must_have_its_keys(self, assignment: Assignment) -> None:
         """Hold what a planner is told of a request's keys against the text of the request that it plans."""

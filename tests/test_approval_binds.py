@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from placet.core.life.builder import sha256
 from placet.core.life.case import Case, Decision, Publish, Rewrite, Stamp, Started, State
-from placet.core.life.decide import decide, sha256
+from placet.core.life.decide import decide
 from placet.core.life.notice import beside
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.life.plan_note import bare, headed, show

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from placet.core.life.adopt import adopt_outcome
 from placet.core.life.case import (
     Case,
     Decision,
@@ -23,10 +24,10 @@ from placet.core.life.case import (
     Stamp,
     State,
 )
-from placet.core.life.decide import adopt_outcome, decide
+from placet.core.life.decide import decide
 from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
 from placet.core.life.plan_note import headed, show
-from placet.core.text.note import PLAN_STAMPS, digest, read_note
+from placet.core.text.note import read_note
 from placet.core.turn.mission import KeptOutcome
 from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
@@ -166,7 +167,7 @@ def test_a_revision_names_who_asked_for_it() -> None:
     )
     assert asked is not None
     text = plan_at(CASE.plan_path).raw.replace(b"revision: 1", b"revision: 2")
-    drafted = Drafted(asked.case.generation, text, digest(text, PLAN_STAMPS), 2)
+    drafted = Drafted(asked.case.generation, text, 2)
     revised = decide(asked.case, drafted, "2026-02-02T00:00:00.000Z")
     assert revised is not None
     meta = read_note(revised.texts[0]).meta

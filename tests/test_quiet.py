@@ -24,7 +24,7 @@ WALL_S = 1_000_000.0
 
 
 def note(text: str, path: str = PATH, trace: str = "") -> NoteSeen:
-    return NoteSeen(path, Folder.REQUESTS, text.encode(), text, text, "me", trace)
+    return NoteSeen(path, Folder.REQUESTS, text.encode(), text, "me", trace)
 
 
 def mark(mtime_s: float = WALL_S, moved_s: float = 0.0) -> Fingerprint:

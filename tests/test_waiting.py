@@ -335,7 +335,7 @@ def test_a_mission_that_another_daemon_ended_meanwhile_is_not_taken_up_again(
         writes = [
             PutCase(
                 row.trace_id,
-                row.request_id,
+                ended.request_id,
                 "failed",
                 CASE_JSON.dump_json(ended).decode(),
                 row.version,
@@ -369,10 +369,13 @@ def test_a_lease_that_another_machine_held_is_waited_for(tmp_path: Path) -> None
         )
         vault.approve()
         assert "pid 7 on elsewhere holds the lease" in running.settle().waiting[0]
+        assert vault.rows("lease.expired") == []
         for _ in range(8):
             time.pass_time(5)
             running.settle()
         assert len(vault.rows("execution.completed")) == 1
+        (expired,) = vault.rows("lease.expired")
+        assert expired["metadata"] == {"owner": "pid 7 on elsewhere"}
 
 
 def test_what_a_day_may_use_is_kept_to_over_restarts_and_work_waits_for_the_next(

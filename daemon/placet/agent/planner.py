@@ -27,7 +27,7 @@ from placet.core.errors import (
     with_last_words,
 )
 from placet.core.life.case import Case, Drafted, PlanningFailed
-from placet.core.life.plan_note import PlanHead, compose, plan_digest
+from placet.core.life.plan_note import PlanHead, compose
 from placet.core.life.request import changed_keys
 from placet.core.life.waiting import Why
 from placet.core.text.blocks import Frontmatter
@@ -410,7 +410,7 @@ def _note(
         "output_tokens": spent.output_tokens,
         "cost_usd": None if spent.cost_usd is None else float(spent.cost_usd),
     }
-    return Drafted(case.generation, text, plan_digest(text), revision, facts=facts)
+    return Drafted(case.generation, text, revision, facts=facts)
 
 
 NO_ANSWER = "None was given; see what changed."

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import ToolError
+from placet.core.life.observe import plan_in
 from placet.core.text.note import parse_note, read_note
 from placet.core.text.plan import Plan
-from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.talk import Purpose
 from placet.files.confine import Root
 from placet.tools.base import Tool
@@ -127,7 +127,7 @@ def plannable() -> frozenset[str]:
 
 def plan_of(raw: bytes) -> Plan:
     """Return the plan in a note; raises PlanProblems for one that cannot be carried out."""
-    return parse_plan(read_note(raw).body, PLANNABLE)
+    return plan_in(read_note(raw).body, PLANNABLE)
 
 
 def _listed(tools: Iterable[Tool[Any]]) -> list[str]:

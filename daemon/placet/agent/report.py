@@ -124,6 +124,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
         reason,
         ended.branch,
         ended.drift,
+        ended.detail,
     )
 
 

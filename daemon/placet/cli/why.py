@@ -228,10 +228,7 @@ def _failed_mission(
     )
     if facts is None:
         return None
-    detail = case.failure.removeprefix(f"{facts['error_type'] or facts['reason']}: ").removesuffix(
-        f" (see {case.report_path})"
-    )
-    left = remains(facts, detail, rows)
+    left = remains(facts, case.failure_detail, rows)
     text = reader.text(facts["digest"])
     assert text is not None, "what is carried out was stored when it was approved"
     plan = parse_plan(read_note(text).body, None)

@@ -21,11 +21,11 @@ from placet.core.text.names import CONFIG_PATH, QUEUES, Folder
 from placet.core.turn.retry import RetryPolicy
 from placet.core.turn.talk import ModelError
 from placet.files.vault import Vault
+from placet.host.broadcast import Broadcast
 from placet.host.clock import Clock
 from placet.host.config import portal_path
-from placet.host.broadcast import Broadcast
-from placet.host.sockets import places
 from placet.host.lock import boot_id, boottime_s, this_process
+from placet.host.sockets import places
 from placet.host.state import StateFolder, remember
 from placet.host.watch import Bell, Mode
 from placet.journal.writer import Journal

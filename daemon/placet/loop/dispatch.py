@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from placet.agent.mission import Mission, broken, executes, resumption
@@ -85,8 +85,6 @@ class Dispatch:
     draft: Draft
     carry_out: CarryOut
     beaten_at: float = float("-inf")
-    # approved plans by digest
-    _plans: dict[str, Plan] = field(default_factory=dict)
 
     def start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
@@ -176,30 +174,22 @@ class Dispatch:
 
     # --- missions
 
-    def _plan(self, case: Case) -> Plan:
-        """Return the approved plan of a case; raises BodyDamaged."""
-        digest = case.approved_digest
-        if digest not in self._plans:
-            plan = plan_of(self.book.text(digest))
-            approved = {known.approved_digest for known in self.book.cases.values()}
-            self._plans = {d: p for d, p in self._plans.items() if d in approved} | {digest: plan}
-        return self._plans[digest]
-
     def _needs_no_model(self, case: Case) -> bool:
         """Return whether the approved plan has literal steps only."""
         if case.state in DRAFTING:
             return False
         try:
-            return all(step.actions for step in self._plan(case).steps)
+            plan = plan_of(self.book.text(case.approved_digest))
         except BodyDamaged:
             return True  # it need not wait to report that
+        return all(step.actions for step in plan.steps)
 
     def _start_mission(self, case: Case) -> None:
         if case.state is State.APPROVED and not self._says_so_still(case):
             return
         ports = self.book.ports
-        meta = read_note(self.book.text(case.approved_digest)).meta
-        plan = self._plan(case)
+        raw = self.book.text(case.approved_digest)
+        meta, plan = read_note(raw).meta, plan_of(raw)
         if int(ports.sandbox) < case.approved_level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
@@ -214,10 +204,12 @@ class Dispatch:
         if not self._needs_no_model(case):
             expect_model(ports)
         token = committed.token
-        owner = str(self.owner)
-        ports.journal.commit(
-            [of_case(ports.clock, case, Action.LEASE_ACQUIRED, token=token, owner=owner)]
-        )
+        facts = {"token": token, "owner": str(self.owner)}
+        rows = [of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)]
+        if (before := committed.taken_from) is not None:
+            expired = of_case(ports.clock, case, Action.LEASE_EXPIRED, owner=str(before))
+            rows.insert(0, expired)
+        ports.journal.commit(rows)
         mission = Mission(
             case,
             plan,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from placet.agent.prompts import agents
+from placet.core.life.adopt import adopt_plan
 from placet.core.life.case import Case, Decision, NoteSeen, Request
-from placet.core.life.decide import adopt_plan, open_case
+from placet.core.life.decide import open_case
 from placet.core.life.observe import DRAFT, CaseNotes
 from placet.core.life.quiet import Quiet
 from placet.core.life.request import RequestProblems, read_request

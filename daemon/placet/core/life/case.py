@@ -165,7 +165,6 @@ class Request:
     """
 
     title: str
-    text: str
     agent: str
     portal: str
     priority: int
@@ -229,8 +228,6 @@ class Case:
     complexity: Complexity | None = None
     budget_usd: Decimal | None = None
     planned: tuple[tuple[str, str], ...] = ()  # `keys` as the last plan was written for them
-    requested_by: str = ""
-    detected_at: str = ""
     revision: int = 0
     plan_path: str = ""
     plan_digest: str = ""
@@ -251,6 +248,7 @@ class Case:
     rejection_reason: str = ""
     rejected_digest: str = ""  # the rejected plan's text when that was read
     failure: str = ""  # what the last planning or mission ended in, for the next plan
+    failure_detail: str = ""  # of a mission: the error's own words
     report_path: str = ""
     branch: str = ""
     # the commits between which the branch's work lies; empty where nothing was committed
@@ -322,7 +320,6 @@ class NoteSeen:
     path: str
     folder: Folder
     raw: bytes
-    sha256: str
     digest: str
     owner: str
     trace_id: str = ""
@@ -381,7 +378,6 @@ class Drafted:
 
     generation: int
     text: bytes
-    digest: str
     revision: int
     kind: Literal[EventKind.PLAN_DRAFTED] = EventKind.PLAN_DRAFTED
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -425,6 +421,7 @@ class MissionEnded:
     reason: str = ""
     branch: str = ""
     drift: Drifted | None = None
+    detail: str = ""
 
 
 Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import sha256
+from functools import lru_cache
 from uuid import UUID
 
 from placet.core.life.case import TABLE, Case, EventKind, Gesture, NoteSeen, State
@@ -17,6 +17,7 @@ from placet.core.text.comments import diff_callout, rejection_reason
 from placet.core.text.names import QUEUES, Folder, is_utf8
 from placet.core.text.names import show as shown
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, Note, digest, read_note, stamp
+from placet.core.text.plan import Plan
 from placet.core.text.plan_reader import MAX_PLAN_CHARACTERS, PlanProblems, parse_plan
 from placet.core.text.scalars import UnsafeEdit
 from placet.core.turn.budget import Complexity
@@ -405,6 +406,15 @@ def _same_moment(value: object, spent: str) -> bool:
     return value == spent
 
 
+@lru_cache(maxsize=32)
+def plan_in(body: str, tools: frozenset[str]) -> Plan:
+    """Return the plan that a note's body states, whose steps may use `tools`; raises PlanProblems.
+
+    The same text is parsed once, on the way from its approval to the start of its mission.
+    """
+    return parse_plan(body, tools)
+
+
 def plan_problems(
     plan: NoteSeen, tools: Collection[str], told_in: Case | None = None
 ) -> Sequence[str]:
@@ -416,7 +426,7 @@ def plan_problems(
     """
     body = body_of(plan.raw)
     try:
-        parse_plan(body, tools)
+        plan_in(body, frozenset(tools))
     except PlanProblems as found:
         # an editor counts the frontmatter, too
         above = plan.raw[: len(plan.raw) - len(body.encode())].count(b"\n")
@@ -500,7 +510,6 @@ def look_at(path: str, raw: bytes, owner: str) -> NoteSeen:
         path,
         folder,
         raw,
-        sha256(raw).hexdigest(),
         digest(raw, stamps),
         owner,
         trace_id,

@@ -80,7 +80,7 @@ def read_request(
     budget = _money(meta.get("budget_usd"), problems)
     if problems:
         raise RequestProblems(tuple(problems))
-    return Request(title_of(path, text), text, agent, portal, priority, complexity, budget)
+    return Request(title_of(path, text), agent, portal, priority, complexity, budget)
 
 
 def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:

@@ -1,0 +1,211 @@
+"""The builder of one decision, with what several events need: approvals used up, plans put back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.life.case import (
+    Case,
+    Decision,
+    Hand,
+    Move,
+    NoteSeen,
+    Publish,
+    Request,
+    Rewrite,
+    Show,
+    Stamp,
+    State,
+)
+from placet.core.life.plan_note import headed, show
+from placet.core.text.names import Folder, plan_name, rejected_name
+from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, stamp, without_keys
+from placet.core.wording import local
+
+NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
+TO_REVIEW: Mapping[str, str | None] = {"status": "review", **NO_APPROVAL}
+SPENT_KEPT = 20
+"""Maximum of used approvals that a case remembers, the last ones."""
+_SOMEBODY = Hand()
+
+
+class DecisionBuilder:
+    """Collects the case, the rows, the texts and the commands of one decision, in order."""
+
+    def __init__(self, case: Case, to: State, now: str) -> None:
+        # The branches of a request that is planned again stay watched.
+        self.case = replace(
+            case,
+            state=to,
+            since=case.since if case.state is to else now,
+            earlier=case.earlier if to is State.COMPLETED else case.watched,
+            notice=case.notice if case.state is to else "",
+        )
+        self.now = now
+        self.before = show(case).above
+        self.rows: list[Activity] = []
+        self.commands: list[Stamp | Publish | Rewrite | Move | Show] = []
+        self.texts: list[bytes] = []
+
+    def done(self) -> Decision:
+        """Return the decision."""
+        return Decision(self.case, tuple(self.rows), tuple(self.commands), tuple(self.texts))
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the case."""
+        self.case = replace(self.case, **changes)
+
+    def void_work(self) -> None:
+        """Make outcomes of work under way void."""
+        self.set(generation=self.case.generation + 1)
+
+    def spend_approval(self, moment: str = "") -> None:
+        """Use an approval up, else one of `moment`: its stamp never approves again, wherever a copy of the note turns up."""
+        if spent := moment or self.case.approved_at:
+            kept = self.case.spent_approvals[1 - SPENT_KEPT :]
+            self.set(spent_approvals=(*kept, spent))
+        self.set(approved_digest="", approved_by="", approved_at="")
+
+    def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
+        """Add a journal row about the case."""
+        case = self.case
+        self.rows.append(
+            Activity(
+                self.now,
+                case.trace_id,
+                actor,
+                action,
+                entity,
+                case.request_id,
+                case.agent,
+                metadata,
+            )
+        )
+
+    def by_human(
+        self, action: Action, entity: Entity, hand: Hand = _SOMEBODY, **metadata: Any
+    ) -> None:
+        """Add a journal row about a person's act."""
+        via = hand.via or "move"
+        self.row(action, entity, Actor.HUMAN, reviewed_by=hand.who, via=via, **metadata)
+
+    def text(self, raw: bytes) -> str:
+        """Store a text with the decision and return its name."""
+        self.texts.append(raw)
+        return sha256(raw)
+
+    def keep_request(self, note: NoteSeen) -> None:
+        """Store a request's text as the one that is planned."""
+        self.set(request_path=note.path, request_digest=note.digest)
+        self.text(without_keys(note.raw, REQUEST_STAMPS))
+
+    def learn_request(self, request: NoteSeen | None, plan: NoteSeen) -> None:
+        """Store the request's text, or for want of one the plan's, which a revision starts from."""
+        if request is not None:
+            self.keep_request(request)
+        else:
+            self.set(request_digest=self.text(plan.raw))
+
+    def take_keys(self, request: Request | None) -> None:
+        """Plan for the request's keys as they are now; without a request, as they were last."""
+        if self.case.revision and not self.case.planned:  # of a journal that is older than this
+            self.set(planned=self.case.keys)
+        if request is not None:
+            self.set(
+                title=request.title,
+                agent=request.agent,
+                portal=request.portal,
+                priority=request.priority,
+                complexity=request.complexity,
+                budget_usd=request.budget_usd,
+            )
+
+    def set_basis(self, plan: NoteSeen | None) -> None:
+        """Remember the plan's text that a revision starts from; nothing while a first plan is written."""
+        if plan is None or self.case.state is not State.REVISING:
+            self.set(basis_digest="")
+            return
+        self.set(basis_digest=plan.digest)
+        self.text(without_keys(plan.raw, PLAN_STAMPS))
+        # A person may have changed these in the plan; the next one says what becomes of that.
+        own = {
+            key: str(plan.meta.get(key) or "") for key in ("agent", "portal") if key in plan.meta
+        }
+        self.set(planned=tuple((key, own.get(key, value)) for key, value in self.case.planned))
+
+    def stamp_request(self, request: NoteSeen | None, status: str) -> None:
+        """Write the request's status, and its trace_id if it has none."""
+        path = request.path if request is not None else self.case.request_path
+        if path:
+            digest = request.digest if request is not None else self.case.request_digest
+            marks = {"status": status, "trace_id": self.case.trace_id}
+            self.commands.append(Stamp(path, marks, digest))
+
+    def shown(self, plan: NoteSeen) -> str:
+        """Have the plan's callout written for the new state; return the digest that the note will have."""
+        what = replace(show(self.case, plan.path), before=self.before)
+        self.commands.append(what)
+        return self._know(plan, headed(plan.raw, what))
+
+    def put_back(
+        self,
+        plan: NoteSeen,
+        heading: str,
+        why: str,
+        changes: Mapping[str, str | None] = TO_REVIEW,
+        home: str = "",
+        tail: str = "",
+    ) -> None:
+        """Move a plan to `home` (Inbox/Plans by default), its callout headed by `heading` with `why`.
+
+        `changes` are stamped, `tail` is put below its text. The callout comes last: written in
+        System/Active it would approve a note that is renamed there in just this moment. A plan that
+        was carried out cannot be approved, and its name is often taken in the archive, so its
+        callout is written first.
+        """
+        home = home or plan_path(self.case)
+        self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}", plan_path=home)
+        raw = plan.raw
+        if tail:
+            raw += (b"\n" if raw.endswith(b"\n") else b"\n\n") + tail.encode()
+        text = headed(stamp(raw, changes), replace(show(self.case), before=self.before))
+        self._know(plan, text)
+        over = self.case.state is State.COMPLETED
+        rewrite = Rewrite(plan.path if over else home, plan.digest, self.text(text))
+        self.commands += [rewrite] if over else []
+        if removed := {key: None for key, value in changes.items() if value is None}:
+            # also if it is edited in this moment, and so not rewritten
+            self.commands.append(Stamp(plan.path, removed))
+        self.commands.append(Move(plan.path, home))
+        self.commands += [] if over else [rewrite]
+
+    def _know(self, plan: NoteSeen, text: bytes) -> str:
+        """Return the digest of the plan's new text, known as the daemon's own if the old one was: a callout is no edit."""
+        unstamped = without_keys(text, PLAN_STAMPS)
+        if plan.digest == self.case.plan_digest:
+            self.set(plan_digest=self.text(unstamped))
+        return sha256(unstamped)
+
+
+def sha256(raw: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hex: the name of a stored text."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def plan_path(case: Case) -> str:
+    """Return the path of a case's plan in Inbox/Plans."""
+    return f"{Folder.PLANS}/{plan_name(case.request_id)}"
+
+
+def rejected_path(case: Case) -> str:
+    """Return the path of a case's plan in Inbox/Rejected."""
+    return f"{Folder.REJECTED}/{rejected_name(case.request_id)}"
+
+
+def archived_path(case: Case, suffix: str = "") -> str:
+    """Return the path of a case's plan in the archive."""
+    return f"{Folder.ARCHIVE}/{case.request_id}_plan{suffix}.md"

@@ -1,0 +1,77 @@
+"""Decisions on the branches of completed missions: people merge, drop, bring back and revert them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from placet.core.activity import Action, Entity
+from placet.core.life.builder import DecisionBuilder
+from placet.core.life.case import Branch, Case, Decision, Hand, Stamp, State
+
+# git does not say who did it
+_COMMITTER = Hand("someone who can write the repository")
+
+
+def settle_branch(
+    case: Case,
+    branch: Branch,
+    became: str,
+    merged: str,
+    how: str,
+    reason: str,
+    claimed: str,
+    owner: str,
+    now: str,
+) -> Decision | None:
+    """Decide the fate of a branch, None for one that is not watched any more or whose fate was known.
+
+    `became` is `merged`, by the commit `merged`, detected by `how`; `dropped`, for a person's
+    `reason`; or empty for one that was brought back. `claimed` is who did it, as the report says;
+    `owner` owns the repository.
+    """
+    if branch not in case.watched or branch.became == became:
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    if branch in case.earlier:
+        others = tuple(other for other in case.earlier if other != branch)
+        d.set(earlier=others if became == "merged" else (*others, replace(branch, became=became)))
+    else:
+        d.set(became=became)
+    facts: dict[str, Any] = {"branch": branch.name, "owner": owner}
+    action = Action.PR_REOPENED
+    if became == "merged":
+        action = Action.PR_MERGED
+        facts |= {"commit_sha": merged, "how": how}
+    elif became == "dropped":
+        action = Action.PR_REJECTED
+        facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
+    d.by_human(action, Entity.REPOSITORY, _COMMITTER, **facts)
+    if branch.report_path:
+        stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
+        d.commands.append(Stamp(branch.report_path, stamps))
+    return d.done()
+
+
+def settle_revert(
+    case: Case, merged: str, by: str, owner: str, now: str, *, again: bool
+) -> Decision | None:
+    """Decide a commit `by` that reverts a mission's work, or brings it in `again`; None if that was known.
+
+    `merged` is the commit by which the work was merged.
+    """
+    became = "merged" if again else "reverted"
+    if case.state is not State.COMPLETED or case.became not in {"merged", "reverted"} - {became}:
+        return None
+    d = DecisionBuilder(case, case.state, now)
+    d.set(became=became)
+    facts = {"branch": case.branch, "owner": owner}
+    if again:
+        facts |= {"commit_sha": merged, "how": "revert of a revert", "again_by": by}
+    else:
+        facts |= {"commit_sha": by, "merged_as": merged}
+    action = Action.PR_MERGED if again else Action.PR_REVERTED
+    d.by_human(action, Entity.REPOSITORY, _COMMITTER, **facts)
+    if case.report_path:
+        d.commands.append(Stamp(case.report_path, {"became": became}))
+    return d.done()

@@ -22,6 +22,7 @@ from benchkit import planned_mission
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.cli import branches
+from placet.cli.undo import drop, undo
 from placet.core.errors import UserError
 from placet.core.life.case import Branch
 from placet.core.text.portal import BEGIN, END, Card, how_to_test, languages, render_card
@@ -750,14 +751,14 @@ def test_looking_and_merging(done: tuple[TestVault, Path, str]) -> None:
     vault.here()
     assert row_of(vault)["commit_sha"] == sha
     with pytest.raises(UserError, match="Nothing was changed"):
-        branches.undo(vault.site, "say-hello", lambda _: False)
-    branches.undo(vault.site, "say-hello", yes)
+        undo(vault.site, "say-hello", lambda _: False)
+    undo(vault.site, "say-hello", yes)
     assert git(repo, "rev-parse", "HEAD^") == sha
     assert not (repo / "one.txt").exists()
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
     assert not marker.exists()
     with pytest.raises(UserError, match="taken back already"):
-        branches.undo(vault.site, "say-hello", yes)
+        undo(vault.site, "say-hello", yes)
     assert git(repo, "status", "--porcelain") == "?? mine.txt"
 
 
@@ -838,7 +839,7 @@ def test_undo_takes_back_what_was_merged_another_way_by_one_commit(
     files = git(repo, "rev-parse", "HEAD^{tree}")
     MERGES[way](repo, branch)
     merged = git(repo, "rev-parse", "HEAD")
-    branches.undo(vault.site, "say-hello", yes)
+    undo(vault.site, "say-hello", yes)
     assert git(repo, "rev-parse", "HEAD^{tree}", "HEAD^").splitlines() == [files, merged]
     assert git(repo, "status", "--porcelain") == ""
     assert not (repo / ".git/REVERT_HEAD").exists()
@@ -867,7 +868,7 @@ def test_undo_takes_back_no_other_work_that_came_in_by_the_same_merge(
         "others",
         *([branch] if way == "octopus" else []),
     )
-    branches.undo(vault.site, "say-hello", yes)
+    undo(vault.site, "say-hello", yes)
     left = {"a.txt", "other.txt", *([] if way == "with more on top" else ["others.txt"])}
     assert {p.name for p in repo.glob("*.txt")} == left
     assert git(repo, "status", "--porcelain") == ""
@@ -882,7 +883,7 @@ def test_an_undo_that_conflicts_leaves_the_checkout_as_it_was(
     commit_all(repo, "Since")
     before = {**fingerprint(repo), "index": None}
     with pytest.raises(UserError, match=r"conflicts in: one\.txt"):
-        branches.undo(vault.site, "say-hello", yes)
+        undo(vault.site, "say-hello", yes)
     assert {**fingerprint(repo), "index": None} == before
     assert git(repo, "status", "--porcelain") == ""
 
@@ -892,18 +893,18 @@ def test_dropping_keeps_the_commits_and_the_reason(done: tuple[TestVault, Path, 
     tip = git(repo, "rev-parse", branch)
     git(repo, "checkout", "-q", branch)
     with pytest.raises(UserError, match="checked out"):
-        branches.drop(vault.site, "say-hello", "Never mind")
+        drop(vault.site, "say-hello", "Never mind")
     assert "Never mind" not in vault.reports()[0].read_text()
     git(repo, "checkout", "-q", "main")
     before = fingerprint(repo)
-    kept = branches.drop(vault.site, "say-hello", "No: not that")
+    kept = drop(vault.site, "say-hello", "No: not that")
     assert fingerprint(repo) == before
     assert git(repo, "rev-parse", kept) == tip
     assert git(repo, "branch", "--list", "feat/*") == ""
     vault.here()
     assert (row_of(vault)["action"], row_of(vault)["reason"]) == ("pr.rejected", "No: not that")
     with pytest.raises(UserError, match="dropped already"):
-        branches.undo(vault.site, "say-hello", yes)
+        undo(vault.site, "say-hello", yes)
 
 
 def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path, str]) -> None:
@@ -914,7 +915,7 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
         vault.here()
         return [action for action in vault.actions() if action.startswith("pr.")]
 
-    kept = branches.drop(vault.site, "say-hello", "Not now")
+    kept = drop(vault.site, "say-hello", "Not now")
     assert seen() == ["pr.rejected"]
     git(repo, "branch", branch, "main")  # its name alone, with nothing of it
     assert seen() == ["pr.rejected"]
@@ -923,7 +924,7 @@ def test_a_branch_that_is_brought_back_is_open_again(done: tuple[TestVault, Path
     assert "became:" not in report.read_text()
     assert branch in vault.click("status").stdout
     assert "dropped" not in vault.click("status").stdout
-    branches.drop(vault.site, "say-hello", "Really not")
+    drop(vault.site, "say-hello", "Really not")
     assert seen() == ["pr.rejected", "pr.reopened", "pr.rejected"]
     assert vault.rows("pr.rejected")[1]["metadata"]["reason"] == "Really not"
     git(repo, "branch", branch, kept)  # and merged before anybody looked
@@ -1589,8 +1590,8 @@ def test_a_command_killed_anywhere_is_done_or_not_and_can_be_repeated(
     begin = {**fingerprint(repo), **LEFT}
     acts = {
         "merge": lambda: branches.merge(vault.site, "say-hello", here=False),
-        "undo": lambda: branches.undo(vault.site, "say-hello", yes),
-        "drop": lambda: branches.drop(vault.site, "say-hello", "Never mind"),
+        "undo": lambda: undo(vault.site, "say-hello", yes),
+        "drop": lambda: drop(vault.site, "say-hello", "Never mind"),
     }
     with monkeypatch.context() as patch:
         instead_of_git(
@@ -1707,7 +1708,7 @@ def test_a_repository_that_is_broken_or_away_is_said_without_a_traceback(
     repo.rename(repo.parent / "away")
     said = vault.click("diff", "say-hello", check=False)
     assert said.returncode == 2
-    assert "mend the path of code in System/placet.toml" in said.stderr
+    assert "fix the path of code in System/placet.toml" in said.stderr
 
 
 def test_a_command_works_from_a_folder_that_is_not_there_any_more(

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from placet.cli.journal import events_path, live_events
+from placet.cli.events import events_path, live_events
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.host.broadcast import MAX_CLIENTS, MAX_WAITING, POLL_S, Broadcast

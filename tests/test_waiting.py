@@ -176,7 +176,7 @@ def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_pat
         why = why_of(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)}), "say-hello")
         assert any(words in said for said in why["why"]), why
         assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
-        assert why["next"] == ["Mend that first.", "Start it: placet run"]
+        assert why["next"] == ["Fix that first.", "Start it: placet run"]
     assert len(vault.rows("model.waiting")) == 1
 
 

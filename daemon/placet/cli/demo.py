@@ -29,7 +29,7 @@ from typing import Any
 import click
 
 from placet.cli.init import init
-from placet.cli.journal import journal_rows, journal_sql
+from placet.cli.journal import journal_rows
 from placet.cli.look import show
 from placet.cli.site import Site
 from placet.cli.terminal import colour, fitted, harmless, shown_time
@@ -39,6 +39,7 @@ from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.story import facts
 from placet.host.clock import wall
+from placet.journal.reader import query
 from placet.repo.history import diff_text
 from placet.repo.init import init_repo
 from placet.repo.repository import open_repo
@@ -50,7 +51,7 @@ PATIENCE_S = 60.0
 LIVE_PATIENCE_S = 900.0
 STEP_S = 0.05
 LINE_S = 0.15
-"""How long a line stands alone on a terminal, and PAUSE_S how much longer the last one of a part does, and more for a long part."""
+"""Seconds after a line on a terminal; PAUSE_S come on top after a part, more after a long one."""
 PAUSE_S = 1.5
 MAX_PAUSE_S = 4.0
 
@@ -93,7 +94,8 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     site = Site(str(vault), {**os.environ, "PLACET_STATE_HOME": str(folder / "state")})
     stage.head("placet demo")
     stage.line(
-        f"model    {model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}"
+        "model    "
+        f"{model_line('anthropic', 'the real one') if live else model_line('scripted', 'demo')}"
     )
     stage.line(f"vault    {vault}")
     stage.line(f"sandbox  {level.title} (level {int(level)} of 3)")
@@ -119,7 +121,8 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
         stage.body(read_note(plan.read_bytes()).body)
         stage.head("3  A person approves it by moving the file")
         stage.line(
-            f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} {shlex.quote(f'{Folder.ACTIVE}/{ident}.md')}"
+            f"$ mv {shlex.quote(f'{Folder.PLANS}/{plan.name}')} "
+            f"{shlex.quote(f'{Folder.ACTIVE}/{ident}.md')}"
         )
         plan.rename(vault / Folder.ACTIVE / f"{ident}.md")
         stage.head("4  The mission")
@@ -138,13 +141,14 @@ def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
     _test(stage, folder, repository, done["branch"])
     stage.head("8  The journal has each of these steps, and who decided")
     stage.line(f'$ placet journal --sql "{WHO}"')
-    stage.body(table_text(*journal_sql(site, WHO)).expandtabs(22))
+    stage.body(table_text(*query(site.state.journal, WHO)).expandtabs(22))
     stage.end()
     click.echo()
 
 
 WHO = (
-    "SELECT actor, action_type, count(*) AS rows, coalesce(metadata->>'reviewed_by', '') AS who FROM activity "
+    "SELECT actor, action_type, count(*) AS rows, coalesce(metadata->>'reviewed_by', '') AS "
+    "who FROM activity "
     "WHERE trace_id <> '' AND action_type <> 'git.ran' GROUP BY 1, 2, 4 ORDER BY min(id)"
 )
 

@@ -58,9 +58,10 @@ def doctor_command(site: Site, as_json: bool, fix: bool) -> None:
 
 
 LOCK_IS_OLD_S = 600.0
-"""A git holds a lock for milliseconds.
+"""Seconds after which a lock of git's is suspicious.
 
-For longer where it packs a large repository, or a person writes its commit message.
+A git holds one for milliseconds; longer to pack a large repository, or while a person writes a
+commit message.
 """
 
 
@@ -68,7 +69,7 @@ Line = dict[str, str]
 
 
 def doctor(site: Site) -> list[Line]:
-    """Return what placet needs, each with `what`, `state` good, warn or bad, what was `found`, and what `helps`."""
+    """Return a line for each need: `what`, `state` (good, warn, bad), what was `found`, what `helps`."""
     try:
         held = site.in_force()
     except UserError as error:
@@ -107,7 +108,8 @@ def _folders(site: Site) -> Iterator[Line]:
                 "folder",
                 "bad",
                 f"{problem.path}: {problem.why}",
-                "Put it back where it was, or make it anew: placet init. Until then nothing counts as taken away.",
+                "Put it back where it was, or make it again: placet init. Until then nothing "
+                "counts as taken away.",
             )
         for trouble in folder.try_writing():
             yield _line(
@@ -210,7 +212,7 @@ def _portals(site: Site, config: Config) -> Iterator[Line]:
     for name, portal in config.portals.items():
         place = portal_path(site.vault, config, name)
         if wrong := problem_of(site.vault, place):
-            helps = f"Mend that, or its path in {CONFIG_PATH}: {portal.path}"
+            helps = f"Fix that, or its path in {CONFIG_PATH}: {portal.path}"
             yield _line(f"portal {name}", "bad", wrong, helps)
         else:
             yield _line(f"portal {name}", "good", str(place))
@@ -226,7 +228,8 @@ def _locks(site: Site, config: Config) -> Iterator[Line]:
                     "lock",
                     "warn",
                     f"{visible(str(lock))} is there since {rfc3339(when)}",
-                    f"A git is at work there, or was killed. If none runs in that repository: rm {quote(str(lock))}",
+                    "A git is at work there, or was killed. If none runs in that repository: "
+                    f"rm {quote(str(lock))}",
                 )
 
 
@@ -258,7 +261,8 @@ def _journal(state: StateFolder) -> Iterator[Line]:
             "worktrees",
             "warn",
             f"left over from a crash: {', '.join(left[:5])}",
-            f"They are in {state.worktrees}. Remove them, with their work kept at a ref: placet doctor --fix",
+            f"They are in {state.worktrees}. Remove them, with their work kept at a ref: "
+            "placet doctor --fix",
         )
 
 
@@ -268,25 +272,37 @@ def _at_work(journal: Path) -> set[str]:
 
 
 def _helps_to_write(place: Path, number: int) -> str:
-    """Return what helps where the system says this (an errno) of writing in a folder, with the next command."""
+    """Return the next command for a folder that cannot be written, by the system's errno."""
     name = quote(str(place))
     match number:
         case errno.ENOSPC:
-            return f"Its disk is full. See which one that is: df -h {name}. Free some space there; what waits goes on by itself."
+            return (
+                f"Its disk is full. See which one that is: df -h {name}. Free some space "
+                "there; what waits goes on by itself."
+            )
         case errno.EDQUOT:
-            return "Your share of its disk is used up. See it: quota -s. Free some space there; what waits goes on by itself."
+            return (
+                "Your share of its disk is used up. See it: quota -s. Free some space "
+                "there; what waits goes on by itself."
+            )
         case errno.EROFS:
             return (
-                f"Its file system is mounted read-only. See which one that is: df {name}. Then mount it writable: "
-                "sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, the disk is failing: dmesg."
+                f"Its file system is mounted read-only. See which one that is: df {name}. Then "
+                "mount it writable: "
+                "sudo mount -o remount,rw MOUNTPOINT. If it becomes read-only by itself, the "
+                "disk is failing: dmesg."
             )
         case errno.EACCES | errno.EPERM:
             return (
-                f"You may not write there. See whose it is: ls -ld {name}. Then: chmod u+rwx {name}, or as root: "
+                f"You may not write there. See whose it is: ls -ld {name}. Then: chmod u+rwx "
+                f"{name}, or as root: "
                 f"chown {quote(user())} {name}"
             )
         case _:
-            return f"See what the system says of that disk: df {name}, dmesg. Keep a copy of what is on it."
+            return (
+                f"See what the system says of that disk: df {name}, dmesg. Keep a copy of "
+                "what is on it."
+            )
 
 
 def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
@@ -300,7 +316,8 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
     for line in found:
         lines += local_times(
             [
-                f"{marks[line['state']]}  {line['what']:<14} {visible(' '.join(line['found'].split()))}"
+                f"{marks[line['state']]}  {line['what']:<14} "
+                f"{visible(' '.join(line['found'].split()))}"
             ]
         )
         if line["helps"]:

@@ -1,7 +1,8 @@
 """The daemon's lines on its standard error, written by a thread of their own.
 
-A terminal that was stopped with Ctrl-S, or a pipe that nobody reads, holds up that thread and nothing else; a standard error
-that is gone takes nothing with it. What does not fit into the queue meanwhile is left out, and that is said.
+A terminal that was stopped with Ctrl-S, or a pipe that nobody reads, holds up that thread only; a
+standard error that is gone stops nothing. Lines that do not fit into the queue are left out, and
+counted.
 """
 
 from __future__ import annotations
@@ -24,16 +25,13 @@ from placet.core.text.story import Loud, Story
 
 MAX_WAITING = 10_000
 LAST_WORDS_S = 2.0
-"""How long a standard error that takes nothing may hold up the daemon's end."""
+"""Seconds that a standard error that takes nothing may hold up the daemon's end."""
 
 
 class Voice:
-    """Says lines of at most this loudness.
+    """Says lines of at most this loudness; a context manager that writes all of them at its end.
 
-    A context manager: what was said is written when it ends.
-
-    With `times` each line begins with the local time. Not where the service manager's log has times
-    of its own.
+    With `times` each line begins with the local time.
     """
 
     def __init__(self, loud: Loud, *, times: bool) -> None:
@@ -62,13 +60,13 @@ class Voice:
         self._thread.join(LAST_WORDS_S)
 
     def say(self, text: str, loud: Loud = Loud.TROUBLE) -> None:
-        """Say what the daemon itself has to say. From any thread."""
+        """Say a sentence of the daemon's own. From any thread."""
         if loud is Loud.TROUBLE:
             self._story.hear(text)
         self._put(datetime.now().astimezone(), loud, text)
 
     def rows(self, rows: Sequence[CommittedRow]) -> None:
-        """Say what was committed to the journal, in the words of `Story`."""
+        """Say rows that were committed to the journal, in the words of `Story`."""
         for row in rows:
             if (told := self._story.line(row)) is not None:
                 self._put(datetime.fromisoformat(row.timestamp).astimezone(), *told)
@@ -123,7 +121,10 @@ class Voice:
 
 
 def times_of_its_own(env: Mapping[str, str]) -> bool:
-    """Say whether standard error is the service manager's log, which has times of its own (JOURNAL_STREAM, systemd.exec(5))."""
+    """Return whether standard error is the service manager's log, which has times of its own.
+
+    JOURNAL_STREAM, see systemd.exec(5).
+    """
     device, _, inode = env.get("JOURNAL_STREAM", "").partition(":")
     try:
         info = os.fstat(2)

@@ -1,4 +1,4 @@
-"""Changes of notes by command, as a person makes them by hand: the daemon finds them there, running or not."""
+"""Changes of notes by command, as a person makes them by hand: the daemon finds them there."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def change_note(
     of: str = "",
     word: Callable[[bytes], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> str:
-    """Change the case's plan, or its note `of`, and move it to `target`, believing in what was read; return `target`.
+    """Change the case's plan, or its note `of`, and move it to `target`; return `target`.
 
-    `word` holds while that is done, for the text that the note gets.
+    `word` is entered meanwhile with the note's new text. Raises UserError where the note is gone,
+    keeps changing or cannot be edited, or `target` is there already.
     """
     path = of or case.plan_path
     with Vault(site.vault) as folder:
@@ -57,7 +58,7 @@ def not_there_any_more(case: Case, path: str = "") -> UserError:
     """Return the error for a note that was moved since the journal has seen it."""
     return UserError(
         f"{path or case.plan_path} is not there any more: somebody has moved it.",
-        f"See where it lies, and what follows: placet why {case.request_id}",
+        f"See where it is, and what follows: placet why {case.request_id}",
     )
 
 
@@ -67,7 +68,7 @@ def can_be_edited(what: str) -> Iterator[None]:
     try:
         yield
     except UnsafeEdit as error:
-        raise UserError(f"{what}: {error}", "Mend its frontmatter, then try again.") from error
+        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error
 
 
 def say_if_down(site: Site) -> None:
@@ -77,7 +78,7 @@ def say_if_down(site: Site) -> None:
 
 
 def user() -> str:
-    """Return who works here, as notes and the journal name a person."""
+    """Return the name of the person at this machine, as notes and the journal have it."""
     try:
         return getpass.getuser()
     except (

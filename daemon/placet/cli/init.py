@@ -27,7 +27,7 @@ from placet.repo.repository import is_repository
 
 
 def template() -> Path:
-    """Return the folder that new vaults are copied from: in the package, or beside it in a checkout."""
+    """Return the folder that new vaults are copied from: of the package, or of its checkout."""
     inside = Path(__file__).parents[1] / "vault_template"
     return inside if inside.is_dir() else Path(__file__).parents[3] / "vault_template"
 
@@ -161,12 +161,15 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
     default = not size.files
     if size.files or size.left_out:
         say(
-            f"A history (git) of this vault would hold {size.files:,} text files, {megabytes(size.bytes)}. It leaves out "
-            f"{size.left_out:,} attachments or large files, {megabytes(size.left_out_bytes)}, and Inbox, System, .obsidian "
+            f"A history (git) of this vault would hold {size.files:,} text files, "
+            f"{megabytes(size.bytes)}. It leaves out "
+            f"{size.left_out:,} attachments or large files, {megabytes(size.left_out_bytes)}, "
+            "and Inbox, System, .obsidian "
             "and .trash."
         )
     say(
-        "To change notes of the vault itself, placet needs a history of it (git): each change is then made aside, shown, and can "
+        "To change notes of the vault itself, placet needs a history of it (git): each change "
+        "is then made aside, shown, and can "
         "be taken back. Work in other repositories (`portal: NAME`) needs none."
     )
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
@@ -176,6 +179,7 @@ def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
     say(
         "It may keep one. To forbid it: placet init --no-history"
         if default
-        else "It may not keep one, as the vault has notes already. To allow it: placet init --history"
+        else "It may not keep one, as the vault has notes already. To allow it: placet init "
+        "--history"
     )
     return default

@@ -1,4 +1,4 @@
-"""The journal and the daemon's live events, for people and programs."""
+"""`placet journal`: what happened, for people and programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from placet.cli.terminal import echo, out, say
 from placet.cli.text import row_text, table_text
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
-from placet.host.sockets import listen, places
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import CommittedActivity
@@ -55,9 +54,8 @@ def journal_command(
     """Read the journal: what happened, to what, by whom."""
     if context.invoked_subcommand is not None:
         return
-
     if sql is not None:
-        columns, rows = journal_sql(site, sql)
+        columns, rows = query(site.state.journal, sql)
         out(
             table_text(columns, rows),
             [dict(zip(columns, row, strict=True)) for row in rows],
@@ -78,8 +76,8 @@ def journal_verify_command(site: Site) -> None:
 
     Print the last row's id and hash.
 
-    Whoever can write the database can also make all of it anew, hashes and all. A hash that is kept
-    elsewhere shows that: the row with its id must have it.
+    Whoever can write the database can also write all of it again, hashes and all. A hash that is
+    kept elsewhere shows that: the row with its id must have it.
     """
     state = site.state
     row_id, row_hash, problem = examine(state.journal, state.mark)
@@ -90,7 +88,8 @@ def journal_verify_command(site: Site) -> None:
         )
     click.echo(f"{row_id} {row_hash}")
     say(
-        f"whole up to row {row_id}. Who can write this file can make it anew: keep the hash elsewhere, and compare later"
+        f"whole up to row {row_id}. Who can write this file can rewrite all of it: keep the hash "
+        "elsewhere, and compare later"
     )
 
 
@@ -116,34 +115,6 @@ def journal_backup_command(site: Site, target: str) -> None:
 def journal_path_command(site: Site) -> None:
     """Print where the journal's database is."""
     click.echo(site.state.journal)
-
-
-@click.group("events", invoke_without_command=True)
-@site_option
-@click.pass_context
-def events_command(context: click.Context, site: Site) -> None:
-    """Print what the daemon does as it happens, a line of JSON each, until it stops."""
-    if context.invoked_subcommand is not None:
-        return
-
-    for line in live_events(site):
-        click.echo(line)
-    say("the daemon has stopped")
-
-
-@events_command.command("path")
-@site_option
-def events_path_command(site: Site) -> None:
-    """Print where the socket is that sends these lines to any client of yours."""
-    click.echo(events_path(site))
-
-
-@events_command.command("schema")
-def events_schema_command() -> None:
-    """Print the JSON Schema of a line."""
-    from placet.host.events import EVENT  # pydantic takes as long as the rest of `placet journal`
-
-    click.echo(json.dumps(EVENT.json_schema(), indent=2))
 
 
 @click.command("states")
@@ -183,23 +154,3 @@ def journal_rows(
         time.sleep(FOLLOW_STEP_S)
         with open_reader(path) as reader:
             rows = reader.activity(trace, after_id=last, routine=routine)
-
-
-def live_events(site: Site) -> Iterator[str]:
-    """Give what the daemon's socket sends, a line of JSON each, until the daemon stops."""
-    for line in listen(places(site.state.folder, site.env)):
-        yield line.decode().rstrip("\n")
-
-
-def events_path(site: Site) -> Path:
-    """Return where a client finds the daemon's socket.
-
-    Where there is none now, where it will be.
-    """
-    found = places(site.state.folder, site.env)
-    return next((path for path in found if path.exists()), found[0])
-
-
-def journal_sql(site: Site, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Run a read-only query on the journal; return its columns and rows."""
-    return query(site.state.journal, sql)

@@ -1,10 +1,10 @@
-"""`placet status`, `plans` and `show`: the journal with the folders of now laid over it. Nothing here writes."""
+"""`placet status`, `plans` and `show`: the journal with the folders laid over it. Reads only."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from placet.agent.day_budget import used_today
-from placet.cli.glance import Glance, Undecided, glance
+from placet.cli.glance import Glance, glance, held_back, is_in
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import out
 from placet.cli.text import case_text, plans_text, status_text
 from placet.core.activity import Action
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, State
-from placet.core.life.observe import DRAFT, look_at
+from placet.core.life.observe import look_at
 from placet.core.life.plan_note import below
 from placet.core.life.waiting import Hold, Why
 from placet.core.text.names import QUEUES, Folder
@@ -27,7 +27,7 @@ from placet.core.text.note import read_note
 from placet.core.text.plan_reader import parse_plan
 from placet.core.turn.budget import Amount
 from placet.core.turn.talk import ModelErrorKind
-from placet.files.errors import Gone, Unreadable
+from placet.files.errors import Gone
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.reader import Reader, open_reader
@@ -35,9 +35,9 @@ from placet.journal.writes import BodyDamaged, CommittedActivity
 
 OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
 NO_ROOM = 64 * 1024
-"""With fewer bytes than these free a disk is full: not even a small event fits into the journal's log."""
+"""Free bytes below which a disk is full: a small event does not fit into the journal's log."""
 LATEST = 20
-"""Cases that are over are shown up to so many of each state, the last ones."""
+"""Maximum of cases that are over, the last ones of each state."""
 
 
 @click.command("status")
@@ -75,59 +75,34 @@ def show_command(site: Site, ident: str, as_json: bool) -> None:
 
 
 def status(site: Site) -> dict[str, Any]:
-    """Return what the daemon is at: itself, and every case that is not over, with the ones that ended last.
+    """Return the daemon's work: itself, each case that is not over, and those that ended last.
 
-    `earlier` is how many cases are left out: they are over, and none of their notes lies in a watched folder.
+    `earlier` is how many cases are left out: they are over, and have no note in a watched folder.
     Provider and model are empty where the configuration cannot be used (`Site.configured`).
     """
-    state = site.state
-    config = site.configured()
+    state, config = site.state, site.configured()
     cases: list[dict[str, Any]] = []
     earlier = 0
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
     with Vault(site.vault) as folder:
-        if state.journal.exists():
+        if not state.journal.exists():
+            listed = frozenset(folder.scan([Folder.REQUESTS]).found)
+        else:
             with open_reader(state.journal) as reader:
-                pending = reader.pending_commands()
-                rows = {
-                    *reader.cases(*OPEN),
-                    *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
-                }
-                rows.update(reader.cases_of(paths=folder.scan(QUEUES).found.keys()))
-                earlier = reader.count_cases() - len(rows)
-                seen = seen_now(
-                    site,
-                    folder,
-                    reader,
-                    [
-                        CASE_JSON.validate_json(row.body)
-                        for row in sorted(rows, key=lambda row: row.trace_id)
-                    ],
-                )
-                cases = [
-                    _line(
-                        reader,
-                        case,
-                        seen.undecided.get(trace),
-                        held_back_by(folder, reader, case, config.quiet_s),
-                    )
-                    for trace, case in seen.cases.items()
-                ]
+                shown = _latest(reader, folder)
+                earlier = reader.count_cases() - len(shown)
+                seen = glance(site, folder, reader, shown)
+                cases = [_line(folder, reader, seen, trace, config.quiet_s) for trace in seen.cases]
+                listed = seen.listed
                 today = used_today(reader, Clock().wall())
                 waits = waits_for_model(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
-                stuck = [
-                    *disk_trouble(state.journal),
-                    *sorted({command.error for command in pending if command.error}),
-                ]
-            listed = seen.listed
-        else:
-            listed = frozenset(folder.scan([Folder.REQUESTS]).found)
+                errors = {command.error for command in reader.pending_commands() if command.error}
+                stuck = [*disk_trouble(state.journal), *sorted(errors)]
     known = {visible(path) for c in cases for path in (c["request"], c["plan"])} | unusable.keys()
-    new = sorted(visible(path) for path in listed if path.startswith(f"{Folder.REQUESTS}/"))
-    cases.sort(key=lambda c: c["since"])
+    new = {visible(path) for path in listed if is_in([Folder.REQUESTS], path)}
     return {
         "vault": str(site.vault),
         "daemon": site.daemon,
@@ -136,11 +111,11 @@ def status(site: Site) -> dict[str, Any]:
         "paused": config.paused,
         "waits": waits,
         "stuck": stuck,
-        "cases": cases,
+        "cases": sorted(cases, key=lambda c: c["since"]),
         "earlier": earlier,
         "unaccepted": list(config.unaccepted),
         "explained": unusable,
-        "not_taken_up": [path for path in new if path not in known],
+        "not_taken_up": sorted(new - known),
         "today": {
             "tokens": today.tokens,
             "cost_usd": as_float(today.usd),
@@ -150,28 +125,33 @@ def status(site: Site) -> dict[str, Any]:
     }
 
 
+def _latest(reader: Reader, folder: Vault) -> list[Case]:
+    """Return the cases to show: open, or with a note in a watched folder, or among the last ended."""
+    rows = {
+        *reader.cases(*OPEN),
+        *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
+        *reader.cases_of(paths=folder.scan(QUEUES).found.keys()),
+    }
+    return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
+
+
 def disk_trouble(journal: Path) -> list[str]:
-    """Return why the daemon cannot write its journal, as far as the disk shows it: at most a sentence."""
+    """Return why the disk does not let the daemon write its journal: at most one sentence."""
     disk = os.statvfs(journal.parent)
-    why = (
-        "is mounted read-only"
-        if disk.f_flag & os.ST_RDONLY
-        else "is full"
-        if disk.f_bavail * disk.f_frsize < NO_ROOM
-        else ""
-    )
-    return (
-        [
-            f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down waits, nothing is lost, "
-            "and it goes on by itself when that is mended."
-        ]
-        if why
-        else []
-    )
+    if disk.f_flag & os.ST_RDONLY:
+        why = "is mounted read-only"
+    elif disk.f_bavail * disk.f_frsize < NO_ROOM:
+        why = "is full"
+    else:
+        return []
+    return [
+        f"The disk of {journal.parent}, where the journal is, {why}. What cannot be written down "
+        "waits, nothing is lost, and it goes on by itself when that is fixed."
+    ]
 
 
 def waits_for_model(reader: Reader) -> dict[str, str] | None:
-    """Return why all work waits for the model and since when, None where it does not."""
+    """Return why all work waits for the model, and since when; None where it does not."""
     row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
     if row is None or row.action_type != Action.MODEL_WAITING:
         return None
@@ -209,18 +189,13 @@ def plans(site: Site) -> list[dict[str, Any]]:
 
 
 def show(site: Site, ident: str) -> dict[str, Any]:
-    """Return all there is about one case: where it stands, its plan's text, its report's, its journal."""
+    """Return all there is about one case: its state, request, plan, report and journal rows."""
     with Vault(site.vault) as folder, site.reader(ident) as reader:
         case = find(reader, ident)
         rows = [as_row(row) for row in reader.activity(case.trace_id, limit=10_000)]
-        seen = seen_now(site, folder, reader, [case])
+        seen = glance(site, folder, reader, [case])
         case = seen.cases[case.trace_id]
-        line = _line(
-            reader,
-            case,
-            seen.undecided.get(case.trace_id),
-            held_back_by(folder, reader, case, site.configured().quiet_s),
-        )
+        line = _line(folder, reader, seen, case.trace_id, site.configured().quiet_s)
         approved = _kept(reader, case.approved_digest) if case.approved_digest else None
         asked = _kept(reader, case.request_digest) if case.request_digest else None
         plan = approved or (text_of(folder, case.plan_path) if case.plan_path else None)
@@ -231,7 +206,7 @@ def show(site: Site, ident: str) -> dict[str, Any]:
         request = (text_of(folder, case.request_path) if case.request_path else None) or asked
     texts = {"request": request, "plan": plan, "report": report}
     digest = case.approved_digest or (
-        look_at(case.plan_path, plan, "").digest if plan and _is_in_queue(case.plan_path) else ""
+        look_at(case.plan_path, plan, "").digest if plan and is_in(QUEUES, case.plan_path) else ""
     )
     return {
         **line,
@@ -245,101 +220,14 @@ def show(site: Site, ident: str) -> dict[str, Any]:
     }
 
 
-def _is_in_queue(path: str) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in QUEUES)
-
-
-def since(undecided: Undecided) -> str:
-    """Return what a person did and when, as the beginning of a sentence."""
-    what = undecided.what[:1].upper() + undecided.what[1:]
-    return (
-        f"{what} at {undecided.at}, which was not taken up yet"
-        if undecided.at
-        else f"{what}, which was not taken up yet"
-    )
-
-
-def seen_now(site: Site, folder: Vault, reader: Reader, cases: Sequence[Case]) -> Glance:
-    """Lay the folders over the journal: today's paths of these cases, and what people did that it does not know."""
-    newest = reader.activity(limit=1, newest=True)
-    busy = {command.trace_id for command in reader.pending_commands()}
-    seen = glance(
-        folder,
-        {case.trace_id: case for case in cases},
-        busy,
-        _PlannableTools(),
-        newest[0].timestamp if newest else "",
-    )
-    if not seen.undecided:
-        return seen
-    # what the daemon did meanwhile, nobody else did
-    with open_reader(site.state.journal) as later:
-        done = {
-            trace
-            for trace in seen.undecided
-            if later.activity(trace, after_id=newest[0].id if newest else 0, limit=1)
-        }
-    return replace(
-        seen, undecided={trace: what for trace, what in seen.undecided.items() if trace not in done}
-    )
-
-
-class _PlannableTools(Collection[str]):
-    """The names of the tools that a plan may use.
-
-    They are known only to their modules, which few of those who look need.
-    """
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
-
-    def __len__(self) -> int:
-        return len(self._names())
-
-    @staticmethod
-    def _names() -> Collection[str]:
-        from placet.agent.prompts import plannable
-
-        return plannable()
-
-
-def held_back_by(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str:
-    """Say why a plan that was asked for is not begun although nothing is in its way: its request is still being written."""
-    if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
-        return ""
-    try:
-        raw, mark = folder.read(case.request_path)
-    except Unreadable:
-        return ""
-    note = look_at(case.request_path, raw, "")
-    if note.status == DRAFT:
-        return "it says `status: draft`; it is planned once that line goes, or says `pending`"
-    asked = reader.last_of(Action.REQUEST_DETECTED, Action.REQUEST_EDITED, trace_id=case.trace_id)
-    ready = asked is not None and (asked.details.get("ready") or asked.details.get("via") == "cli")
-    if ready and note.digest == case.request_digest:
-        # it was complete when it came, or whoever asked for it has said all; what was written since
-        # are stamps
-        return ""
-    age_s = Clock().wall().timestamp() - mark.mtime_ns / 1e9
-    if age_s >= quiet_s or any(True for _ in reader.records(case.trace_id, case.generation)):
-        return ""
-    return f"waits until you stop writing: it is planned once its note has stayed as it is for {quiet_s:g} s ([vault] quiet_s)"
-
-
 def _last_written(reader: Reader, case: Case) -> bytes | None:
-    """Return the text of a case's plan that was published last, None where the journal has it no more."""
+    """Return a case's plan as it was published last, None where the journal has lost it."""
     row = reader.last_of(Action.PLAN_CREATED, Action.PLAN_REVISED, trace_id=case.trace_id)
     return None if row is None else _kept(reader, row.details["digest"])
 
 
 def _kept(reader: Reader, digest: str) -> bytes | None:
-    """Return a text to be shown.
-
-    None for one that is not what was written, which `placet journal verify` says.
-    """
+    """Return a text of the journal; None for a damaged one, which `placet journal verify` names."""
     try:
         return reader.text(digest)
     except BodyDamaged:
@@ -347,8 +235,10 @@ def _kept(reader: Reader, digest: str) -> bytes | None:
 
 
 def _line(
-    reader: Reader, case: Case, undecided: Undecided | None, held_back: str
+    folder: Vault, reader: Reader, seen: Glance, trace: str, quiet_s: float
 ) -> dict[str, Any]:
+    """Return a case of a glance as plain data, with what the journal has of its work."""
+    case, undecided = seen.cases[trace], seen.undecided.get(trace)
     line: dict[str, Any] = {
         "request_id": case.request_id,
         "trace_id": case.trace_id,
@@ -367,7 +257,7 @@ def _line(
         "failure": case.failure,
         "approved_by": case.approved_by,
         "undecided": None if undecided is None else asdict(undecided),
-        "held_back": held_back,
+        "held_back": held_back(folder, reader, case, quiet_s),
     }
     if case.state in WORKING:
         last = reader.last_of(Action.MODEL_FAILED, Action.MODEL_CALLED, trace_id=case.trace_id)
@@ -389,7 +279,7 @@ def _line(
 
 
 def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
-    """Return how far the present mission is: steps, model turns, dollars (None where a price is unknown)."""
+    """Return a mission's progress: steps, model turns, dollars (None where a price is unknown)."""
     step = of = turns = 0
     cost: float | None = 0.0
     for row in rows:

@@ -1,4 +1,4 @@
-"""The command line: its commands by name, each loaded when it is called, and one boundary for their errors."""
+"""The command line: commands by name, loaded when they are called, and one error boundary."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "stop": ("review", "Stop a mission at the next safe point: move its plan back to Inbox/Plans."),
     "pause": ("settings", "Take up no new work; missions under way come to their end."),
     "resume": ("settings", "Take work up again after `placet pause`."),
-    "sandbox": (
-        "run",
-        "Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree.",
-    ),
+    "sandbox": ("run", "Run a command in exactly the box that the agent's commands get."),
     "doctor": (
         "doctor",
         "Look at everything that placet needs, and say what is missing and what helps.",
@@ -48,28 +45,28 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Merge a mission's branch into the branch you have checked out, if that checkout is clean.",
     ),
     "undo": (
-        "branches",
+        "undo",
         "Drop a mission's branch; or, where it was merged, take that back by a new commit.",
     ),
-    "drop": ("branches", "Delete a mission's branch; its commits stay reachable at a ref."),
+    "drop": ("undo", "Delete a mission's branch; its commits stay reachable at a ref."),
     "config": (
         "settings",
-        "Show the settings that hold, and those of System/placet.toml that were not accepted on this machine.",
+        "Show the settings that hold, and those that were not accepted on this machine.",
     ),
     "portal": ("portals", "Repositories that requests may name in `portal:`."),
     "replay": (
         "run",
-        "Carry a mission out again from its record, without model and network, and compare the result with its branch.",
+        "Carry a mission out again from its record, and compare the result with its branch.",
     ),
     "notify": ("settings", "Notices: that a plan waits, a mission ended, something needs you."),
     "journal": ("journal", "Read the journal: what happened, to what, by whom."),
     "events": (
-        "journal",
+        "events",
         "Print what the daemon does as it happens, a line of JSON each, until it stops.",
     ),
     "demo": ("demo", "See the whole of it in a minute: request, plan, approval, mission, report."),
 }
-"""The module of each command, which defines it as `NAME_command`, and the first sentence of its help."""
+"""Each command's module, which defines `NAME_command`, and the first sentence of its help."""
 
 
 class _Commands(click.Group):

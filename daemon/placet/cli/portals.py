@@ -1,7 +1,4 @@
-"""Portals: repositories that requests name.
-
-Their lines in System/placet.toml, their cards, and what is wrong with them.
-"""
+"""`placet portal`: the repositories that requests name, their settings and their cards."""
 
 from __future__ import annotations
 
@@ -33,8 +30,9 @@ from placet.journal.reader import open_reader
 from placet.repo.history import content, paths_at
 from placet.repo.repository import default_branch, is_repository, notes, open_repo, resolve
 
+NOT_YET = "It is no git repository yet; the first request that names it makes it one."
 MAX_READ_BYTES = 256 * 1024
-"""How much of a build file is read to find out how a repository is tested."""
+"""Maximum read of a build file, to find out how a repository is tested."""
 
 
 @click.group("portal")
@@ -44,14 +42,79 @@ def portal_command() -> None:
 
 @portal_command.command("add")
 @click.argument("name", metavar="NAME")
-@click.argument("path", metavar="PATH")
+@click.argument("given", metavar="PATH")
 @site_option
-def portal_add_command(site: Site, name: str, path: str) -> None:
+def portal_add_command(site: Site, name: str, given: str) -> None:
     """Name a repository in System/placet.toml, and write its card into Knowledge/Portals."""
-    click.echo(add_portal(site, name, path, here(), say))
+    portals = load(site.vault).portals
+    place = _place_of_new(site, portals, name, given)
+    written = given
+    if not (given.startswith("~") or Path(given).is_absolute()):
+        is_inside = place.is_relative_to(site.vault)
+        written = str(place.relative_to(site.vault) if is_inside else place)
+
+    def with_it(document: Any) -> None:
+        import tomlkit
+        from tomlkit.items import InlineTable
+
+        everyone = document.setdefault("portals", tomlkit.table(is_super_table=True))
+        table = tomlkit.inline_table() if isinstance(everyone, InlineTable) else tomlkit.table()
+        table["path"] = written
+        everyone[name] = table
+
+    wanted = {other: portal.model_dump() for other, portal in portals.items()}
+    _edit_portals(site, name, with_it, {**wanted, name: {"path": written}})
+    try:
+        refresh_card(site.vault, name)
+    except UserError as error:
+        raise UserError(
+            f"{name} is a portal now, but has no card: {error.what}",
+            f"Fix that, then: placet portal check {name}",
+        ) from error
+    click.echo(written)
     say(
-        f"requests name it with `portal: {name}`; what agents should know of it goes into Knowledge/Portals/{name}.md"
+        f"requests name it with `portal: {name}`; what agents should know of it goes into "
+        f"Knowledge/Portals/{name}.md"
     )
+
+
+def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str) -> Path:
+    """Return the folder that a new portal is to name; a relative one is relative to where we are.
+
+    Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise UserError(
+            f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2
+        )
+    for known in portals:
+        if known.casefold() == name.casefold():
+            raise UserError(
+                f"There is a portal {known} already: {visible(portals[known].path)}",
+                f"placet portal remove {known}",
+                exit_code=2,
+            )
+    place = from_home(given)
+    if not place.is_absolute():
+        place = Path(os.path.normpath(here() / place))
+    if not given or not place.is_dir():
+        raise UserError(
+            f"{visible(str(place)) if given else 'An empty name'} is not a folder.",
+            "Give the folder of a repository.",
+            exit_code=2,
+        )
+    if problem := problem_of(site.vault, place):
+        raise UserError(problem, "Name another folder.", exit_code=2)
+    if not is_repository(place):
+        say(
+            f"{place} is no git repository yet: the first request that names it makes it one, "
+            "with a commit of what is there."
+        )
+    for other in portals:
+        there = portal_path(site.vault, load(site.vault), other)
+        if there.is_dir() and there.samefile(place):
+            say(f"The portal {other} is the same repository.")
+    return place
 
 
 @portal_command.command("list")
@@ -68,8 +131,10 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
-    """Look whether git takes the portals, say what a mission will feel there, and refresh their cards."""
-    found = check_portals(site, name)
+    """Check whether git takes the portals, say what a mission will feel there, refresh their cards."""
+    if name is not None:
+        _must_be_portal(site.vault, name)
+    found = [_checked(site, line) for line in portals(site) if name in (None, line["name"])]
     out(portals_text(found), found, as_json=as_json)
     if any(line["problem"] for line in found):
         sys.exit(1)
@@ -80,87 +145,19 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
 @site_option
 def portal_remove_command(site: Site, name: str) -> None:
     """Take a portal out of System/placet.toml; its repository and its card stay."""
-    remove_portal(site, name)
-    for line in naming(site, name):
+    _must_be_portal(site.vault, name)
+
+    def without_it(document: Any) -> None:
+        del document["portals"][name]
+        if not document["portals"]:
+            del document["portals"]
+
+    portals = load(site.vault).portals
+    left = {other: portal.model_dump() for other, portal in portals.items() if other != name}
+    _edit_portals(site, name, without_it, left)
+    for line in _naming(site, name):
         say(line)
     say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
-
-
-def add_portal(
-    site: Site,
-    name: str,
-    given: str,
-    here: Path,
-    say: Callable[[str], None],
-) -> str:
-    """Name a repository in System/placet.toml, which accepts it on this machine, and write its card; return the path written.
-
-    `~` and absolute paths stay as they are given; a path relative to `here` is written relative to the vault where it is
-    inside of it, else absolute. Raises UserError for a name that is taken, or a folder that cannot be a repository.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-        raise UserError(
-            f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2
-        )
-    config = load(site.vault)
-    if (
-        known := next((one for one in config.portals if one.casefold() == name.casefold()), None)
-    ) is not None:
-        raise UserError(
-            f"There is a portal {known} already: {visible(config.portals[known].path)}",
-            f"placet portal remove {known}",
-            exit_code=2,
-        )
-    place = from_home(given)
-    if not place.is_absolute():
-        place = Path(os.path.normpath(here / place))
-    if not given or not place.is_dir():
-        raise UserError(
-            f"{visible(str(place)) if given else 'An empty name'} is not a folder.",
-            "Give the folder of a repository.",
-            exit_code=2,
-        )
-    if problem := problem_of(site.vault, place):
-        raise UserError(problem, "Name another folder.", exit_code=2)
-    if not is_repository(place):
-        say(
-            f"{place} is no git repository yet: the first request that names it makes it one, with a commit of what is there."
-        )
-    for other in config.portals:
-        there = portal_path(site.vault, config, other)
-        if there.is_dir() and there.samefile(place):
-            say(f"The portal {other} is the same repository.")
-    kept = Path(given)
-    if given.startswith("~") or kept.is_absolute():
-        written = given
-    else:
-        written = (
-            str(place.relative_to(site.vault)) if place.is_relative_to(site.vault) else str(place)
-        )
-
-    def with_it(document: Any) -> None:
-        import tomlkit
-        from tomlkit.items import InlineTable
-
-        everyone = document.setdefault("portals", tomlkit.table(is_super_table=True))
-        table = tomlkit.inline_table() if isinstance(everyone, InlineTable) else tomlkit.table()
-        table["path"] = written
-        everyone[name] = table
-
-    _edit_portals(
-        site,
-        name,
-        with_it,
-        {**{n: p.model_dump() for n, p in config.portals.items()}, name: {"path": written}},
-    )
-    try:
-        refresh_card(site.vault, name)
-    except UserError as error:
-        raise UserError(
-            f"{name} is a portal now, but has no card: {error.what}",
-            f"Mend that, then: placet portal check {name}",
-        ) from error
-    return written
 
 
 def problem_of(vault: Path, place: Path) -> str:
@@ -183,32 +180,15 @@ def _is_inside_one(place: Path) -> bool:
     return any(os.path.lexists(parent / ".git") for parent in place.resolve().parents)
 
 
-def remove_portal(site: Site, name: str) -> None:
-    """Take a portal out of System/placet.toml; the repository and the card stay.
-
-    Raises UserError where there is none.
-    """
-    config = load(site.vault)
-    _must_be_portal(site.vault, name)
-    left = {n: p.model_dump() for n, p in config.portals.items() if n != name}
-
-    def without_it(document: Any) -> None:
-        del document["portals"][name]
-        if not document["portals"]:
-            del document["portals"]
-
-    _edit_portals(site, name, without_it, left)
-
-
 def _edit_portals(
     site: Site,
     name: str,
     edit: Callable[[Any], None],
     wanted: dict[str, Any],
 ) -> None:
-    """Edit the configuration by tomlkit, so that every other byte stays, and make sure that it then says what it should.
+    """Edit the configuration so that every other byte stays, and accept the portal `name`.
 
-    What was changed, the portal `name`, is accepted on this machine by it.
+    Raises UserError, with nothing written, where its portals would not be what is `wanted`.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -246,9 +226,9 @@ def _must_be_portal(vault: Path, name: str) -> None:
 
 
 def portals(site: Site) -> list[dict[str, Any]]:
-    """Return the portals as they are configured: name, path as written, the folder it means, whether it is there.
+    """Return the portals of the configuration: name, path as written, the folder that it means.
 
-    `accepted` says whether that is what holds on this machine.
+    `there` says whether that folder exists, `accepted` whether the path holds on this machine.
     """
     config = load(site.vault)
     refused = holding(config, site.state).refused
@@ -264,41 +244,30 @@ def portals(site: Site) -> list[dict[str, Any]]:
     ]
 
 
-def check_portals(site: Site, name: str | None) -> list[dict[str, Any]]:
-    """Look at one portal, or all: what git says of it, and what a mission will feel.
-
-    Refresh the cards of those that are good.
+def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
+    """Return a portal with what git says of it, and refresh its card if it is good.
 
     `problem` is empty where a request can name the portal.
     """
-    if name is not None:
-        _must_be_portal(site.vault, name)
-    found = []
-    for line in portals(site):
-        if name not in (None, line["name"]):
-            continue
-        place = Path(line["folder"])
-        wrong = (
-            problem_of(site.vault, place)
-            if line["accepted"]
-            else "Its path was not accepted on this machine: placet config accept"
-        )
-        line |= {"problem": wrong, "notes": [], "branch": ""}
-        found.append(line)
-        if line["problem"]:
-            continue
-        if is_repository(place):
-            repo = open_repo(place)
-            line["notes"], line["branch"] = notes(repo), default_branch(repo)
-        else:
-            line["notes"] = [
-                "It is no git repository yet; the first request that names it makes it one."
-            ]
-        try:
-            line["card"] = refresh_card(site.vault, line["name"])
-        except UserError as error:
-            line["notes"].append(f"Its card cannot be written: {error.what}")
-    return found
+    place = Path(line["folder"])
+    line |= {"problem": "", "notes": [], "branch": ""}
+    line["problem"] = (
+        problem_of(site.vault, place)
+        if line["accepted"]
+        else "Its path was not accepted on this machine: placet config accept"
+    )
+    if line["problem"]:
+        return line
+    if is_repository(place):
+        repo = open_repo(place)
+        line["notes"], line["branch"] = notes(repo), default_branch(repo)
+    else:
+        line["notes"] = [NOT_YET]
+    try:
+        line["card"] = refresh_card(site.vault, line["name"])
+    except UserError as error:
+        line["notes"].append(f"Its card cannot be written: {error.what}")
+    return line
 
 
 def refresh_card(vault: Path, name: str) -> str:
@@ -348,12 +317,14 @@ def _card(name: str, written: str, place: Path) -> Card:
     )
 
 
-def naming(site: Site, portal: str) -> list[str]:
-    """Return a sentence on each request that still needs a portal: its work is not over, or nobody merged or dropped its branch."""
-    state = site.state
-    if not state.journal.exists():
+def _naming(site: Site, portal: str) -> list[str]:
+    """Return a sentence on each request that still needs a portal.
+
+    Its work is not over, or nobody merged or dropped its branch.
+    """
+    if not site.state.journal.exists():
         return []
-    with open_reader(state.journal) as reader:
+    with open_reader(site.state.journal) as reader:
         cases = [
             CASE_JSON.validate_json(row.body)
             for row in sorted(
@@ -367,7 +338,8 @@ def naming(site: Site, portal: str) -> list[str]:
             if case.portal == portal and (case.state in WORKING or case.state is State.REVIEW)
         ),
         *(
-            f"{case.request_id} has the branch {branch.name} there: what becomes of it is not seen any more."
+            f"{case.request_id} has the branch {branch.name} there: what becomes of it is not "
+            "seen any more."
             for case in cases
             for branch in case.watched
             if branch.portal == portal and not branch.became

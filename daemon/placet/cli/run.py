@@ -1,4 +1,4 @@
-"""`placet run`, and what else carries work out here: replaying a mission, a command in the agent's box."""
+"""`placet run`, `replay` and `sandbox`: what carries work out in this process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
 @site_option
 @json_option
 def replay_command(site: Site, ident: str, as_json: bool) -> None:
-    """Carry a mission out again from its record, without model and network, and compare the result with its branch."""
+    """Carry a mission out again from its record, and compare the result with its branch.
+
+    That takes neither a model nor the network.
+    """
     found = replay_mission(site.vault, site.env, site.case(ident), say)
     out(replay_text(found), found, as_json=as_json)
     if not found["equal"]:
@@ -84,7 +87,7 @@ def replay_command(site: Site, ident: str, as_json: bool) -> None:
 
 
 def replay_text(found: Mapping[str, Any]) -> str:
-    """Return what a replay came to as a person reads it."""
+    """Return `placet replay` for people."""
     done = f"{found['calls']} calls carried out again, {found['steps']} steps compared"
     if found["equal"]:
         return f"equal: {done}; tree {found['tree']} of commit {found['commit'][:12]}"
@@ -104,14 +107,15 @@ def replay_text(found: Mapping[str, Any]) -> str:
     "--network", is_flag=True, help="With the network, as a scope with `network = true` has it."
 )
 def sandbox_command(command: tuple[str, ...], network: bool) -> None:
-    """Run a command in exactly the box that the agent's commands get, with the folder you are in as the worktree."""
+    """Run a command in exactly the box that the agent's commands get.
+
+    The folder you are in is its worktree.
+    """
     sys.exit(in_sandbox(Path.cwd(), os.environ, command, network=network))
 
 
 def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, network: bool) -> int:
-    """Run a command in the agent's box, with `folder` as the worktree and the terminal as it is.
-
-    Return its exit code.
+    """Run a command in the agent's box with `folder` as the worktree; return its exit code.
 
     Raises UserError (exit code 2) for a folder in which the command could approve something, or
     change what is no worktree's.
@@ -136,12 +140,15 @@ def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, net
 
 
 def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
-    """Say why a folder must not be writable in the box, empty if it may be."""
+    """Return why a folder must not be writable in the box; empty if it may be."""
     for vault in (place for place in (folder, *folder.parents) if (place / CONFIG_PATH).is_file()):
         if folder == vault:
             return "is a vault, where a file that is moved is an approval"
         if folder.relative_to(vault).parts[0] in ("Inbox", "System", ".obsidian", ".git"):
-            return f"belongs to the vault {visible(str(vault))}, where a file that is moved is an approval"
+            return (
+                f"belongs to the vault {visible(str(vault))}, where a file that is moved is "
+                "an approval"
+            )
     for what, places in (
         ("your home folder", [Path(env.get("HOME") or "/")]),
         ("a vault", known_vaults(env)),

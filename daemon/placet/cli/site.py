@@ -66,7 +66,8 @@ class Site:
     def configured(self) -> Configured:
         """Return the settings that those who look need.
 
-        A configuration that cannot be used is kept as `problem`: what can be shown without it is shown first.
+        A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
+        shown without it is shown first.
         """
         try:
             return configured(self.vault, self.env)
@@ -90,7 +91,8 @@ class Site:
         path = self.state.journal
         if not path.exists():
             raise UserError(
-                f"There is no request, plan or mission {ident!r}: the daemon has not run on this vault yet.",
+                f"There is no request, plan or mission {ident!r}: the daemon has not run on "
+                "this vault yet.",
                 "placet run",
                 exit_code=3,
             )
@@ -112,7 +114,7 @@ def here() -> Path:
 
 
 def find(reader: Reader, ident: str) -> Case:
-    """Return the case that an ID names: a request_id, or any unique beginning of one or of a trace_id.
+    """Return the case that an ID names: the unique beginning of a request_id or a trace_id.
 
     Raises UserError (exit code 3) where none or several fit.
     """

@@ -80,7 +80,7 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
     if meta:
         with can_be_edited("The request"):
             raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
-    try:  # whoever types it hears at once what the daemon would say beside the note
+    try:  # whoever types it hears at once what the daemon would say in a side note
         read_request(
             f"{name}.md",
             read_note(raw),
@@ -92,7 +92,7 @@ def submit(vault: Path, text: str, *, title: str | None, meta: Mapping[str, Any]
     except RequestProblems as found:
         raise UserError(
             "\n  ".join(["The request cannot be used:", *found.problems]),
-            "Nothing was written. Mend it, then try again.",
+            "Nothing was written. Fix it, then try again.",
             exit_code=2,
         ) from found
     with Vault(vault) as folder:

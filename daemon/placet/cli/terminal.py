@@ -34,7 +34,7 @@ def boundary() -> Iterator[None]:
                 f"{why}: this could not be done. {error}" if why else str(error),
                 "Free some space, then try again."
                 if number in FULL
-                else "Look at what it names, mend that, then try again.",
+                else "Look at what it names, fix that, then try again.",
             )
         )
     except BrokenPipeError:
@@ -48,7 +48,8 @@ def boundary() -> Iterator[None]:
         _fail(
             UserError(
                 f"{error.filename or 'the system'}: {error.strerror or error}",
-                f"{'Free some space there' if error.errno in FULL else 'Mend that'}, then try again.",
+                f"{'Free some space there' if error.errno in FULL else 'Fix that'}, then try "
+                "again.",
             )
         )
     except KeyboardInterrupt:
@@ -105,7 +106,7 @@ _MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 def local_times(lines: Sequence[str]) -> list[str]:
-    """Return sentences for people, in which moments stand as data has them, with local times."""
+    """Return sentences with their moments, which are as data has them, in local time."""
     return [_MOMENT.sub(lambda found: shown_time(found[0]), line) for line in lines]
 
 
@@ -145,7 +146,7 @@ def _broken(line: str, width: int, hang: int) -> list[str]:
 
 
 def harmless(text: str) -> str:
-    """Return a text of many lines for a terminal: what would move its cursor or hide something is written out, no more."""
+    """Return a text with characters written out that move a terminal's cursor or hide something."""
     return "".join(char if char in "\n\t\\" else visible(char) for char in text)
 
 

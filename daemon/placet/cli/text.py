@@ -64,35 +64,26 @@ def model_line(provider: str, name: str) -> str:
 
 def status_text(found: Mapping[str, Any]) -> str:
     """Return `placet status` for people."""
+    daemon = f"running: {found['daemon']}" if found["daemon"] else "not running (placet run)"
+    waiting = [found["waits"]["notice"]] if found["waits"] else []
     lines = [
         f"vault   {found['vault']}",
-        *local_times(
-            [
-                f"daemon  {'running: ' + found['daemon'] if found['daemon'] else 'not running (placet run)'}"
-            ]
-        ),
+        *local_times([f"daemon  {daemon}"]),
         f"model   {model_line(found['provider'], found['model'])}",
         f"today   {_today(found['today'])}",
-        *(["work    paused: nothing new is taken up (placet resume)"] if found["paused"] else []),
-        *(
-            [
-                f"config  {colour('not accepted on this machine', 'yellow')}: {', '.join(map(visible, found['unaccepted']))} "
-                "(placet config accept)"
-            ]
-            if found["unaccepted"]
-            else []
-        ),
-        *(
-            [f"work    {colour('waits', 'yellow')}: {visible(found['waits']['notice'])}"]
-            if found["waits"]
-            else []
-        ),
-        *(
-            f"work    {colour('waits', 'yellow')}: {visible(' '.join(error.split()))}"
-            for error in found["stuck"]
-        ),
-        "",
     ]
+    if found["paused"]:
+        lines.append("work    paused: nothing new is taken up (placet resume)")
+    if found["unaccepted"]:
+        lines.append(
+            f"config  {colour('not accepted on this machine', 'yellow')}: "
+            f"{', '.join(map(visible, found['unaccepted']))} (placet config accept)"
+        )
+    lines += [
+        f"work    {colour('waits', 'yellow')}: {visible(' '.join(why.split()))}"
+        for why in (*waiting, *found["stuck"])
+    ]
+    lines.append("")
     why_not = "" if found["daemon"] else ": the daemon is not running"
     lines += [
         f"{colour('new', 'yellow')}        {path}  not taken up yet{why_not}"
@@ -104,7 +95,8 @@ def status_text(found: Mapping[str, Any]) -> str:
     ]
     if not found["cases"] and not found["not_taken_up"] and not found["explained"]:
         lines.append(
-            "No requests yet. Drop a note into Inbox/Requests, or: placet submit 'what you want done'"
+            "No requests yet. Drop a note into Inbox/Requests, or: placet submit "
+            "'what you want done'"
         )
     for case in found["cases"]:
         state = colour(f"{case['state']:<10}", _COLOURS[case["state"]])
@@ -116,7 +108,7 @@ def status_text(found: Mapping[str, Any]) -> str:
 
 
 def _turn(case: Mapping[str, Any], *, daemon: bool, held: bool = False) -> str:
-    """Return where a case stands: what a person did that the daemon does not know, else what the journal has.
+    """Return a case's state in words: a person's undecided act, else what the journal has.
 
     `held` says that all work waits for the model, which was said above.
     """
@@ -166,7 +158,8 @@ def plans_text(found: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return "No plan waits for you."
     return "\n".join(
-        f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, {_failed(c)}"
+        f"{visible(c['request_id'])}  {visible(c['title'])}  (revision {c['revision']}, "
+        f"{_failed(c)}"
         f"since {shown_time(c['since'])})\n  {visible(c['plan'])}"
         for c in found
     )
@@ -181,7 +174,8 @@ def _failed(case: Mapping[str, Any]) -> str:
 def case_text(found: Mapping[str, Any]) -> str:
     """Return `placet show` for people."""
     head = [
-        f"{colour(visible(found['title']), 'white', bold=True)}  ({visible(found['request_id'])}, {found['trace_id']})",
+        f"{colour(visible(found['title']), 'white', bold=True)}  "
+        f"({visible(found['request_id'])}, {found['trace_id']})",
         _turn(found, daemon=bool(found["daemon"])),
     ]
     parts = ["\n".join(head)]
@@ -206,7 +200,7 @@ def _short(text: str, width: int = 150) -> str:
 
 
 def is_routine(row: Mapping[str, Any]) -> bool:
-    """Say whether a row is one of the many that only those want to see who ask for data: a git process that went well."""
+    """Return whether a row is shown as data only: a git process that went well."""
     return row["action_type"] == Action.GIT_RAN and "stderr" not in row["metadata"]
 
 

@@ -9,14 +9,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from gitkit import make_repo, write
-from placet.agent.conversation import call_on_record
-from placet.agent.record import Record
+from placet.agent.calls import call_on_record
+from placet.agent.record import CALL, Record
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import ToolUse
 from placet.files.confine import Root
@@ -28,6 +28,7 @@ from placet.sandbox.process import never, run
 from placet.sandbox.values import Box, BoxLimits, Level
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Outcome, Run, Toolbox, Workplace
+from placet.tools.control import SubmitPlan
 from placet.tools.registry import TOOLS
 from placet.tools.text import known_secrets
 from vaultkit import PLAN, TestVault, make_vault
@@ -35,27 +36,11 @@ from vaultkit import PLAN, TestVault, make_vault
 EVERYTHING = Scope(write=("**",))
 
 
-@dataclass
-class Notes:
-    """What control tools steer, taken down."""
-
-    said: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def submit_plan(self, plan: Any) -> dict[str, Any]:
-        self.said.append(("submit_plan", plan))
-        return {"accepted": True}
-
-    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
-        self.said.append(("complete_step", step, summary))
-        return {"step": step, "commit": None}
-
-    def finish(self, summary: str) -> dict[str, Any]:
-        self.said.append(("finish", summary))
-        return {}
-
-    def give_up(self, reason: str) -> dict[str, Any]:
-        self.said.append(("give_up", reason))
-        return {}
+def taken_down(args: Any) -> dict[str, Any]:
+    """The other side of the control tools."""
+    return (
+        {"accepted": True} if isinstance(args, SubmitPlan) else {"step": getattr(args, "step", 0)}
+    )
 
 
 @contextmanager
@@ -87,7 +72,9 @@ def real(
             *known_secrets(root),
             *(known_secrets(notes) if notes is not None else ()),
         )
-        place = Workplace(root, notes, scope, box, level, Notes(), never, unboxed, found, run_with)
+        place = Workplace(
+            root, notes, scope, box, level, taken_down, never, unboxed, found, run_with
+        )
         yield Toolbox({tool.name: tool for tool in TOOLS}, place)
 
 
@@ -232,7 +219,7 @@ def reading_us(folder: Path) -> dict[str, float]:
         def read() -> None:
             use = ToolUse("1", "read_file", {"path": next(files)})
             call_on_record(
-                f"c:{next(numbers)}",
+                CALL.at(next(numbers)),
                 use,
                 tools.tools,
                 tools.place,

@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from placet.agent.mission import Mission
 from placet.agent.planner import Assignment
 from placet.agent.record import Postponed
+from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
 from placet.core.errors import End, Interrupted, UserError

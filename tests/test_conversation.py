@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 from dataclasses import replace
@@ -19,6 +18,8 @@ from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES
+from placet.agent.record import Attempted
+from placet.core.stored import Stored
 from placet.core.turn.budget import Amount
 from placet.core.turn.price import DEFAULT_PRICES
 from placet.core.turn.talk import Ask, ModelError, ModelErrorKind, Purpose, Reply
@@ -182,7 +183,7 @@ def test_a_call_that_a_kill_cut_off_is_counted_whatever_became_of_its_case(
         elif state == "withdrawn":
             vault.plan().unlink()
         running.settle()
-        worst = json.dumps([25_077, "0.365385", 0.0, ""]).encode()
+        worst = Stored(Attempted).dump_json(Attempted(Amount(25_077, Decimal("0.365385"))))
         for attempt, key in (
             (case.generation, "attempt:reply:9:1"),
             (case.generation + 5, "attempt:reply:1:1"),

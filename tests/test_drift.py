@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from placet.agent.mission import _what_changed
+from placet.agent.drift import what_changed
 from placet.core.life.drift import Drift, DriftVerdict, Facts, judge
 from placet.core.text.scope import Scope
 from placet.repo.runner import Repo
@@ -224,6 +224,6 @@ def test_a_files_name_and_a_folders_mean_nothing_in_what_a_person_is_told() -> N
     repo = Repo(
         Path("/it's"), Path("/it's/.git"), Path("/it's/.git"), is_bare=False, is_shallow=False
     )
-    said = _what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
+    said = what_changed(drift, repo, "a" * 40, "b" * 40, lost=False)
     assert "`'![x](https://example.com)'`" in said
     assert """git -C '/it'"'"'s' diff""" in said

@@ -224,14 +224,14 @@ def test_a_mistake_of_placets_own_ends_it_and_says_what_it_cost(tmp_path: Path) 
     model = Model()
     with (
         looping(bare_vault(tmp_path), model=lambda: model.fake) as running,
-        patch("placet.agent.mission.writing", side_effect=ZeroDivisionError("a mistake")),
+        patch("placet.agent.commits.writing", side_effect=ZeroDivisionError("a mistake")),
     ):
         approved(running)
         running.settle()
     end, report = ended(running.vault), running.vault.reports()[0].read_text()
     assert (end["reason"], end["iterations"], end["output_tokens"]) == ("internal_error", 2, 200)
     assert re.search(
-        r"placet made a mistake: ZeroDivisionError: a mistake \(mission\.py:\d+, commit\)", report
+        r"placet made a mistake: ZeroDivisionError: a mistake \(commits\.py:\d+, commit\)", report
     ), "where, too"
     assert "had changed nothing" not in report
 

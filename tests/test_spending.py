@@ -22,6 +22,7 @@ from placet.agent.day_budget import used_today
 from placet.agent.model_call import Line, ask_model
 from placet.agent.record import Record
 from placet.core.turn.budget import Amount, Room, prompt_at_most
+from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Spent
 from placet.core.turn.talk import (
     Ask,
@@ -319,11 +320,11 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
             ask_model(
                 Line(open_model, (), ports.retry),
                 ask,
-                "reply:1",
+                1,
                 record,
                 spent,
-                cancelled=lambda: False,
-                room=lambda _ask: nullcontext(room),
+                Cancel(),
+                lambda _ask: nullcontext(room),
             )
             return spent
 

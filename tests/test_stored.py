@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.agent.mission import ENDED_JSON, Ended
 from placet.core.life.case import (
     CASE_JSON,
     COMMAND_JSON,
@@ -23,7 +22,9 @@ from placet.core.life.case import (
     Stamp,
     State,
 )
+from placet.core.stored import Stored
 from placet.core.turn.budget import Complexity
+from placet.core.turn.mission import Ended
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 st.register_type_strategy(Decimal, st.decimals(0, 1000, places=4))
@@ -45,7 +46,7 @@ KINDS: Any = [
         | st.builds(Move),
     ),
     (
-        ENDED_JSON,
+        Stored(Ended),
         Ended,
         st.builds(
             Ended, error=st.none() | DATA, calls=st.dictionaries(TEXT, st.integers(), max_size=2)

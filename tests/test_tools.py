@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,14 +29,15 @@ from hypothesis import strategies as st
 from benchkit import EVERYTHING, TRACE, reading_us, real, recorded
 from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
-from placet.core.errors import End, Stop
+from placet.agent import conversation
+from placet.agent.record import Record
 from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, cut_middle, fold, lines_of
 from placet.core.text.scope import Scope
-from placet.core.turn.talk import ToolUse
+from placet.core.turn.talk import Reply, StopReason, ToolUse, Turn
 from placet.files.confine import Root
 from placet.sandbox.probe import probe
 from placet.sandbox.values import BoxLimits, Level
-from placet.tools.base import Effect
+from placet.tools.base import Effect, Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
 from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning
@@ -800,11 +803,23 @@ def test_folding_breaks_only_long_lines_and_no_character(text: str, width: int) 
 # ------------------------------------------------------------------------------
 
 
+def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterator[Any]:
+    """The calls of one turn, each carried out when it is taken, without any limits."""
+    limits: Any = SimpleNamespace(
+        record=record, instead=lambda _use: None, saw=lambda _use, _outcome: None
+    )
+    blocks = tuple(
+        {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input} for use in uses
+    )
+    turn = Reply(Turn("assistant", blocks), StopReason.TOOL_USE)
+    return conversation._calls(
+        1, turn, tools.tools, tools.place, limits, lambda _iteration, _uses: True, []
+    )
+
+
 def test_reads_of_one_turn_run_together_and_come_back_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from placet.agent import conversation
-
     (tmp_path / "a").write_text("1\n")
     meeting = threading.Barrier(3, timeout=60)
     read = Root.read
@@ -817,32 +832,18 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(
     monkeypatch.setattr(Root, "read", together)
     for name in "abc":
         (tmp_path / name).write_text(f"{name}\n")
-    seen: list[str] = []
-
-    class Watcher:
-        def instead(self, use: ToolUse) -> None:
-            return None
-
-        def saw(self, use: ToolUse, outcome: Any) -> None:
-            seen.append(use.input["path"])
-
-        def bring_back(self, iteration: int, before: Any) -> bool:
-            return True
-
     uses = [ToolUse("1", "read_file", {"path": name}) for name in "abc"]
     uses += [
         ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}),
         ToolUse("3", "list_directory", {"path": "."}),
     ]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
-        watcher: Any = Watcher()
-        outcomes = conversation._calls(
-            1, uses, tools.tools, tools.place, record, watcher, cut=False
-        )
+        done = list(calls_of(uses, tools, record))
         with journal.read() as reader:
             kept = [(row.kind, row.key) for row in reader.records(TRACE, 1)]
+    outcomes = [outcome for _, outcome in done]
     assert [o.content for o in outcomes[:3]] == ["a\n", "b\n", "c\n"]
-    assert seen == ["a", "b", "c", "a", "."]
+    assert [use.input["path"] for use, _ in done] == ["a", "b", "c", "a", "."]
     assert kept == [
         ("outcome", "call:1:0"),
         ("outcome", "call:1:1"),
@@ -855,24 +856,12 @@ def test_reads_of_one_turn_run_together_and_come_back_in_order(
 
 
 def test_reads_before_a_stop_are_on_the_record(tmp_path: Path) -> None:
-    from placet.agent import conversation
-
-    class Watcher:
-        def instead(self, use: ToolUse) -> None:
-            return None
-
-        def saw(self, use: ToolUse, outcome: Any) -> None:
-            if use.input["path"] == "b":
-                raise Stop(End.STALL, "enough")
-
-        def bring_back(self, iteration: int, before: Any) -> bool:
-            return True
-
-    watcher: Any = Watcher()
     uses = [ToolUse(name, "read_file", {"path": name}) for name in "abc"]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
-        with pytest.raises(Stop, match="enough"):
-            conversation._calls(1, uses, tools.tools, tools.place, record, watcher, cut=False)
+        for use, _ in calls_of(uses, tools, record):
+            if use.input["path"] == "b":
+                break
+        record.close()
         with journal.read() as reader:
             assert [row.key for row in reader.records(TRACE, 1)] == ["call:1:0", "call:1:1"]
 

@@ -53,6 +53,7 @@ from placet.files.confine import Root
 from placet.sandbox.process import never
 from placet.sandbox.values import Box, Level, Ran
 from placet.tools.base import Outcome, Tool, Toolbox, Workplace
+from placet.tools.control import CompleteStep, Finish, GiveUp, SubmitPlan
 from placet.tools.registry import TOOLS
 
 Answer = Ran | tuple[int, str, str]
@@ -71,24 +72,27 @@ class _Steps:
     finished: str | None = None
     gave_up: str | None = None
 
-    def submit_plan(self, plan: Any) -> dict[str, Any]:
-        self.plans.append(plan)
-        return {"accepted": True}
+    def steer(self, args: Any) -> dict[str, Any]:
+        match args:
+            case SubmitPlan():
+                self.plans.append(args)
+                return {"accepted": True}
+            case CompleteStep(step=step, summary=summary):
+                return {"step": step, "commit": self._commit(step, summary)}
+            case Finish(summary=summary):
+                self.finished = summary
+                return {"finished": True}
+            case GiveUp(reason=reason):
+                self.gave_up = reason
+                return {"gave_up": True}
+        raise ToolError("unknown_tool", f"{type(args).__name__} steers nothing here.")
 
-    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
+    def _commit(self, step: int, summary: str) -> str:
         if step in (number for number, _ in self.done):
             raise ToolError("step_done", f"Step {step} is complete already.")
         self.done.append((step, summary))
         content = b"\0".join(os.fsencode(name) + b"\0" + data for name, data in _all(self.root))
-        return {"step": step, "commit": hashlib.sha1(content, usedforsecurity=False).hexdigest()}
-
-    def finish(self, summary: str) -> dict[str, Any]:
-        self.finished = summary
-        return {"finished": True}
-
-    def give_up(self, reason: str) -> dict[str, Any]:
-        self.gave_up = reason
-        return {"gave_up": True}
+        return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 class InMemoryToolDispatcher:
@@ -135,7 +139,7 @@ class InMemoryToolDispatcher:
             Scope(write=("**",)) if scope is None else scope,
             Box(root.path),
             Level.BUBBLEWRAP,
-            self._steps,
+            self._steps.steer,
             never,
             secrets=tuple(secrets),
             run=partial(_answered, commands or {}),

@@ -1,13 +1,13 @@
-"""The daybook: what the vault may use in a day, kept by all workers together.
+"""The daybook: the vault's budget of a day, shared by all workers.
 
-What was used is the journal's word, so a restart changes nothing; what is held for calls under way
-is kept in memory. A day is the local one.
+Its use is read from the journal, so a restart changes nothing; what is held for calls under way is
+kept in memory. A day is the local one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
@@ -22,6 +22,7 @@ from placet.core.turn.budget import (
     Room,
     reserve,
 )
+from placet.core.turn.cancel import Cancel
 from placet.core.wording import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
@@ -43,7 +44,7 @@ def next_day_in_s(now: datetime) -> float:
 
 
 def used_today(reader: Reader, now: datetime) -> Amount:
-    """Return what was used on the local day of `now`, as the journal knows it."""
+    """Return the use on the local day of `now`, as the journal knows it."""
     return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))
 
 
@@ -73,13 +74,13 @@ class Daybook:
         limits: Limits,
         key: str,
         call: ModelCall,
-        cancelled: Callable[[], bool],
+        cancel: Cancel,
     ) -> Iterator[Room | Exceeded]:
         """Hold a call while it is made.
 
         Give the room that it has, or the limit that leaves it none. `key` names the caller.
 
-        Waits for calls under way where they hold what this one needs, unless `cancelled`.
+        Waits for calls under way where they hold what this one needs, until `cancel` is set.
         """
         while True:
             with self._lock:
@@ -92,7 +93,7 @@ class Daybook:
                 others_hold = bool(day.held) and isinstance(
                     reserve((own, replace(day, held={})), key, call), Reserved
                 )
-            if not others_hold or not clock.wait(_LOOK_AGAIN_S, cancelled):
+            if not others_hold or not clock.wait(_LOOK_AGAIN_S, cancel.is_set):
                 found = verdict
                 break
         try:

@@ -1,22 +1,22 @@
-"""Restraint: keeps one conversation to its guards and budgets.
+"""Guards and budgets of one conversation, looked at before each round and each call.
 
-The rules are `core.guards` and `core.budget`.
+The rules are in `core.turn.guards`, `core.turn.patterns` and `core.turn.budget`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from placet.agent.conversation import target
+from placet.agent.calls import effect_of, target
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import next_day_in_s
 from placet.agent.model_call import BLOCKED_RETRY_S
-from placet.agent.record import Postponed, Record
+from placet.agent.record import BEGAN, NOTICED, REPLY, Postponed, Record
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Actor
 from placet.core.errors import Interrupted
@@ -35,13 +35,11 @@ from placet.core.turn.guards import (
 )
 from placet.core.turn.history import CallRecord, CallSeen, Deed, History, Nudge, Pattern
 from placet.core.turn.mission import Spent
+from placet.core.turn.patterns import detected
 from placet.core.turn.talk import Ask, StopReason, ToolUse
 from placet.host.config import GuardsTable
-from placet.journal.writes import REPLY
 from placet.tools.base import Effect, Outcome
-from placet.tools.registry import BY_NAME
-
-_BEGAN = "began"
+from placet.tools.control import SUBMIT_PLAN
 
 
 def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -> GuardSettings:
@@ -79,13 +77,14 @@ class Restraint:
     cancel: Cancel
     # what counts besides: plannings of the same request that are over
     earlier: Amount = field(default_factory=Amount)
+    patterns: bool = False  # whether the model is told of patterns of failure
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
     secrets: tuple[str, ...] = ()  # what a call is about is told without them
 
     def ledger(self) -> Ledger:
-        """Return what may be used and has been used."""
+        """Return the budget and its use so far."""
         spent = self.spent
         wall_s = (
             self.ports.clock.wall().timestamp() - self._began()
@@ -96,17 +95,20 @@ class Restraint:
         return Ledger(self.name, self.limits, used + self.earlier, max(wall_s, 0.0))
 
     def before(self, iteration: int) -> list[str]:
-        """Return what the model is told before its next turn; raise Stop where there is none.
+        """Return remarks for the model before its next turn.
 
-        A turn that an earlier life took is not judged again: time has passed and settings may have
-        changed since.
+        Raises Stop at a limit, and where a person stopped the mission; Interrupted where the daemon
+        stops. A turn that an earlier life took is not judged again: time has passed and settings
+        may have changed since.
         """
         remarks = []
+        answered = self.record.has(REPLY.at(iteration))
+        if not answered:
+            self.leave_if_told()
         ledger = self.ledger()
-        answered = self.record.outcome(f"{REPLY}{iteration}") is not None
         match check(self.history, self.guards, self.facts, (ledger,)):
             case Halt(stop, pattern) if not answered:
-                self.noticed(f"guard:{iteration}", pattern, stop.detail)
+                self._notice((iteration,), pattern, stop.detail)
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
@@ -114,33 +116,47 @@ class Restraint:
                 for pattern in nudge.patterns:
                     # A repetition was journalled with the call that it was.
                     if pattern is not Pattern.REPETITION and not answered:
-                        self.noticed(f"guard:{iteration}:{pattern}", pattern.value, nudge.text)
+                        self._notice((iteration, pattern.value), pattern.value, nudge.text)
         # No clock is told: a resumed conversation says the same again.
         timeless = replace(ledger, limits=replace(ledger.limits, wall_time_s=None))
-        return [*remarks, tell(timeless, self.guards.max_iterations - iteration + 1)]
+        remarks.append(tell(timeless, self.guards.max_iterations - iteration + 1))
+        if self.patterns:
+            remarks += self._patterns(iteration)
+        return remarks
 
-    def noticed(self, key: str, pattern: str, description: str, **more: Any) -> None:
-        """Journal what the model is told, or its work is ended by, before it is.
+    def leave_if_told(self) -> None:
+        """Raise Stop or Interrupted where the work is to end before anything else is begun."""
+        self.cancel.check()
+        self.ports.leaving.check()
 
-        `key` is the record's, so it is said once.
-        """
-        if self.record.outcome(key) is None:
-            self.record.settle(
-                key,
-                b"",
-                self.record.row(
-                    Action.FAILURE_DETECTED,
-                    Actor.SYSTEM,
-                    pattern=pattern,
-                    description=description,
-                    **more,
-                    iteration=len(self.history.steps) + 1,
-                ),
+    def _patterns(self, iteration: int) -> list[str]:
+        found = detected(self.history.steps, self.guards.max_iterations)
+        if found is None:
+            return []
+        more = {"suggested_action": found.action, "affected_tool": found.tool}
+        self._notice(("pattern", iteration), found.kind.value, found.description, **more)
+        return [found.note()]
+
+    def _notice(
+        self, where: Sequence[int | str], pattern: str, description: str, **more: Any
+    ) -> None:
+        """Journal, once, that the model is told of a pattern, or its work is ended by it."""
+        entry = NOTICED.at(*where)
+        if not self.record.has(entry):
+            iteration = len(self.history.steps) + 1
+            row = self.record.row(
+                Action.FAILURE_DETECTED,
+                Actor.SYSTEM,
+                pattern=pattern,
+                description=description,
+                **more,
+                iteration=iteration,
             )
+            self.record.settle(entry, pattern, row)
 
     @contextmanager
     def room(self, ask: Ask) -> Iterator[Room]:
-        """Hold what a call may come to, here and in the day's budget.
+        """Hold the worst case of a call, here and in the day's budget, while it is made.
 
         Raises Stop where this budget has no room for it, Postponed where the day's has none.
         """
@@ -156,7 +172,7 @@ class Restraint:
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
         key = f"{self.record.case.trace_id}:{self.record.attempt}"
         with ports.daybook.room(
-            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel.is_set
+            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel
         ) as found:
             if isinstance(found, Exceeded) and found.ledger != TODAY:
                 raise found.stop()
@@ -173,16 +189,19 @@ class Restraint:
             yield found
 
     def instead(self, use: ToolUse) -> Outcome | None:
-        """Return what a call is answered with instead of being carried out, None where it may be.
+        """Return the answer to a call that is not to be carried out, None for one that is.
 
-        May raise Stop.
+        May raise Stop. A plan that is submitted again unchanged has the same problems again; the
+        planner counts it.
         """
+        if use.name == SUBMIT_PLAN.name:
+            return None
         match check_call(self.history, self.guards, self._call(use), (self.ledger(),)):
             case Halt(stop, pattern):
-                self.noticed(self._at_call(), pattern, stop.detail)
+                self._notice(self._at_call(), pattern, stop.detail)
                 raise stop
             case Instead(error):
-                self.noticed(self._at_call(), Pattern.REPETITION.value, error.message)
+                self._notice(self._at_call(), Pattern.REPETITION.value, error.message)
                 return Outcome(
                     json.dumps(error.as_result()),
                     ok=False,
@@ -191,13 +210,12 @@ class Restraint:
                 )
         return None
 
-    def _at_call(self) -> str:
-        return f"guard:{len(self.history.steps) + 1}:{len(self.history.under_way)}"
+    def _at_call(self) -> tuple[int, int]:
+        return len(self.history.steps) + 1, len(self.history.under_way)
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
-        """Count a call and what it came to."""
-        tool = BY_NAME.get(use.name)
-        self.tool_calls += tool is None or tool.effect is not Effect.CONTROL
+        """Count a call and its outcome."""
+        self.tool_calls += effect_of(use.name) is not Effect.CONTROL
         self.spent.working_s += outcome.took_s
         self.history = self.history.with_call(
             CallSeen(
@@ -214,20 +232,18 @@ class Restraint:
         self.history = self.history.with_step(stop_reason)
 
     def _began(self) -> float:
-        known = self.record.outcome(_BEGAN)
-        if known is None:
-            known = str(self.ports.clock.wall().timestamp()).encode()
-            self.record.settle(_BEGAN, known)
-        return float(known)
+        began = self.record.get(BEGAN)
+        if began is None:
+            began = self.ports.clock.wall().timestamp()
+            self.record.settle(BEGAN, began)
+        return began
 
     def _call(self, use: ToolUse) -> CallRecord:
-        tool = BY_NAME.get(use.name)
         path = use.input.get("path")
-        deed = Deed(tool.effect.value) if tool is not None else Deed.READ
         return CallRecord(
             use.name,
             use.input,
-            deed,
+            Deed((effect_of(use.name) or Effect.READ).value),
             path if isinstance(path, str) else "",
             target(use, self.secrets),
         )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from posixpath import normpath
-from typing import Any
 
-from placet.agent.conversation import MACHINE_RETRY_S, Conversation, Opening, converse, opened
+from placet.agent.calls import MACHINE_RETRY_S
+from placet.agent.conversation import begin, rounds
 from placet.agent.limits import Restraint, guard_settings
 from placet.agent.model_call import last_words
-from placet.agent.prompts import guidance, marked, system_prompt
-from placet.agent.record import Postponed, Record
+from placet.agent.prompts import marked
+from placet.agent.record import BASE, EARLIER, Postponed, Record
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.core.errors import (
     End,
@@ -37,26 +36,27 @@ from placet.core.text.plan import Plan, render_plan
 from placet.core.text.plan_reader import PlanProblems, parse_plan
 from placet.core.text.scope import Scope
 from placet.core.text.submission import plan_from
-from placet.core.turn.budget import Amount, Complexity, Limits, Room
+from placet.core.turn.budget import Amount, Complexity, Limits
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts
 from placet.core.turn.mission import Spent
-from placet.core.turn.talk import Ask, Purpose, StopReason, ToolUse
+from placet.core.turn.talk import Purpose
 from placet.core.wording import counted
-from placet.files.confine import Root
-from placet.journal.writes import REPLY
 from placet.repo.history import digests_at
 from placet.repo.removal import remove_worktree
 from placet.repo.repository import current_branch, head, resolve
 from placet.repo.rules import ignored
 from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
 from placet.repo.worktree import Worktree, add_worktree
-from placet.tools.base import Outcome, Workplace, check_args
-from placet.tools.control import SubmitPlan
+from placet.tools.base import Args, Outcome, Workplace, check_args
+from placet.tools.control import ActionArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
+
+SILENCE = "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now."
+"""The answer to a turn that called no tool."""
 
 WAY_OUT = "call `submit_plan` with what you know by now"
 
@@ -76,55 +76,36 @@ class Assignment:
     earlier: str = ""
 
 
-class _Accepted(Exception):  # noqa: N818 - leaves the conversation; nothing went wrong
-    def __init__(self, plan: Plan, given: SubmitPlan) -> None:
-        super().__init__(plan.title)
-        self.plan = plan
-        self.given = given
+@dataclass(slots=True)
+class _Submissions:
+    """The plans that the model submits: the one that is accepted, and the number that were refused."""
 
+    budget_usd: Decimal | None
+    accepted: Plan | None = None
+    refused: int = 0
 
-class _Planning:
-    """Conducts a planning: takes the plan in, counts the refused ones.
+    def steer(self, args: Args) -> Args:
+        """Accept a plan, which ends the conversation; raise ToolError with every problem of it."""
+        assert isinstance(args, SubmitPlan), f"not offered while planning: {args}"
+        plan, problems = plan_from(args.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
+        for number, step in enumerate(args.steps, 1):
+            for action in step.actions:
+                if action.tool in PLANNABLE:  # else it is among the problems already
+                    problems += [
+                        f"step {number}, action {action.tool}: {problem}"
+                        for problem in _problems(action)
+                    ]
+        if plan is None or problems:
+            raise ToolError(
+                "invalid_plan",
+                f"The plan has {len(problems)} problem(s). Fix all of them and submit it again.",
+                problems=problems,
+            )
+        self.accepted = plan
+        return args
 
-    Only `submit_plan` is offered.
-    """
-
-    def __init__(self, budget_usd: Decimal | None, restraint: Restraint, leaving: Cancel) -> None:
-        self.leaving = leaving
-        self.budget_usd = budget_usd
-        self.restraint = restraint
-        self.refused = 0
-        self.remarks: tuple[str, ...] = ()  # on the instructions that the model was given
-        self.read: set[str] = set()  # files whose text the plan may rest on
-
-    def before(self, iteration: int) -> Sequence[str]:
-        self.leaving.check()
-        return self.restraint.before(iteration)
-
-    def room(self, ask: Ask) -> AbstractContextManager[Room]:
-        return self.restraint.room(ask)
-
-    def instead(self, use: ToolUse) -> Outcome | None:
-        # A plan that is submitted again unchanged has the same problems again, and is counted by
-        # MAX_REFUSED_PLANS.
-        return None if use.name == "submit_plan" else self.restraint.instead(use)
-
-    def no_call(self, text: str, stop_reason: StopReason) -> str:  # noqa: ARG002 - whatever was said
-        return "That reached nobody: only a plan that is submitted counts. Call `submit_plan` now."
-
-    def turn_over(self, stop_reason: StopReason) -> None:
-        self.restraint.turn_over(stop_reason)
-
-    def saw(self, use: ToolUse, outcome: Outcome) -> None:
-        self.restraint.saw(use, outcome)
-        if (
-            use.name == "read_file"
-            and outcome.ok
-            and isinstance(path := use.input.get("path"), str)
-        ):
-            self.read.add(normpath(path))
-        if use.name != "submit_plan" or outcome.ok:
-            return
+    def saw(self, outcome: Outcome) -> None:
+        """Count a plan that was refused. Raises Stop at the MAX_REFUSED_PLANS-th."""
         self.refused += 1
         if self.refused >= MAX_REFUSED_PLANS:
             error = json.loads(outcome.content)
@@ -135,41 +116,23 @@ class _Planning:
                 error_type="invalid_plan",
             )
 
-    def round_over(self, iteration: int, uses: Sequence[ToolUse]) -> None:
-        """Do nothing: planning changes no files, so there is no state to come back to."""
 
-    def bring_back(self, iteration: int, uses: Sequence[ToolUse]) -> bool:
-        raise AssertionError(f"not needed while planning: {iteration} {uses}")
+def _problems(action: ActionArgs) -> Sequence[str]:
+    try:
+        check_args(BY_NAME[action.tool], action.params)
+    except ToolError as error:
+        return list(error.details["problems"])
+    return []
 
-    def submit_plan(self, plan: SubmitPlan) -> dict[str, Any]:
-        value, problems = plan_from(plan.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
-        for number, step in enumerate(plan.steps, 1):
-            for action in step.actions:
-                if action.tool not in PLANNABLE:
-                    continue  # named by plan_from already
-                try:
-                    check_args(BY_NAME[action.tool], action.params)
-                except ToolError as error:
-                    problems += [
-                        f"step {number}, action {action.tool}: {p}"
-                        for p in error.details["problems"]
-                    ]
-        if value is not None and not problems:
-            raise _Accepted(value, plan)
-        raise ToolError(
-            "invalid_plan",
-            f"The plan has {len(problems)} problem(s). Mend all of them and submit it again.",
-            problems=problems,
-        )
 
-    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
-        raise AssertionError(f"not offered while planning: {step} {summary}")
+@dataclass(frozen=True, slots=True)
+class _Talked:
+    """A conversation that ended with a plan: the plan, its submission, the files that were read, remarks for people."""
 
-    def finish(self, summary: str) -> dict[str, Any]:
-        raise AssertionError(f"not offered while planning: {summary}")
-
-    def give_up(self, reason: str) -> dict[str, Any]:
-        raise AssertionError(f"not offered while planning: {reason}")
+    plan: Plan
+    given: SubmitPlan
+    read: frozenset[str]
+    remarks: tuple[str, ...]
 
 
 def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
@@ -198,7 +161,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
         reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR
     finally:
         record.close()
-    turns = sum(key.startswith(REPLY) for key in record.outcomes)
+    turns = len(record.replies())
     if end is not End.REPOSITORY:
         reason = with_last_words(reason, last_words(record, known))
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
@@ -215,21 +178,24 @@ def _draft(
         tree = add_worktree(
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
-    desk = _Planning(case.budget_usd, _restraint(ports, record, cancel), ports.leaving)
+    limits = _limits(ports, record, cancel)
+    submissions = _Submissions(case.budget_usd)
     try:
         with (
             leavable(cancel.is_set),
-            workplace(ports, repo, tree, Scope(), desk, cancel.is_set, writable=False) as place,
+            workplace(
+                ports, repo, tree, Scope(), submissions.steer, cancel.is_set, writable=False
+            ) as place,
         ):
-            desk.restraint.secrets = place.secrets
+            limits.secrets = place.secrets
             known += place.secrets
-            accepted = _talk(ports, job, record, desk, place)
-            told = _of_ignored(tree, accepted.plan.scope)
+            talked = _talk(job, limits, submissions, place)
+            told = _of_ignored(tree, talked.plan.scope)
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
-    read = desk.read | {path for path, _ in read_before}
-    note = _note(ports, job, accepted, base, desk.restraint.spent, [*told, *desk.remarks])
+    read = talked.read | {path for path, _ in read_before}
+    note = _note(ports, job, talked, base, limits.spent, [*told, *talked.remarks])
     return replace(
         note,
         base_branch=current_branch(repo),
@@ -252,16 +218,16 @@ def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
 
 def _base(ports: Ports, repo: Repo, record: Record) -> str:
     """Return the commit that the plan is written from: what it read in an earlier life was read there too."""
-    known = record.outcome("base")
+    known = record.get(BASE)
     if known is not None:
-        return resolve(repo, known.decode()) or head(repo)
+        return resolve(repo, known) or head(repo)
     keep_vault(ports, repo, record)
     base = head(repo)
-    record.settle("base", base.encode())
+    record.settle(BASE, base)
     return base
 
 
-def _restraint(ports: Ports, record: Record, cancel: Cancel) -> Restraint:
+def _limits(ports: Ports, record: Record, cancel: Cancel) -> Restraint:
     limits = ports.config.limits
     return Restraint(
         "planning",
@@ -277,54 +243,42 @@ def _restraint(ports: Ports, record: Record, cancel: Cancel) -> Restraint:
 
 def _earlier(ports: Ports, record: Record) -> Amount:
     """Return what earlier plannings of the same request used: revisions and new attempts share one budget."""
-    known = record.outcome("earlier")
+    known = record.get(EARLIER)
     if known is None:
         with ports.journal.read() as reader:
             tokens, usd = reader.calls.used_planning(record.case.trace_id)
-        known = json.dumps([tokens, None if usd is None else str(usd)]).encode()
-        record.settle("earlier", known)
-    tokens, usd = json.loads(known)
-    return Amount(tokens, None if usd is None else Decimal(usd))
+        known = Amount(tokens, usd)
+        record.settle(EARLIER, known)
+    return known
 
 
 def _talk(
-    ports: Ports, job: Assignment, record: Record, desk: _Planning, place: Workplace
-) -> _Accepted:
-    case = job.case
-    revising = job.current is not None
-    purpose = Purpose.REVISE if revising else Purpose.PLAN
-    tools = planning(revising=revising, level=ports.sandbox)
-
-    def opening() -> Opening:
-        remarks: list[str] = []
-        with Root(ports.vault, writable=False) as vault:
-            system = system_prompt(
-                purpose,
-                tools,
-                vault,
-                case.agent,
-                remarks,
-                model=ports.config.model.name,
-                sandbox=ports.sandbox.title,
-                repository=case.portal or "the vault itself",
-            )
-        texts = _opening(job, guidance(place.root, remarks))
-        return Opening(system, tuple(texts), tuple(remarks))
-
-    begun = opened(record, place, opening)
-    desk.remarks = begun.remarks
-    talk = Conversation(
-        purpose,
-        begun.system,
-        tools,
-        begun.turn,
-        ports.config.model.max_tokens,
-        ports.config.model.context_tokens,
+    job: Assignment, limits: Restraint, submissions: _Submissions, place: Workplace
+) -> _Talked:
+    """Let the model read and submit until a plan is accepted."""
+    ports, record, revising = limits.ports, limits.record, job.current is not None
+    talk = begin(
+        ports,
+        record,
+        place,
+        Purpose.REVISE if revising else Purpose.PLAN,
+        planning(revising=revising, level=ports.sandbox),
+        lambda agents_md: _opening(job, agents_md),
+        SILENCE,
     )
-    try:
-        converse(talk, place, record, desk, desk.restraint.spent, ports.line)
-    except _Accepted as accepted:
-        return accepted
+    read: set[str] = set()  # files whose text the plan may rest on
+    for turn in rounds(talk, place, limits):
+        for use, outcome in turn.calls:
+            path = use.input.get("path")
+            if submissions.accepted is not None and outcome.ends is not None:
+                return _Talked(
+                    submissions.accepted, outcome.ends, frozenset(read), talk.opening.remarks
+                )
+            if use.name == "read_file" and outcome.ok and isinstance(path, str):
+                read.add(normpath(path))
+            if use.name == "submit_plan":
+                submissions.saw(outcome)
+    raise AssertionError("rounds go on until somebody stops taking them")
 
 
 def _opening(job: Assignment, agents_md: str) -> list[str]:
@@ -363,19 +317,19 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
 def _note(
     ports: Ports,
     job: Assignment,
-    accepted: _Accepted,
+    talked: _Talked,
     base: str,
     spent: Spent,
     remarks: Sequence[str],
 ) -> Drafted:
     case = job.case
-    plan = accepted.plan
+    plan = talked.plan
     revision = case.revision + 1
-    complexity = case.complexity or Complexity(accepted.given.complexity)
+    complexity = case.complexity or Complexity(talked.given.complexity)
     tail = ""
     if job.current is not None:
         old = job.current
-        given = list(getattr(accepted.given, "answers", ()))
+        given = list(getattr(talked.given, "answers", ()))
         # A comment that was put to the agent is not open any more, also where the agent said
         # nothing to it.
         answers = [

@@ -1,27 +1,56 @@
-"""The record of a conversation: every reply and every call is written down before it counts.
+"""How a mission survives a kill: the record of its conversation, written before anything counts.
 
-Each thing that is done has a key (`reply:3`, `call:3:0`); an intent is recorded before it is done
-and an outcome after. A conversation that is begun again finds the outcomes of its earlier life and
-does not ask or do those things twice. Reading needs no intent: it may be done twice. So the
-outcomes of reads wait for whatever is recorded next, at the latest the end of the turn, and go into
-the journal together.
+A daemon can be killed at any moment: in a model call, in a command, between a commit and the line
+that says so. Nothing is lost and nothing is done twice, because each thing that is done has a key
+(`reply:3`, `call:3:0`) under which two lines may stand. An **intent** is written before it is done,
+an **outcome** after, in the transaction that journals it.
+
+A conversation that is taken up again runs through the same code from its first turn. What has an
+outcome is not done again: the outcome is taken instead, so the model is not asked twice, and what
+it is sent next is the same byte for byte (the opening and each turn's remarks are on the record
+too). What has neither is done now. Where there is only an intent, the daemon was killed in between:
+
+- a model call counts with all that was held for it (`Attempted`), and is made again;
+- reads, whole files and the calls that steer are done again, which does no harm;
+- a command or an edit may have done half of its work, so the worktree is first made what it was
+  (`CHECKPOINT`); where that cannot be done, the model is told that it was interrupted;
+- a commit that is on the branch is found there, not made again.
+
+Reading needs no intent: it may be done twice. So the outcomes of reads wait for whatever is
+recorded next, at the latest the end of the turn, and go into the journal together.
+
+A daemon that crashes at one place again and again would do so for good: each `LIFE` says how far
+the record was when it began, and the third crash in a row at one place ends the work.
+
+The entries below are all that is kept. Each is a key and the type of what stands there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
 
 from placet.core.activity import Action, Activity, Actor, Entity
 from placet.core.errors import End, PlacetError, Stop
 from placet.core.life.case import Case
 from placet.core.life.waiting import Why
 from placet.core.secrets import redacted
+from placet.core.stored import Stored
+from placet.core.turn.budget import Amount
+from placet.core.turn.compaction import Compaction
+from placet.core.turn.mission import Ended
+from placet.core.turn.talk import Reply, Turn, text_block, user_turn
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
-from placet.journal.writes import ATTEMPT, AddActivity, AddRecord, Guard, LeaseLost, Write
+from placet.journal.writes import ATTEMPT as ATTEMPT_PREFIX
+from placet.journal.writes import REPLY as REPLY_PREFIX
+from placet.journal.writes import AddActivity, AddRecord, Guard, LeaseLost, RecordEntry, Write
+from placet.tools.base import Outcome
+
+T = TypeVar("T")
 
 
 class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop is
@@ -37,28 +66,172 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
         self.why = why
 
 
-LIFE = "life:"
-"""Keys of the record that say when a daemon took the conversation up, and that it left it on purpose."""
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """A key of the record, and the type of what stands there.
 
-_BY_GIT = {
-    "base": "open the repository",
-    "branch": "make the worktree",
-    "step": "commit",
-    "last commit": "commit",
-    "ended": "look at the branch",
-}
-"""Outcomes of the record up to which git's processes count as one operation, and what a person would call that."""
+    `operation` names the work of the git processes up to this outcome, empty where there are none.
+    """
+
+    key: str
+    kind: type[T]
+    operation: str = ""
+
+    def at(self, *where: int | str) -> Key[T]:
+        """Return the entry of one turn, call, step or commit."""
+        return Key(":".join((self.key, *map(str, where))), self.kind, self.operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The start of a conversation: system prompt, texts of the first turn, and remarks for people.
+
+    `remarks` say which instructions were cut or left out, and why.
+    """
+
+    system: tuple[str, ...]
+    texts: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def turn(self) -> Turn:
+        """The first turn."""
+        return user_turn([text_block(text) for text in self.texts])
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The changes to the turns before one call: remarks at the end, old results made shorter."""
+
+    remarks: tuple[str, ...]
+    compaction: Compaction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """A model call: what it may use at most (intent), or used without a reply (outcome).
+
+    `kind` is the error's, empty in an intent.
+    """
+
+    amount: Amount
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A model's reply, its blocks unchanged. `cost_usd` is None where the price is unknown."""
+
+    reply: Reply
+    cost_usd: Decimal | None
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that is about to be carried out."""
+
+    tool: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MissionPlace:
+    """The place of a mission, chosen once: base commit, branch, name of worktree and references."""
+
+    base: str
+    branch: str
+    name: str
+
+
+# Of every conversation. `N` is a turn of the model, from 1; `I` a call in it, from 0.
+OPENING = Key("opening", Opening)
+TURN = Key("turn", Prepared)  # :N, before it is sent
+ATTEMPT = Key(f"{ATTEMPT_PREFIX}reply", Attempted)  # :N:M, the M-th attempt at a reply
+REPLY = Key(REPLY_PREFIX.rstrip(":"), Replied)  # :N
+CALL = Key("call", Outcome)  # :N:I, the outcome of a call
+CALL_BEGUN = Key("call", Begun)  # :N:I, its intent
+NOTICED = Key("guard", str)  # a pattern that the model was told of, or was ended by
+BEGAN = Key("began", float)  # when the work began, in seconds since 1970
+LIFE = Key("life", int)  # a daemon took it up (intent) and left it on purpose (outcome)
+
+# Of a planning.
+BASE = Key("base", str, "open the repository")  # the commit that the plan is written from
+EARLIER = Key("earlier", Amount)  # what earlier plannings of the request used
+
+# Of a mission. `S` is a step, from 1; `J` an action of a literal step, from 0.
+PLACE = Key("place", MissionPlace)
+BRANCH = Key("branch", str, "make the worktree")  # git's own folder of the worktree
+LITERAL = Key("literal", Outcome)  # :S:J, as CALL
+LITERAL_BEGUN = Key("literal", Begun)
+CHECKPOINT = Key("checkpoint", str)  # :N after a turn, :literal:S:J before; a commit, or empty
+STEP = Key("step", str, "commit")  # :S; its commit, empty where nothing had changed
+LAST_COMMIT = Key("last commit", str, "commit")
+DRIFT = Key("drift", str)  # :COMMIT, the verdict on what changed up to it
+ENDED = Key("ended", Ended, "look at the branch")  # before git is tidied up
+ROLLED_BACK = Key("rolled back", str)  # the ref that keeps a failed mission's work
 
 MAX_CRASHES = 3
-"""The third crash in the same place ends a mission or a planning: a fourth attempt would crash as well."""
+"""The third crash in the same place ends a mission or a planning."""
+
+
+_STORED: dict[Any, Stored[Any]] = {}
+
+
+def _stored(kind: Any) -> Stored[Any]:
+    return _STORED.setdefault(kind, Stored(kind))
 
 
 @dataclass(slots=True)
-class Record:
-    """The record of one conversation: outcomes of its earlier life, and where new ones are written.
+class Recorded:
+    """The content of a record: intents and outcomes, as they are in the journal, by key."""
+
+    outcomes: dict[str, bytes] = field(default_factory=dict, kw_only=True)
+    intents: dict[str, bytes] = field(default_factory=dict, kw_only=True)
+
+    def take(self, rows: Iterable[RecordEntry]) -> None:
+        """Take in the rows of the journal."""
+        for row in rows:
+            known = self.intents if row.kind == "intent" else self.outcomes
+            known[row.key] = row.body
+
+    def get(self, entry: Key[T]) -> T | None:
+        """Return the outcome of an entry, None where there is none yet."""
+        return _read(entry, self.outcomes.get(entry.key))
+
+    def begun(self, entry: Key[T]) -> T | None:
+        """Return the value of an entry's intent, None where it was not begun."""
+        return _read(entry, self.intents.get(entry.key))
+
+    def has(self, entry: Key[Any]) -> bool:
+        """Return whether an entry has an outcome."""
+        return entry.key in self.outcomes
+
+    def cut_off(self, entry: Key[Any]) -> bool:
+        """Return whether an entry was begun and its outcome never recorded."""
+        return entry.key in self.intents and entry.key not in self.outcomes
+
+    def replies(self) -> Sequence[Replied]:
+        """Return the model's replies so far, in order."""
+        found: list[Replied] = []
+        while (reply := self.get(REPLY.at(len(found) + 1))) is not None:
+            found.append(reply)
+        return found
+
+
+def _read(entry: Key[T], body: bytes | None) -> T | None:
+    if body is None:
+        return None
+    value: T = _stored(entry.kind).validate_json(body)
+    return value
+
+
+@dataclass(slots=True)
+class Record(Recorded):
+    """The record of one conversation: its earlier lives, and the writing of what is done now.
 
     `attempt` tells the case's conversations apart. With a `token` each write is guarded by the
-    case's lease: a holder that lost it writes nothing more. Raises Stop(lease_lost) then. `halt` is
+    case's lease: a holder that lost it writes nothing more and gets Stop(lease_lost). `halt` is
     raised instead of doing anything that is not recorded yet. `secrets` are known values that no
     row shows.
     """
@@ -68,8 +241,6 @@ class Record:
     attempt: int
     clock: Clock
     token: int | None = None
-    outcomes: dict[str, bytes] = field(default_factory=dict)
-    intents: dict[str, bytes] = field(default_factory=dict)
     seq: int = 0
     halt: Stop | None = None
     held: list[Write] = field(default_factory=list)
@@ -84,29 +255,17 @@ class Record:
         """Return the record of a conversation as far as it got."""
         record = cls(journal, case, attempt, clock, token)
         with journal.read() as reader:
-            for row in reader.records(case.trace_id, attempt):
-                record.seq = max(record.seq, row.seq)
-                if row.kind == "intent":
-                    record.intents[row.key] = row.body
-                else:
-                    record.outcomes[row.key] = row.body
+            rows = reader.records(case.trace_id, attempt)
+        record.take(rows)
+        record.seq = max((row.seq for row in rows), default=0)
         return record
-
-    def outcome(self, key: str) -> bytes | None:
-        """Return what came of `key`, or None where that is not known."""
-        return self.outcomes.get(key)
-
-    def cut_off(self, key: str) -> bool:
-        """Say whether `key` was begun and its outcome never recorded."""
-        return key in self.intents and key not in self.outcomes
 
     @property
     def progress(self) -> int:
-        """How far the conversation is: grows with everything that is recorded, but for lives and attempts."""
+        """The number of lines on the record, without lives and attempts."""
+        aside = (f"{LIFE.key}:", ATTEMPT_PREFIX)
         return sum(
-            not key.startswith((LIFE, ATTEMPT))
-            for known in (self.intents, self.outcomes)
-            for key in known
+            not key.startswith(aside) for known in (self.intents, self.outcomes) for key in known
         )
 
     def fresh(self) -> None:
@@ -114,39 +273,41 @@ class Record:
         if self.halt is not None:
             raise self.halt
 
-    def intend(self, key: str, body: bytes = b"", *rows: Activity) -> None:
-        """Write down that `key` is about to be done."""
+    def intend(self, entry: Key[T], value: T | None = None) -> None:
+        """Write down that an entry is about to be done."""
         self.fresh()
-        if key not in self.intents:
-            self._write(key, "intent", body, rows)
-            self.intents[key] = body
+        if entry.key not in self.intents:
+            body = b"" if value is None else _stored(entry.kind).dump_json(value)
+            self._write(entry.key, "intent", body, ())
+            self.intents[entry.key] = body
 
-    def settle(self, key: str, body: bytes, *rows: Activity, hold: bool = False) -> None:
-        """Write down what came of `key`, with the journal's rows about it, in one transaction.
+    def settle(self, entry: Key[T], value: T, *rows: Activity, hold: bool = False) -> None:
+        """Write down the outcome of an entry, with the journal's rows about it, in one transaction.
 
         With `hold` that is together with what is written down next: only for what may be done
         twice, and has to be followed by a `flush`.
         """
-        if (operation := _BY_GIT.get(key.partition(":")[0])) is not None:
-            self._tell_of_git(operation)
-        self._write(key, "outcome", body, rows, hold=hold)
-        self.outcomes[key] = body
+        if entry.operation:
+            self._tell_of_git(entry.operation)
+        body = _stored(entry.kind).dump_json(value)
+        self._write(entry.key, "outcome", body, rows, hold=hold)
+        self.outcomes[entry.key] = body
 
     def flush(self) -> None:
         """Write down what was held back."""
         if self.held:
-            self._commit([])
+            self._commit()
 
     def note(self, *rows: Activity) -> None:
         """Write journal rows alone."""
-        self._commit([AddActivity(row) for row in rows])
+        self.held += [AddActivity(row) for row in rows]
+        self._commit()
 
     def aside(self, row: Activity) -> None:
-        """Have a journal row written with whatever is written next: one that is not worth a transaction of its own."""
+        """Have a journal row written with whatever is written next."""
         self.held.append(AddActivity(row))
 
     def _tell_of_git(self, operation: str) -> None:
-        """Have a row written about the git processes since the last one, with whatever is written next."""
         if self.ran:
             facts = {
                 "operation": operation,
@@ -159,60 +320,45 @@ class Record:
     def close(self) -> None:
         """Write what is still waiting; nothing where the lease was lost."""
         self._tell_of_git("tidy up")
-        if self.held:
-            with suppress(Stop):
-                self.flush()
+        with suppress(Stop):
+            self.flush()
 
     def begin_life(self) -> int:
-        """Write down that a daemon takes the conversation up now.
-
-        Return how often in a row it crashed just here.
+        """Write down that a daemon takes the conversation up; return its crashes in a row just here.
 
         A life that was left on purpose (`leave_life`) is no crash.
         """
-        begun = [
-            (n, int(self.intents[key]))
-            for n in range(1, len(self.intents) + 1)
-            if (key := f"{LIFE}{n}") in self.intents
-        ]
+        lives = self._lives()
         here, crashes = self.progress, 0
-        for n, at in reversed(begun):
-            if f"{LIFE}{n}" in self.outcomes:
+        for life in range(lives, 0, -1):
+            if self.has(LIFE.at(life)):
                 break
             crashes += 1
-            if at != here:
+            if self.begun(LIFE.at(life)) != here:
                 break
-        key = f"{LIFE}{len(begun) + 1}"
-        self._write(key, "intent", str(here).encode(), ())
-        self.intents[key] = str(here).encode()
+        entry, body = LIFE.at(lives + 1), _stored(int).dump_json(here)
+        self._write(entry.key, "intent", body, ())
+        self.intents[entry.key] = body
         return crashes
 
     def mind_crashes(self) -> None:
-        """Begin a life.
-
-        Where the earlier ones crashed just here MAX_CRASHES times, nothing is done any more but to
-        end it.
-        """
+        """Begin a life; after MAX_CRASHES crashes just here, `halt` lets it do nothing but end."""
         if self.begin_life() >= MAX_CRASHES:
             why = f"the daemon crashed {MAX_CRASHES} times in a row at the same place"
+            loop = End.CRASH_LOOP.value
             self.note(
-                self.row(
-                    Action.FAILURE_DETECTED,
-                    Actor.SYSTEM,
-                    pattern=End.CRASH_LOOP.value,
-                    description=why,
-                )
+                self.row(Action.FAILURE_DETECTED, Actor.SYSTEM, pattern=loop, description=why)
             )
             self.halt = Stop(End.CRASH_LOOP, why)
 
     def leave_life(self) -> None:
-        """Write down that the conversation is left as it is on purpose: the daemon stops, or the model cannot be reached.
+        """Write down, once, that the conversation is left as it is on purpose."""
+        entry = LIFE.at(self._lives())
+        if self.cut_off(entry):
+            self.settle(entry, self.progress)
 
-        Nothing where that stands there already, or no daemon took the conversation up yet.
-        """
-        key = f"{LIFE}{sum(key.startswith(LIFE) for key in self.intents)}"
-        if self.cut_off(key):
-            self.settle(key, b"")
+    def _lives(self) -> int:
+        return sum(key.startswith(f"{LIFE.key}:") for key in self.intents)
 
     def row(
         self, action: Action, actor: Actor, entity: Entity = Entity.MISSION, **metadata: Any
@@ -236,11 +382,11 @@ class Record:
         self.held.append(AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body))
         self.held += [AddActivity(row) for row in rows]
         if not hold:
-            self._commit([])
+            self._commit()
 
-    def _commit(self, writes: list[Write]) -> None:
+    def _commit(self) -> None:
         guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
-        batch, self.held = [*guard, *self.held, *writes], []
+        batch, self.held = [*guard, *self.held], []
         try:
             self.journal.commit(batch)
         except LeaseLost as error:

@@ -6,28 +6,26 @@ made and taken away again, and no reference is touched.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from placet.agent.conversation import INTERRUPTED
-from placet.agent.model_call import decode_reply
+from placet.agent.calls import INTERRUPTED, changes_files
+from placet.agent.record import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key, Recorded
 from placet.agent.workplace import Bounds, workplace
 from placet.core.errors import UserError
 from placet.core.life.case import Case
-from placet.core.text.plan import Plan, Step
+from placet.core.text.plan import Plan
 from placet.core.turn.talk import ToolUse
 from placet.host.config import portal_path
-from placet.journal.writes import REPLY
 from placet.repo.checkpoints import snapshot
 from placet.repo.history import changes
 from placet.repo.removal import remove_worktree
 from placet.repo.repository import open_repo, resolve, tree_of
 from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree, add_worktree
-from placet.tools.base import Effect, Toolbox, Workplace
+from placet.tools.base import Args, Outcome, Toolbox, Workplace
 from placet.tools.registry import BY_NAME
 
 
@@ -60,19 +58,10 @@ class _Departed(Exception):  # noqa: N818 - leaves the replay; nothing went wron
         self.difference = difference
 
 
-class _Unsteered:
-    """Control tools are not carried out again: what they did is looked at instead."""
-
-    def _none(self, *given: object) -> NoReturn:
-        raise AssertionError(f"not carried out in a replay: {given}")
-
-    submit_plan = complete_step = finish = give_up = _none
-
-
 @dataclass(slots=True)
 class _Play:
     plan: Plan
-    outcomes: Mapping[str, bytes]
+    record: Recorded
     repo: Repo
     tree: Worktree
     place: Workplace
@@ -82,51 +71,42 @@ class _Play:
 
     def everything(self) -> None:
         self.literals_from(1)
-        iteration = 1
-        while (known := self.outcomes.get(f"{REPLY}{iteration}")) is not None:
-            for i, use in enumerate(decode_reply(known)[0].turn.tool_uses):
-                self.call(f"call:{iteration}:{i}", use)
-            iteration += 1
-        if last := self.outcomes.get("last commit"):
-            self.compare(0, last.decode())
+        for turn, replied in enumerate(self.record.replies(), 1):
+            for i, use in enumerate(replied.reply.turn.tool_uses):
+                self.call(CALL.at(turn, i), use)
+        if last := self.record.get(LAST_COMMIT):
+            self.compare(0, last)
 
-    def call(self, key: str, use: ToolUse) -> None:
-        outcome = self.outcomes.get(key)
-        tool = BY_NAME.get(use.name)
-        if outcome is None or tool is None:
+    def call(self, entry: Key[Outcome], use: ToolUse) -> None:
+        known = self.record.get(entry)
+        if known is None:
             return
-        known = json.loads(outcome)
         if (
-            tool.effect in (Effect.WRITE, Effect.EXECUTE)
-            and not known["refused"]
-            and known["error_type"] != INTERRUPTED.error_type
+            changes_files(use.name)
+            and not known.refused
+            and known.error_type != INTERRUPTED.error_type
         ):
             self.calls += 1
             Toolbox(BY_NAME, self.place).dispatch(use.name, use.input)
-        elif use.name == "complete_step" and known["ok"]:
+        elif use.name == "complete_step" and known.ok:
             number = int(use.input["step"])
             self.step(number)
             self.literals_from(number + 1)
 
     def literals_from(self, number: int) -> None:
         for n, step in enumerate(self.plan.steps[number - 1 :], number):
-            if not step.actions or f"literal:{n}:0" not in self.outcomes:
+            if not step.actions or not self.record.has(LITERAL.at(n, 0)):
                 return
-            self.literal(n, step)
-
-    def literal(self, number: int, step: Step) -> None:
-        for j, action in enumerate(step.actions):
-            self.call(
-                f"literal:{number}:{j}",
-                ToolUse(f"literal:{number}:{j}", action.tool, action.params),
-            )
-        self.step(number)
+            for j, action in enumerate(step.actions):
+                entry = LITERAL.at(n, j)
+                self.call(entry, ToolUse(entry.key, action.tool, action.params))
+            self.step(n)
 
     def step(self, number: int) -> None:
-        known = self.outcomes.get(f"step:{number}")
+        known = self.record.get(STEP.at(number))
         if known is not None:
             self.steps += 1
-            self.compare(number, known.decode() or self.tip)
+            self.compare(number, known or self.tip)
 
     def compare(self, number: int, commit: str) -> None:
         """Raise _Departed unless what the scope lets be written is as it is in the commit."""
@@ -140,21 +120,19 @@ class _Play:
             raise _Departed(Difference(number, commit, tuple(paths)))
 
 
-def replay(
-    bounds: Bounds, worktrees: Path, case: Case, plan: Plan, outcomes: Mapping[str, bytes]
-) -> Replayed:
-    """Carry a mission out again from the outcomes of its record, in a worktree below `worktrees`.
+def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Recorded) -> Replayed:
+    """Carry a mission out again from its record, in a worktree below `worktrees`.
 
     Raises UserError where the record has no mission, or its commits are gone from the repository.
     """
-    if "place" not in outcomes:
+    if (at := record.get(PLACE)) is None:
         raise UserError(
             f"{case.request_id} has no mission that could be replayed.",
             f"See what there is: placet show {case.request_id}",
         )
     repo = open_repo(portal_path(bounds.vault, bounds.config, case.portal))
-    base = json.loads(outcomes["place"])[0]
-    for commit in (base, *_commits(outcomes)):
+    base = at.base
+    for commit in (base, *_commits(plan, record)):
         if resolve(repo, commit) is None:
             raise UserError(
                 f"The commit {commit[:12]} of {case.request_id} is gone from {repo.path}.",
@@ -166,9 +144,9 @@ def replay(
     try:
         scope = replace(plan.scope, network=False)
         with workplace(
-            bounds, repo, tree, scope, _Unsteered(), lambda: False, writable=True
+            bounds, repo, tree, scope, _not_steered, lambda: False, writable=True
         ) as place:
-            play = _Play(plan, outcomes, repo, tree, place, base)
+            play = _Play(plan, record, repo, tree, place, base)
             difference = None
             try:
                 play.everything()
@@ -183,12 +161,13 @@ def _remove(tree: Worktree) -> None:
     remove_worktree(tree, snapshot(tree))
 
 
-def _commits(outcomes: Mapping[str, bytes]) -> Sequence[str]:
-    return [
-        sha.decode()
-        for key, sha in outcomes.items()
-        if (key.startswith("step:") or key == "last commit") and sha
-    ]
+def _not_steered(args: Args) -> Any:
+    raise AssertionError(f"a replay looks at what a control tool did, and calls none: {args}")
+
+
+def _commits(plan: Plan, record: Recorded) -> Sequence[str]:
+    entries = [*(STEP.at(number) for number in range(1, len(plan.steps) + 1)), LAST_COMMIT]
+    return [sha for sha in map(record.get, entries) if sha]
 
 
 def as_json(found: Replayed) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from placet.repo.runner import GitCall, OnCall, Repo, RepositoryChanged
 from placet.repo.snapshots import keep_notes, not_added
 from placet.repo.worktree import Worktree
 from placet.sandbox.values import Box, BoxLimits, Level
-from placet.tools.base import Control, Workplace
+from placet.tools.base import Steer, Workplace
 from placet.tools.commits import refuse_lost
 from placet.tools.text import known_secrets
 
@@ -267,7 +267,7 @@ def workplace(
     repo: Repo,
     tree: Worktree,
     scope: Scope,
-    control: Control,
+    steer: Steer,
     cancelled: Callable[[], bool],
     *,
     writable: bool,
@@ -312,7 +312,7 @@ def workplace(
             scope,
             box,
             ports.sandbox,
-            control,
+            steer,
             cancelled,
             ports.config.commands.sandbox == "none",
             secrets,

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from placet.agent.mission import Mission, broken, executes, resumption
+from placet.agent.checkpoints import resumption
+from placet.agent.commits import executes
+from placet.agent.ending import broken
 from placet.agent.planner import Assignment
 from placet.agent.prompts import plan_of
 from placet.agent.record import Postponed, Record
 from placet.agent.report import Circumstances, outcome_of
+from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
 from placet.core.errors import Interrupted

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.prompts import plan_of
+from placet.agent.record import PLACE, Recorded
 from placet.agent.replay import as_json, replay
 from placet.core.activity import Action
 from placet.core.errors import UserError
@@ -46,11 +47,10 @@ def replay_mission(
             if row.action_type == Action.EXECUTION_STARTED
         ]
         text = reader.text(ran[-1]) if ran else None
-        outcomes: dict[str, bytes] = {}
         for attempt in range(case.generation, -1, -1):
-            rows = reader.records(case.trace_id, attempt)
-            if any(row.key == "place" for row in rows):
-                outcomes = {row.key: row.body for row in rows if row.kind == "outcome"}
+            record = Recorded()
+            record.take(reader.records(case.trace_id, attempt))
+            if record.has(PLACE):
                 break
     if text is None:
         raise UserError(
@@ -59,4 +59,4 @@ def replay_mission(
         )
     plan = plan_of(text)
     bounds = _VaultBounds(vault, config, sandbox_level(config, say), own_secrets(env))
-    return as_json(replay(bounds, state.worktrees, case, plan, outcomes))
+    return as_json(replay(bounds, state.worktrees, case, plan, record))

@@ -125,7 +125,7 @@ class Loop:
             left = [
                 case
                 for case in working
-                if ended_well and reader.has_record(case.trace_id, case.generation, LIFE)
+                if ended_well and reader.has_record(case.trace_id, case.generation, LIFE.key)
             ]
             asked = reader.asked()
         # of any state: a case may have been decided before the daemon died

@@ -39,28 +39,12 @@ class Args(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Control(Protocol):
-    """What the control tools steer. The planner and the executor each have their own.
+Steer = Callable[[Args], Any]
+"""The receiver of the calls that steer a conversation: the planner's, the mission's or a test's.
 
-    Each may raise ToolError for the model; `finish` and `give_up` leave the conversation by an
-    exception.
-    """
-
-    def submit_plan(self, plan: Any) -> dict[str, Any]:
-        """Take a plan in, or raise ToolError with every problem of it."""
-        ...
-
-    def complete_step(self, step: int, summary: str) -> dict[str, Any]:
-        """Commit what a step did and note it as done."""
-        ...
-
-    def finish(self, summary: str) -> dict[str, Any]:
-        """End the mission well."""
-        ...
-
-    def give_up(self, reason: str) -> dict[str, Any]:
-        """End the mission as a failure."""
-        ...
+It is given the call's arguments and returns its result, or the arguments themselves where they end
+the conversation; it raises ToolError for the model.
+"""
 
 
 class Run(Protocol):
@@ -115,7 +99,7 @@ class Workplace:
     scope: Scope
     box: Box
     level: Level
-    control: Control
+    steer: Steer
     cancelled: Callable[[], bool]
     unboxed: bool = False
     secrets: tuple[str, ...] = ()
@@ -265,6 +249,7 @@ class Outcome:
     exit_code: int | None = None
     image: str = ""
     took_s: float = 0.0
+    ends: Any = None  # the arguments of the call that ended the conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +295,8 @@ class Toolbox:
                     f"{tool.name} was not done: {error.strerror}: {error.filename!r}.",
                 )
             )
+        if isinstance(result, Args):
+            return Outcome("", ok=True, ends=result)
         shown = self._shown(result)
         exit_code = result.get("exit_code") if isinstance(result, dict) else None
         return Outcome(

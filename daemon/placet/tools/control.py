@@ -1,6 +1,6 @@
 """The four calls that steer a conversation: submit a plan, complete a step, finish, give up.
 
-Each hands its arguments to `Control`, which is the planner's or the mission's; nothing else happens here.
+Each hands its arguments to `Workplace.steer`, which is the planner's or the mission's.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class SubmitRevision(SubmitPlan):
     )
 
 
-def _submit(place: Workplace, args: SubmitPlan) -> dict[str, Any]:
-    return place.control.submit_plan(args)
+def _steer(place: Workplace, args: Args) -> Any:
+    return place.steer(args)
 
 
 class CompleteStep(Args):
@@ -92,10 +92,6 @@ class CompleteStep(Args):
 
     step: int = Field(ge=1, description="The step's number in the plan.")
     summary: str = Field(description="What was done, in one line; it becomes the commit's subject.")
-
-
-def _complete(place: Workplace, args: CompleteStep) -> dict[str, Any]:
-    return place.control.complete_step(args.step, args.summary)
 
 
 class Finish(Args):
@@ -107,10 +103,6 @@ class Finish(Args):
     )
 
 
-def _finish(place: Workplace, args: Finish) -> dict[str, Any]:
-    return place.control.finish(args.summary)
-
-
 class GiveUp(Args):
     """Arguments of `give_up`."""
 
@@ -119,16 +111,12 @@ class GiveUp(Args):
     )
 
 
-def _give_up(place: Workplace, args: GiveUp) -> dict[str, Any]:
-    return place.control.give_up(args.reason)
-
-
 SUBMIT_PLAN = Tool(
     "submit_plan",
     "Submit the plan for review. It is checked; every problem comes back at once.",
     SubmitPlan,
     Effect.CONTROL,
-    _submit,
+    _steer,
     subject=(),
 )
 SUBMIT_REVISION = Tool(
@@ -136,7 +124,7 @@ SUBMIT_REVISION = Tool(
     "Submit the revised plan for review. It is checked; every problem comes back at once.",
     SubmitRevision,
     Effect.CONTROL,
-    _submit,
+    _steer,
     subject=(),
 )
 COMPLETE_STEP = Tool(
@@ -144,7 +132,7 @@ COMPLETE_STEP = Tool(
     "Say that a step of the plan is done. What it changed is committed.",
     CompleteStep,
     Effect.CONTROL,
-    _complete,
+    _steer,
     subject=("step",),
 )
 FINISH = Tool(
@@ -152,7 +140,7 @@ FINISH = Tool(
     "End the mission: everything in the plan is done.",
     Finish,
     Effect.CONTROL,
-    _finish,
+    _steer,
     subject=(),
 )
 GIVE_UP = Tool(
@@ -160,6 +148,6 @@ GIVE_UP = Tool(
     "End the mission as a failure: it cannot be done within the plan.",
     GiveUp,
     Effect.CONTROL,
-    _give_up,
+    _steer,
     subject=(),
 )

@@ -1,0 +1,77 @@
+"""Changes under a plan: commits since its base that touch a file it read or may write."""
+
+from __future__ import annotations
+
+from placet.agent.record import DRIFT, Record
+from placet.agent.underway import Mission
+from placet.core.activity import Action, Actor, Entity
+from placet.core.life.drift import Drift, DriftVerdict, Facts, IfChanged, judge
+from placet.core.text.names import Folder, show
+from placet.core.turn.mission import Drifted
+from placet.repo.history import changes, digests_at
+from placet.repo.repository import resolve, tip_now
+from placet.repo.runner import Repo
+
+_REPORTS = (f"{Folder.REPORTS}/", "Knowledge/Portals/")
+"""Folders of the daemon's own notes; new ones there are no drift under a plan that may write `**`."""
+
+
+def changed_under(
+    mission: Mission, repo: Repo, base: str, record: Record, tip: str = ""
+) -> Drifted | None:
+    """Return the changes under the plan since `base`, its base commit.
+
+    None where there are none, or the plan says to go on. Changes elsewhere, or that are to be gone
+    on over, are journalled once for each new commit. `tip` is the commit of the branch that was
+    planned from, empty where nobody looked.
+    """
+    case = mission.case
+    tip = tip or tip_now(repo, case.base_branch)
+    based_on = dict(case.based_on)
+    lost = (
+        bool(mission.base_commit)
+        and base != mission.base_commit
+        and resolve(repo, mission.base_commit) is None
+    )
+    if (tip == base and not lost) or record.has(DRIFT.at(tip)):
+        return None
+    files = None if lost else [file.path for file in changes(repo, base, tip)]
+    now = digests_at(repo, tip, sorted(based_on))
+    drift = judge(
+        Facts(mission.base_commit or base, tip, files, now),
+        based_on,
+        lambda path: (
+            mission.plan.scope.allows_write(path)
+            and (bool(case.portal) or not path.startswith(_REPORTS))
+        ),
+    )
+    if drift.verdict is DriftVerdict.UNDER and mission.if_changed is IfChanged.ASK:
+        why = what_changed(drift, repo, base, tip, lost=lost)
+        return Drifted(why, drift.paths, tip, tuple(sorted(now.items())))
+    row = record.row(
+        Action.PLAN_DRIFTED,
+        Actor.SYSTEM,
+        Entity.PLAN,
+        verdict=drift.verdict.value,
+        base=mission.base_commit,
+        tip=tip,
+        files=[show(path) for path in drift.paths[:20]],
+    )
+    record.settle(DRIFT.at(tip), drift.verdict.value, row)
+    return None
+
+
+def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -> str:
+    """Return, for a person, which files changed under a plan, and how to look at it."""
+    named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in drift.paths[:10])
+    more = f" and {len(drift.paths) - 10} more" if len(drift.paths) > 10 else ""
+    if lost:
+        return "The plan's base commit is gone from the repository" + (
+            f", and these files are others now: {named}{more}."
+            if named
+            else ", so nobody can say what changed since."
+        )
+    return (
+        f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
+        f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
+    )

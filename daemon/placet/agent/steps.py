@@ -1,0 +1,246 @@
+"""The steps of a plan: done in their order, each committed; the literal ones without a model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from placet.agent.calls import (
+    INTERRUPTED,
+    call_on_record,
+    changes_files,
+    effect_of,
+    may_be_half_done,
+    settle_call,
+    target,
+)
+from placet.agent.checkpoints import keep, put_back
+from placet.agent.commits import commit_once, named
+from placet.agent.record import CALL, CALL_BEGUN, CHECKPOINT, LITERAL, STEP, Key
+from placet.agent.underway import Underway
+from placet.core.activity import Action, Actor, Entity
+from placet.core.errors import End, Stop, ToolError
+from placet.core.secrets import redact
+from placet.core.text.plan import Step
+from placet.core.turn.guards import REPEATED
+from placet.core.turn.mission import CommandRun, StepDone
+from placet.core.turn.talk import ToolUse
+from placet.tools.base import Args, Effect, Outcome
+from placet.tools.control import CompleteStep, Finish
+from placet.tools.registry import BY_NAME
+
+STEP_OPEN = "step_open"
+"""The error type of a call that would pass over a step that is not done."""
+
+
+@dataclass(slots=True)
+class StepsUnderway:
+    """The steps that are done, and the calls that were seen on the way.
+
+    `trouble` is the last call's error with its tool, while it is the last word; `troubled_in` the
+    number of turns that were over then. `pictures` are PNGs in base64, for the report.
+    """
+
+    work: Underway
+    done: dict[int, StepDone] = field(default_factory=dict)
+    commands: list[CommandRun] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    last_success: str = ""
+    pictures: list[str] = field(default_factory=list)
+    trouble: tuple[str, dict[str, Any]] | None = None
+    troubled_in: int = 0
+
+    def steer(self, args: Args) -> Any:
+        """Take a call that steers the mission: commit a step, or end the conversation.
+
+        Raises ToolError while a step before is open.
+        """
+        if isinstance(args, CompleteStep):
+            return self._complete(args.step, args.summary)
+        if (first := self.open_step()) is not None and isinstance(args, Finish):
+            raise self._still_open("The mission was not finished", first)
+        return args
+
+    def open_step(self) -> int | None:
+        """Return the first step that neither ran nor was completed, None where all are done.
+
+        It is always one of the agent's.
+        """
+        steps = range(1, len(self.work.mission.plan.steps) + 1)
+        return next((number for number in steps if number not in self.done), None)
+
+    def _complete(self, step: int, summary: str) -> dict[str, Any]:
+        steps = self.work.mission.plan.steps
+        if step > len(steps):
+            raise ToolError(
+                "no_such_step", f"The plan has {len(steps)} steps; there is no step {step}."
+            )
+        if step in self.done:
+            raise ToolError("step_done", f"Step {step} is complete already.")
+        if steps[step - 1].actions:
+            raise ToolError(
+                "literal_step", f"Step {step} is carried out by placet itself, as it is written."
+            )
+        if (first := self.open_step()) is not None and first < step:
+            raise self._still_open(f"Step {step} was not completed", first)
+        result: dict[str, Any] = {"step": step, "commit": self._commit(step, summary)}
+        if after := self._literals_from(step + 1):
+            result["carried_out"] = after
+        return result
+
+    def _still_open(self, what: str, first: int) -> ToolError:
+        steps = self.work.mission.plan.steps
+        return ToolError(
+            STEP_OPEN,
+            f"{what}: step {first} ({steps[first - 1].title}) is still open. Steps are done in their order. Do it and "
+            "call `complete_step` for it, or call `give_up`.",
+            step=first,
+            open=[n for n in range(first, len(steps) + 1) if n not in self.done],
+        )
+
+    # --- literal steps
+    # ------------------------------------------------------------------------------------
+
+    def leading_literals(self) -> list[dict[str, Any]]:
+        """Carry out the literal steps that come before the agent's first."""
+        done = self._literals_from(1)
+        self._note_literals(done)
+        return done
+
+    def _note_literals(self, carried_out: list[dict[str, Any]]) -> None:
+        for one in carried_out:
+            self.done[one["step"]] = StepDone(one["step"], one["title"], one["commit"] or "")
+
+    def _literals_from(self, number: int) -> list[dict[str, Any]]:
+        done: list[dict[str, Any]] = []
+        for step in self.work.mission.plan.steps[number - 1 :]:
+            if not step.actions:
+                break
+            done.append(self._literal(step, number + len(done)))
+        return done
+
+    def _literal(self, step: Step, number: int) -> dict[str, Any]:
+        work, record = self.work, self.work.record
+        tools = {name: BY_NAME[name] for name in named(work.mission.plan)}
+        for j, action in enumerate(step.actions):
+            entry = LITERAL.at(number, j)
+            use = ToolUse(entry.key, action.tool, action.params)
+            outcome = record.get(entry)
+            if outcome is None:
+                work.limits.leave_if_told()
+                before = CHECKPOINT.at(entry.key)
+                if may_be_half_done(action.tool):
+                    keep(work, before)
+                again = partial(_put_back, work, before)
+                outcome = call_on_record(entry, use, tools, work.place, record, again=again)
+            work.limits.saw(use, outcome)
+            self.saw(use, outcome)
+            if self.trouble is not None:
+                raise Stop(
+                    End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}"
+                )
+        try:
+            sha = self._commit(number, step.title)
+        except ToolError as error:
+            raise uncommitted(error) from error
+        return {"step": number, "title": step.title, "commit": sha}
+
+    def _commit(self, number: int, summary: str) -> str | None:
+        """Commit the changes of a step that are in scope; return the commit, None where nothing had changed."""
+        work, record = self.work, self.work.record
+        entry = STEP.at(number)
+        known = record.get(entry)
+        if known is not None:
+            return known or None
+        steps = work.mission.plan.steps
+        title = steps[number - 1].title
+        made = commit_once(work, entry, summary or title, f"Step {number} of {len(steps)}: {title}")
+        files = len(made.paths)
+        facts: dict[str, Any] = {
+            "step": number,
+            "of": len(steps),
+            "commit": made.sha or "",
+            "files": files,
+        }
+        rows = [record.row(Action.STEP_COMPLETED, Actor.AGENT, **facts)]
+        if made.sha is not None:
+            facts = {"commit": made.sha, "branch": work.tree.branch, "files": files, "step": number}
+            rows.append(record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts))
+        record.settle(entry, made.sha or "", *rows)
+        return made.sha
+
+    # --- what calls came to
+    # -------------------------------------------------------------------------------
+
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        """Take a call's outcome in, made now or in an earlier life."""
+        work = self.work
+        turns = len(work.limits.history.steps)
+        self.calls[use.name] += 1
+        work.touch(use)
+        about = target(use, work.place.secrets)
+        if outcome.image:
+            self.pictures.append(outcome.image)
+        elif effect_of(use.name) is Effect.EXECUTE and outcome.ok:
+            self.commands.append(CommandRun(about, outcome.exit_code))
+        if use.name == "complete_step" and outcome.ok:
+            self._completed(use, json.loads(outcome.content))
+            # Who calls a step done after having read of a failure has judged it; in the same answer
+            # it was not read yet.
+            if self.troubled_in < turns:
+                self.trouble = None
+            return
+        error = {} if outcome.ok else json.loads(outcome.content)
+        if error.get("error_type") in ("step_done", STEP_OPEN, REPEATED):
+            # said twice or too early: nothing was done, and what failed before has failed as before
+            return
+        if outcome.refused and self.open_step() is None:
+            # policy said no to something that no step needed any more: what was committed stands
+            return
+        self.troubled_in = turns
+        if not outcome.ok:
+            self.trouble = (use.name, error)
+        elif outcome.exit_code not in (None, 0):
+            failed = {
+                "error": f"`{about}` ended with exit code {outcome.exit_code}",
+                "error_type": "command_failed",
+                "exit_code": outcome.exit_code,
+            }
+            self.trouble = (use.name, failed)
+        else:
+            self.trouble = None
+            self.last_success = f"{use.name} {about}".strip()
+
+    def _completed(self, use: ToolUse, result: dict[str, Any]) -> None:
+        summary = redact(str(use.input.get("summary", "")), self.work.place.secrets)[0]
+        self.done[result["step"]] = StepDone(result["step"], summary, result["commit"] or "")
+        self._note_literals(result.get("carried_out", []))
+
+    def tell_of_cut_off_calls(self) -> None:
+        """Journal and report the calls under way when the mission was ended: each may have done part of its work."""
+        work, record = self.work, self.work.record
+        for key in list(record.intents):
+            entry = Key(key, Outcome)
+            if not key.startswith((f"{CALL.key}:", f"{LITERAL.key}:")) or not record.cut_off(entry):
+                continue
+            begun = record.begun(Key(key, CALL_BEGUN.kind))
+            if begun is not None and changes_files(begun.tool):
+                use = ToolUse(key, begun.tool, begun.input)
+                secrets = work.place.secrets
+                work.touch(use)
+                settle_call(entry, use, INTERRUPTED, None, secrets, record)
+                self.calls[use.name] += 1
+                if effect_of(use.name) is Effect.EXECUTE:
+                    self.commands.append(CommandRun(target(use, secrets), None))
+
+
+def _put_back(work: Underway, before: Key[str]) -> bool:
+    return put_back(work, work.record.get(before))
+
+
+def uncommitted(error: ToolError) -> Stop:
+    """Return the end of a mission that cannot commit its work; the error's own word says why: `secret_in_commit`."""
+    return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type)

@@ -667,7 +667,9 @@ def test_what_touches_none_of_a_mission_s_files_is_looked_at_by_two_processes(
         assert found.fates == ()
         assert len(found.calls) <= 3 + (n == 0) * len(opens), [call.argv for call in found.calls]
     assert look_at_branches(repo, opens, found.memory).calls == ()
-    lost = replace(found.memory, ends={one.tip: frozenset({"0" * 39 + "1"}) for one in opens})
+    assert found.memory.refs is not None
+    gone = dict.fromkeys(found.memory.refs.at, "0" * 39 + "1")
+    lost = replace(found.memory, refs=replace(found.memory.refs, at=gone))
     MERGES[way](repo, "feat/0")
     assert [fate.of.trace_id for fate in look_at_branches(repo, opens, lost).fates] == ["t0"], (
         "also after a rewrite"

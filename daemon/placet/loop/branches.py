@@ -90,7 +90,7 @@ class BranchWatch:
                 self.ring()
 
         self.asks = any(
-            (whole and opens) or known[path].seen is None for path, opens in asked.items()
+            (whole and opens) or not known[path].looked for path, opens in asked.items()
         )
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:

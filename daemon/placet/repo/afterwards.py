@@ -39,7 +39,7 @@ from placet.repo.repository import (
     resolve,
 )
 from placet.repo.runner import GitCall, GitError, Repo
-from placet.repo.sift import Open, Sieve
+from placet.repo.sift import Ends, News, sift
 
 MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
@@ -116,39 +116,34 @@ class Revert:
 
 
 Stamp = tuple[int, int, int] | None
-"""What changes when git writes a file anew: its inode, its size, when it was written.
-
-None where there is none.
-"""
+"""Inode, size and mtime of a file of git's; None if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the next look at a repository need not find out again.
+    """Facts carried from one look at a repository to the next.
 
-    `asked` are the tips of the missions that were asked for, `refs` all references as they were,
-    None if not all could be looked at. By tip, of branches that were open: `ends`, the commits of
-    the branches that work ends up in, and `files`, those that the mission changed. `stamps` are of
-    the files in which git keeps the references that count. `seen` are the commits up to which
-    reverts were looked for, None before the first look.
+    `looked` is whether there was one, `asked` the tips of the branches that it was for. `refs` are
+    all references as they were, None if not everything could be looked at. `files` are those that
+    an open branch changed, by its tip. `stamps` are of the files that hold the references that
+    count.
     """
 
+    looked: bool = False
     asked: frozenset[str] = frozenset()
     refs: Refs | None = None
-    ends: Mapping[str, frozenset[str]] = field(default_factory=dict)
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stamps: Mapping[Path, Stamp] = field(default_factory=dict)
-    seen: frozenset[str] | None = None
 
     @classmethod
     def without_answer(cls, branches: Sequence[Branch]) -> Memory:
-        """Return what is known after a look that failed: that it was asked for."""
-        return cls(frozenset(one.tip for one in branches), seen=frozenset())
+        """Return the memory of a look at these branches that failed."""
+        return cls(looked=True, asked=frozenset(one.tip for one in branches))
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look at one repository found.
+    """The result of one look at a repository.
 
     `memory` is for the next look, `owner` who owns it, `problem` why it, or a branch, could not be
     looked at, `calls` the git processes that it took where a reference had moved. `reverts` are the
@@ -166,15 +161,14 @@ class Looked:
 
 
 def may_have_moved(branches: Sequence[Branch], known: Memory) -> bool:
-    """Say whether a look at these branches might find something new, as far as files tell: without git, some stat calls each.
+    """Return whether a look at these branches might find something new, as far as files tell.
 
-    What they do not tell (a remote that is new, a change of the default branch) the next look finds all the same.
+    Starts no process: the loop asks every two seconds, by a few stat calls for each branch. That is
+    why the places of git's files are known here. They are only looked at for a change, and a change
+    that they do not show (a new remote, another default branch) is found by the next look.
     """
-    return (
-        known.seen is None
-        or not {one.tip for one in branches} <= known.asked
-        or _stamps(known.stamps) != known.stamps
-    )
+    moved = _stamps(known.stamps) != known.stamps
+    return not known.looked or not {one.tip for one in branches} <= known.asked or moved
 
 
 def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
@@ -188,26 +182,21 @@ def _stamps(files: Collection[Path]) -> dict[Path, Stamp]:
 
 def _kept_in(repo: Repo, refs: Refs, branches: Sequence[Branch]) -> set[Path]:
     """Return the files in which git keeps what decides the fate of these branches."""
-    names = {one.ref for one in branches}.union(
-        _lines(refs), *(_ends_up_in(refs, one) for one in branches)
-    )
-    return {repo.common_dir / name for name in (*names, "packed-refs")}
+    ends = (ref for one in branches for ref in _ends_up_in(refs, one))
+    names = {*(one.ref for one in branches), *_lines(refs), *ends, "packed-refs"}
+    return {repo.common_dir / name for name in names}
 
 
 def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> Looked:
-    """Return what became of these branches since the look that `known` is from, and what was reverted there.
+    """Return what became of these branches since the look that `known` is from, and reverts there.
 
-    Two git processes where no reference has moved; else a few more for all branches together, and some for each of which
-    somebody may have taken the work over.
+    Two git processes where no reference has moved; else a few more for all branches together, and
+    some for each that somebody may have taken over.
     """
+    failed = Memory.without_answer(branches)
     if not is_repository(path):
-        return Looked(
-            path,
-            Memory.without_answer(branches),
-            problem=f"{path} is not there, or no repository any more",
-        )
+        return Looked(path, failed, problem=f"{path} is not there, or no repository any more")
     calls: list[GitCall] = []
-    asked = frozenset(one.tip for one in branches)
     try:
         repo = open_repo(path, on_call=calls.append)
         stamps = _stamps(known.stamps)  # first: what moves from now on has another
@@ -215,94 +204,69 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> L
         if (kept_in := _kept_in(repo, refs, branches)) != stamps.keys():
             # A move in between is found by the next look, which asks git whatever the files say.
             stamps = _stamps(kept_in)
-        if known.refs == refs and asked <= known.asked and known.seen is not None:
+        if known.looked and known.refs == refs and failed.asked <= known.asked:
             return Looked(path, replace(known, stamps=stamps))
-        look = _Look(repo, refs, known, branches)
+        news = sift(repo, _ends(refs, known, branches), known.files)
         fates, problem = [], ""
         for one in branches:
             try:
-                fates.append(look.at(one))
+                fates.append(_fate(repo, one, refs, news))
             except GitError as error:  # of a broken branch: the others are seen all the same
                 problem = str(error)
-        reverts = look.reverts()
-        memory = Memory(
-            asked, None if problem else refs, look.ends, look.sieve.files, stamps, look.lines
-        )
-        return Looked(
-            path,
-            memory,
-            tuple(filter(None, fates)),
-            reverts,
-            _owner(repo.common_dir),
-            problem,
-            tuple(calls),
-            len(branches),
-        )
+        memory = replace(failed, refs=None if problem else refs, files=news.files, stamps=stamps)
+        reverts = _reverts(repo, refs, known, news)
     except (GitError, UserError) as error:
-        return Looked(
-            path,
-            Memory.without_answer(branches),
-            problem=str(error),
-            calls=tuple(calls),
-            asked=len(branches),
-        )
+        return Looked(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
+    return Looked(
+        path,
+        memory,
+        tuple(filter(None, fates)),
+        reverts,
+        _owner(repo.common_dir),
+        problem,
+        tuple(calls),
+        len(branches),
+    )
 
 
-class _Look:
-    """One look at a repository whose references have moved."""
+def _ends(refs: Refs, known: Memory, branches: Sequence[Branch]) -> dict[Branch, tuple[Ends, Ends]]:
+    """Return the ends of each branch that is at its tip: those of the last look, those of now."""
+    ends = {}
+    for one in branches:
+        if refs.at.get(one.ref) == one.tip and one.became != "dropped":
+            then = frozenset({one.base})
+            if known.refs is not None and one.tip in known.asked:
+                then = frozenset(known.refs.at[ref] for ref in _ends_up_in(known.refs, one))
+            ends[one] = then, frozenset(refs.at[ref] for ref in _ends_up_in(refs, one))
+    return ends
 
-    def __init__(self, repo: Repo, refs: Refs, known: Memory, branches: Sequence[Branch]) -> None:
-        self._repo, self._refs, self._known = repo, refs, known
-        self.lines = frozenset(refs.at[ref] for ref in _lines(refs))
-        self.ends: dict[str, frozenset[str]] = {}
-        there = [
-            one for one in branches if refs.at.get(one.ref) == one.tip and one.became != "dropped"
-        ]
-        where = {
-            one.tip: frozenset(refs.at[ref] for ref in _ends_up_in(refs, one)) for one in there
-        }
-        then = {one.tip: known.ends.get(one.tip, frozenset({one.base})) for one in there}
-        self._where = where
-        self.sieve = Sieve(
-            repo,
-            [
-                Open(one.trace_id, one.base, one.tip, where[one.tip] - then[one.tip], then[one.tip])
-                for one in there
-            ],
-            {tip: files for tip, files in known.files.items() if tip in where},
-        )
 
-    def at(self, one: Branch) -> Fate | None:
-        """Return what became of a branch; remember what an open one was compared with."""
-        at = self._refs.at.get(one.ref)
-        if one.became == "dropped":  # as long as it is gone there is nothing to look for
-            return None if at is None else fate_of(self._repo, one, self._refs) or self._back(one)
-        fate = (
-            fate_of(self._repo, one, self._refs)
-            if at != one.tip or one.tip in self.sieve.maybe
-            else None
-        )
-        if fate is None and at == one.tip:
-            self.ends[one.tip] = self._where[one.tip]
-        return fate
+def _fate(repo: Repo, one: Branch, refs: Refs, news: News) -> Fate | None:
+    at = refs.at.get(one.ref)
+    if one.became == "dropped":  # as long as it is gone there is nothing to look for
+        if at is None:
+            return None
+        back = Fate(one, "") if _kept_elsewhere(repo, one) else None
+        return fate_of(repo, one, refs) or back
+    return fate_of(repo, one, refs) if at != one.tip or one.tip in news.maybe else None
 
-    def _back(self, one: Branch) -> Fate | None:
-        """Return that a branch was brought back, None where what has its name now has none of its work."""
-        return Fate(one, "") if _kept_elsewhere(self._repo, one) else None
 
-    def reverts(self) -> tuple[Revert, ...]:
-        """Return what was taken back, or brought in again, since the last look, newest first.
+def _reverts(repo: Repo, refs: Refs, known: Memory, news: News) -> tuple[Revert, ...]:
+    """Return what was taken back, or brought in again, since the last look, newest first.
 
-        Before the first one, in a month.
-        """
-        then = self._known.seen
-        news = self.lines - (then or frozenset())
-        if not news:
-            return ()
-        said = self.sieve.messages(news, then) if then else None
-        if said is None:
-            said = messages_since(self._repo, sorted(news), sorted(then or ()))
-        return tuple(Revert(*found) for found in reverts_in(self._repo, said))
+    Before the first look, in a month.
+    """
+    there = known.refs
+    then = frozenset(there.at[ref] for ref in _lines(there)) if there else frozenset()
+    new = frozenset(refs.at[ref] for ref in _lines(refs)) - then
+    if not new:
+        return ()
+    try:
+        known_already = then and (news.new, news.then) == (new, then)
+        said = news.messages if known_already else messages_since(repo, sorted(new), sorted(then))
+    except GitError:  # what was there then is gone after a rewrite
+        said = messages_since(repo, sorted(new), ())
+    return tuple(Revert(*found) for found in reverts_in(repo, said))
 
 
 def _owner(path: Path) -> str:

@@ -1,101 +1,141 @@
-"""Many branches at once: which of them somebody may have taken over.
+"""Many open branches at once: find those that somebody may have taken over, by a few processes.
 
-Few git processes, however many branches there are.
-
-It says "maybe" too often rather than too rarely; what became of a branch of which it does,
-`afterwards` finds out for itself.
+The answer is "maybe" too often rather than too rarely; `afterwards` then asks about each of these.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from placet.core.life.case import Branch
 from placet.repo.history import patch_ids
 from placet.repo.runner import BULK_TIMEOUT_S, GitError, Repo, items_of, place_of, run_git, text_of
 
 _TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)
 
+Ends = frozenset[str]
+"""Commits of the branches that work ends up in."""
+
 
 @dataclass(slots=True)
-class Newer:
-    """A commit that came since: its parents, the files that it changes beside each of them, and its message."""
+class _Newer:
+    """A commit that came: its message, the files that it changes, whether it merges others."""
 
-    parents: tuple[str, ...]
     message: str
+    merges: bool
     files: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A branch that is where its mission left it: what is to be looked at are the commits that `news` have and `then` has not."""
+class News:
+    """The commits that came to a repository, and the branches whose work they may contain.
 
-    trace_id: str
-    base: str
-    tip: str
-    news: frozenset[str]
-    then: frozenset[str]
+    `messages` are of the commits that `new` has and `then` has not, newest first. `maybe` are the
+    tips of branches that somebody may have taken over, `files` those that each branch changed, by
+    its tip.
+    """
+
+    maybe: frozenset[str] = frozenset()
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    new: Ends = frozenset()
+    then: Ends = frozenset()
+    messages: Sequence[tuple[str, str]] = ()
 
 
-def commits_since(repo: Repo, news: Collection[str], then: Collection[str]) -> dict[str, Newer]:
-    """Return the commits that any of `news` has and not all of `then` have, by one process, two for several."""
+def sift(
+    repo: Repo,
+    ends: Mapping[Branch, tuple[Ends, Ends]],
+    files: Mapping[str, frozenset[str]],
+) -> News:
+    """Return what came between the ends of each branch, those of then and of now.
+
+    `files` are those that are known of some branches.
+    """
+    files = {one.tip: files[one.tip] for one in ends if one.tip in files}
+    asked = [one for one, (then, now) in ends.items() if now - then]
+    if not asked:
+        return News(files=files)
+    then = Ends().union(*(ends[one][0] for one in asked))
+    new = Ends().union(*(ends[one][1] - ends[one][0] for one in asked))
+    try:
+        came = _commits_since(repo, new, then)
+        files |= _files_of(repo, [one for one in asked if one.tip not in files])
+        messages = [(sha, commit.message) for sha, commit in came.items()]
+        return News(_maybe(repo, asked, came, files), files, new, then, messages)
+    except GitError:  # what was there then is gone after a rewrite, or it is too much to list
+        return News(frozenset(one.tip for one in asked), files)
+
+
+def _maybe(
+    repo: Repo,
+    asked: Sequence[Branch],
+    came: Mapping[str, _Newer],
+    files: Mapping[str, frozenset[str]],
+) -> frozenset[str]:
+    touched = frozenset[str]().union(*(commit.files for commit in came.values()))
+    named = {trace for commit in came.values() for trace in _TRACE.findall(commit.message)}
+    # Whoever takes work over, in whatever way, touches all of its files.
+    left = [one for one in asked if files[one.tip] <= touched]
+    silent = [one for one in left if one.tip not in came and one.trace_id not in named]
+    if len(silent) < 2:  # to ask about one costs no more than to compare
+        return frozenset(one.tip for one in left)
+    wanted = frozenset[str]().union(*(files[one.tip] for one in silent))
+    like = [
+        sha
+        for sha, commit in came.items()
+        if not commit.merges and not commit.files.isdisjoint(wanted)
+    ]
+    there = set(patch_ids(repo, like).values())
+    # All as one commit (squash), or one by one (rebase): then the last one is there, too.
+    whole = patch_ids(repo, [f"{one.tip} {one.base}" for one in silent])
+    last = patch_ids(repo, [one.tip for one in silent])
+    for one in silent:
+        # a merge, or an empty commit, has no patch of its own: maybe
+        is_last_there = one.tip not in last or last[one.tip] in there
+        if whole.get(one.tip) not in there and not is_last_there:
+            left.remove(one)
+    return frozenset(one.tip for one in left)
+
+
+def _commits_since(repo: Repo, new: Collection[str], then: Collection[str]) -> dict[str, _Newer]:
+    """Return the commits that any of `new` has and not all of `then` have, newest first."""
     beyond = sorted(then)
     if len(beyond) > 1:
-        code, out = run_git(
-            place_of(repo), "merge-base", "--octopus", *beyond, ok=(0, 1), timeout_s=BULK_TIMEOUT_S
-        )
+        asked = ("merge-base", "--octopus", *beyond)
+        code, out = run_git(place_of(repo), *asked, ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
         beyond = text_of(out).split() if code == 0 else []
     mark = secrets.token_hex(8)  # that no file is named
     _, out = run_git(
         place_of(repo),
-        "log",
-        "-m",
-        "-z",
-        f"--format={mark} %H %P%x00%B",
-        "--name-only",
-        "--no-renames",
-        "--no-notes",
-        "--no-show-signature",
-        "--no-ext-diff",
-        "--no-textconv",
-        *sorted(news),
-        *(f"^{sha}" for sha in beyond),
-        "--",
+        *("log", "-m", "-z", f"--format={mark} %H %P%x00%B", "--name-only", "--no-renames"),
+        *("--no-notes", "--no-show-signature", "--no-ext-diff", "--no-textconv"),
+        *(*sorted(new), *(f"^{sha}" for sha in beyond), "--"),
         config=("log.showRoot=true",),
         timeout_s=BULK_TIMEOUT_S,
     )
-    found: dict[str, Newer] = {}
+    found: dict[str, _Newer] = {}
     items = iter(items_of(out))
-    at = Newer((), "")
+    at = _Newer("", merges=False)
     for item in items:
         if item.startswith(f"{mark} "):
-            sha, *parents = item.split(" ")[1:]
-            message = next(items, "")
-            at = found.setdefault(sha, Newer(tuple(filter(None, parents)), message))
+            sha, *parents = item.split()[1:]
+            at = found.setdefault(sha, _Newer(next(items, ""), len(parents) > 1))
         elif name := item.removeprefix("\n"):
             at.files.add(name)
     return found
 
 
-def files_of(repo: Repo, branches: Iterable[Open]) -> dict[str, frozenset[str]]:
+def _files_of(repo: Repo, branches: Sequence[Branch]) -> dict[str, frozenset[str]]:
     """Return the files that these branches changed, by their tips; one process."""
-    pairs = {one.tip: one.base for one in branches}
-    if not pairs:
+    if not branches:
         return {}
-    _, out = run_git(
-        place_of(repo),
-        "diff-tree",
-        "--stdin",
-        "-r",
-        "-z",
-        "--name-only",
-        "--no-renames",
-        "--no-ext-diff",
-        stdin="".join(f"{tip} {base}\n" for tip, base in pairs.items()).encode(),
-        timeout_s=BULK_TIMEOUT_S,
-    )
+    pairs = {one.tip: one.base for one in branches}
+    lines = "".join(f"{tip} {base}\n" for tip, base in pairs.items()).encode()
+    asked = ("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff")
+    _, out = run_git(place_of(repo), *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S)
     found: dict[str, set[str]] = {tip: set() for tip in pairs}
     tip = ""
     for item in items_of(out):
@@ -104,119 +144,3 @@ def files_of(repo: Repo, branches: Iterable[Open]) -> dict[str, frozenset[str]]:
         else:
             found[tip].add(item)
     return {tip: frozenset(files) for tip, files in found.items()}
-
-
-class Sieve:
-    """What came to a repository since, and what of it could be the work of one of these branches.
-
-    `commits` are those that came, `maybe` the tips of the branches that somebody may have taken
-    over, `files` those of all of them.
-    """
-
-    def __init__(
-        self, repo: Repo, branches: Sequence[Open], files: Mapping[str, frozenset[str]]
-    ) -> None:
-        self.maybe: set[str] = set()
-        self.files = dict(files)
-        self.commits: dict[str, Newer] = {}
-        self._then = frozenset[str]()
-        asked = [one for one in branches if one.news]
-        if not asked:
-            return
-        try:
-            news, then = (
-                frozenset[str]().union(*sets)
-                for sets in ([one.news for one in asked], [one.then for one in asked])
-            )
-            self.commits, self._then = commits_since(repo, news, then), then
-            self.files |= files_of(repo, [one for one in asked if one.tip not in self.files])
-            self._sift(repo, asked)
-        except GitError:  # what was there then is gone after a rewrite, or it is too much to list
-            self.maybe = {one.tip for one in asked}
-
-    def messages(
-        self, news: Collection[str], then: Collection[str]
-    ) -> list[tuple[str, str]] | None:
-        """Return the commits that `news` have and `then` have not, with messages, newest first.
-
-        None where it looked at others.
-        """
-        if frozenset(then) != self._then or len(then) != 1 or not self.commits.keys() >= set(news):
-            return None
-        came = self._closure(news)
-        return [(sha, commit.message) for sha, commit in self.commits.items() if sha in came]
-
-    def _sift(self, repo: Repo, asked: Sequence[Open]) -> None:
-        reached: dict[tuple[frozenset[str], frozenset[str]], tuple[set[str], set[str]]] = {}
-        left: list[tuple[Open, set[str]]] = []
-        for one in asked:
-            key = one.news, one.then
-            if key not in reached:
-                shas = self._closure(one.news) - self._closure(one.then)
-                reached[key] = shas, set().union(*(self.commits[sha].files for sha in shas))
-            shas, touched = reached[key]
-            # Whoever takes work over, in whatever way, touches all of its files.
-            if self.files[one.tip] <= touched:
-                left.append((one, shas))
-        if left:
-            self._compare(repo, left)
-
-    def _closure(self, tips: Collection[str]) -> set[str]:
-        seen: set[str] = set()
-        ahead = [sha for sha in tips if sha in self.commits]
-        while ahead:
-            sha = ahead.pop()
-            if sha not in seen:
-                seen.add(sha)
-                ahead += [parent for parent in self.commits[sha].parents if parent in self.commits]
-        return seen
-
-    def _compare(self, repo: Repo, left: Sequence[tuple[Open, set[str]]]) -> None:
-        """Keep those of which a commit that came has the trace, or all of whose changes came."""
-        named: dict[str, set[str]] = {}
-        for sha, commit in self.commits.items():
-            for trace in _TRACE.findall(commit.message):
-                named.setdefault(trace, set()).add(sha)
-        silent = [
-            (one, shas)
-            for one, shas in left
-            if one.tip not in shas and named.get(one.trace_id, set()).isdisjoint(shas)
-        ]
-        if len(silent) == 1:  # to ask for it costs no more than to compare
-            silent = []
-        self.maybe |= {one.tip for one, _ in left} - {one.tip for one, _ in silent}
-        if not silent:
-            return
-        files = frozenset[str]().union(*(self.files[one.tip] for one, _ in silent))
-        like = [
-            sha
-            for sha, commit in self.commits.items()
-            if len(commit.parents) < 2 and not commit.files.isdisjoint(files)
-        ]
-        there = patch_ids(repo, like)
-        whole = patch_ids(repo, [f"{one.tip} {one.base}" for one, _ in silent])
-        own = commits_since(repo, {one.tip for one, _ in silent}, {one.base for one, _ in silent})
-        each = patch_ids(repo, [sha for sha, commit in own.items() if len(commit.parents) < 2])
-        for one, shas in silent:
-            came = {there[sha] for sha in like if sha in shas and sha in there}
-            if whole.get(one.tip) in came or self._each(one, own, each) <= came:
-                self.maybe.add(one.tip)
-
-    def _each(self, one: Open, own: Mapping[str, Newer], patches: Mapping[str, str]) -> set[str]:
-        """Return the patch-ids of a branch's commits one by one.
-
-        None, which counts as all of them, where they are not known.
-        """
-        found: set[str] = set()
-        seen, ahead = {one.base}, [one.tip]
-        while ahead:
-            sha = ahead.pop()
-            if sha in seen:
-                continue
-            seen.add(sha)
-            if sha not in own:
-                return set()
-            if sha in patches:
-                found.add(patches[sha])
-            ahead += own[sha].parents
-        return found

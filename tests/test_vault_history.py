@@ -489,6 +489,24 @@ def test_merging_needs_no_git_of_a_person(kept: TestVault) -> None:
     assert git(kept.root, "status", "--porcelain") == ""
 
 
+@pytest.mark.parametrize("damage", [b"", b"not an index", b"DIRC\0\0\0\x09" + b"\0" * 44])
+def test_a_damaged_index_is_told_with_the_command_that_helps(
+    kept: TestVault, damage: bytes
+) -> None:
+    (kept.root / ".git/index").write_bytes(damage)
+    (kept.root / "Notes/note 0.md").write_text("changed meanwhile\n")
+    done = kept.cli("merge", "say-hello", check=False)
+    assert done.returncode == 1
+    assert f"{kept.root / '.git/index'} is damaged" in done.stderr
+    _, _, command = done.stderr.strip().rpartition("make it again: ")
+    assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
+    subprocess.run(["sh", "-c", command], check=True)
+    kept.cli("merge", "say-hello")
+    assert (kept.root / "hello.txt").read_text() == "hi\n"
+    assert (kept.root / "Notes/note 0.md").read_text() == "changed meanwhile\n"
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
 def test_a_conflict_is_told_in_the_words_of_both_notes_and_changes_nothing(kept: TestVault) -> None:
     (kept.root / "hello.txt").write_text("my own hello\n")
     done = kept.cli("merge", "say-hello", check=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ from placet.repo.repository import (
     filters_named,
     head,
     identity,
+    in_progress,
     private_dirs,
     resolve,
     tree_of,
@@ -85,10 +87,9 @@ def one_at_a_time(repo: Repo) -> Iterator[int]:
 def must_be_ready(repo: Repo, rev: str) -> str:
     """Return the branch that the person has checked out.
 
-    Raises UserError where nothing must be changed in the checkout.
-
-    `rev` is to be brought in or taken out. Untracked files are no reason by themselves; one that
-    would be written over is, ignored or not.
+    `rev` is to be brought in or taken out. Raises UserError where nothing must be changed in the
+    checkout. Untracked files are no reason by themselves; one that would be written over is,
+    ignored or not.
     """
     at = repo.by_hand
     if repo.is_bare:
@@ -96,20 +97,12 @@ def must_be_ready(repo: Repo, rev: str) -> str:
             f"{repo.path} is bare: there is no checkout to work in.",
             "Do it in a clone of it, and push.",
         )
-    for name, what, begin in (
-        ("rebase-merge", "rebase", "rebase"),
-        ("rebase-apply", "rebase", "rebase"),
-        ("MERGE_HEAD", "merge", "merge"),
-        ("CHERRY_PICK_HEAD", "cherry-pick", "cherry-pick"),
-        ("REVERT_HEAD", "revert", "revert"),
-        ("BISECT_LOG", "bisect", "bisect"),
-        ("sequencer", "cherry-pick or revert", "cherry-pick"),
-    ):
-        if (repo.git_dir / name).exists():
-            raise UserError(
-                f"A {what} is in progress in {repo.path}.",
-                f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}",
-            )
+    if what := in_progress(repo):
+        begin = what.split()[0]
+        raise UserError(
+            f"A {what} is in progress in {repo.path}.",
+            f"Finish it first, or: {at} {begin} {'reset' if begin == 'bisect' else '--abort'}",
+        )
     branch = current_branch(repo)
     if not branch:
         raise UserError(
@@ -121,39 +114,45 @@ def must_be_ready(repo: Repo, rev: str) -> str:
             f"{branch} has no commit yet in {repo.path}.",
             f"Check another branch out: {at} switch BRANCH",
         )
-    lock = repo.git_dir / "index.lock"
+    _must_be_clean(repo)
+    rows = []
+    for commit in ("HEAD", rev):
+        asked = ("ls-tree", "-r", "-z", "--end-of-options", commit)
+        _, out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
+        rows += [item.split("\t", 1) for item in items_of(out)]
+    if filters_named(repo, rows):
+        raise UserError(
+            f"Files of {repo.path} pass through a filter (git LFS or another), which placet does "
+            "not run.",
+            "Do it with git, which does; `placet show` has the branch.",
+        )
+    return branch
+
+
+def _must_be_clean(repo: Repo) -> None:
+    """Raise UserError where git is at work in the checkout, or something is uncommitted."""
+    index, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
     if lock.exists():
         raise UserError(
             f"git is at work in {repo.path}, or was killed there: {lock} exists.",
             "Wait for it; if no git runs there, delete that file.",
         )
-    _, changed, _ = read_status(_checkout(repo), untracked="no")
+    try:
+        _, changed, _ = read_status(_checkout(repo), untracked="no")
+    except GitError as error:
+        if "index" not in error.stderr:
+            raise
+        raise UserError(
+            f"{index} is damaged: git keeps there what it knows of the files, and cannot read it. "
+            "Your files and the history are not touched by that.",
+            f"Have git make it again: rm {shlex.quote(str(index))} && {repo.by_hand} reset -q",
+        ) from error
     if changed:
+        named = ", ".join(ascii(change.path) for change in changed[:5])
         raise UserError(
-            f"{repo.path} has uncommitted changes: {', '.join(ascii(c.path) for c in changed[:5])}.",
-            f"Commit them, or put them aside: {at} stash",
+            f"{repo.path} has uncommitted changes: {named}.",
+            f"Commit them, or put them aside: {repo.by_hand} stash",
         )
-    rows = [
-        item.split("\t", 1)
-        for commit in ("HEAD", rev)
-        for item in items_of(
-            run_git(
-                place_of(repo),
-                "ls-tree",
-                "-r",
-                "-z",
-                "--end-of-options",
-                commit,
-                timeout_s=BULK_TIMEOUT_S,
-            )[1]
-        )
-    ]
-    if filters_named(repo, rows):
-        raise UserError(
-            f"Files of {repo.path} pass through a filter (git LFS or another), which placet does not run.",
-            "Do it with git, which does; `placet show` has the branch.",
-        )
-    return branch
 
 
 def _checkout(repo: Repo) -> Place:

@@ -352,6 +352,23 @@ def dirty_paths(repo: Repo) -> list[str]:
     return [change.path for change in changes]
 
 
+_IN_PROGRESS = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+    "sequencer": "cherry-pick or revert",
+}
+
+
+def in_progress(repo: Repo) -> str:
+    """Return what a person has begun in the checkout and not finished, as a rebase; "" for nothing."""
+    there = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
+    return next(there, "")
+
+
 def notes(repo: Repo) -> list[str]:
     """Return a sentence for each peculiarity of the repository that a mission's worktree will feel."""
     said = []
@@ -363,19 +380,8 @@ def notes(repo: Repo) -> list[str]:
         said.append(f"The folder is a worktree of {repo.common_dir}: the branch appears there too.")
     if repo.is_shallow:
         said.append("The clone is shallow: older history is missing.")
-    busy = {
-        "rebase-merge": "rebase",
-        "rebase-apply": "rebase",
-        "MERGE_HEAD": "merge",
-        "CHERRY_PICK_HEAD": "cherry-pick",
-        "REVERT_HEAD": "revert",
-        "BISECT_LOG": "bisect",
-    }
-    said += [
-        f"A {what} is in progress in {repo.path}; it is left as it is."
-        for name, what in busy.items()
-        if (repo.git_dir / name).exists()
-    ]
+    if what := in_progress(repo):
+        said.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
     if (repo.common_dir / "objects/info/alternates").exists():
         said.append("Some objects are borrowed from another repository (objects/info/alternates).")
     try:

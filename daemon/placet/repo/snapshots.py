@@ -18,21 +18,11 @@ from placet.core.errors import UserError
 from placet.core.text.names import show
 from placet.repo.checkout import one_at_a_time
 from placet.repo.init import without_large
-from placet.repo.repository import current_branch, head, identity, is_kept
+from placet.repo.repository import current_branch, head, identity, in_progress, is_kept
 from placet.repo.runner import GitError, Place, Repo, neutral, run_git, with_env
 from placet.repo.staging import read_status, stage, stage_possible, update_ref, write_commit
 
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
-
-_BUSY = (
-    "rebase-merge",
-    "rebase-apply",
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "BISECT_LOG",
-    "sequencer",
-)
 
 
 def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
@@ -44,11 +34,7 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
     which is kept from call to call. Nothing is done in any other repository, off a branch, in the
     middle of a merge, or where a person has staged files.
     """
-    if (
-        not is_kept(repo)
-        or not current_branch(repo)
-        or any((repo.git_dir / name).exists() for name in _BUSY)
-    ):
+    if not is_kept(repo) or not current_branch(repo) or in_progress(repo):
         return "", 0, []
     with one_at_a_time(repo) as held:
         try:

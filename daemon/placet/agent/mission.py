@@ -43,7 +43,7 @@ from placet.repo.commit import pins
 from placet.repo.repository import all_refs, head, identity, is_kept, resolve
 from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
 from placet.repo.worktree import add_worktree, clear_stale_locks
-from placet.tools.base import Args
+from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing
 

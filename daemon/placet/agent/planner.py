@@ -48,7 +48,8 @@ from placet.repo.repository import current_branch, head, resolve
 from placet.repo.rules import ignored
 from placet.repo.runner import GitError, Repo, RepositoryChanged, leavable
 from placet.repo.worktree import Worktree, add_worktree
-from placet.tools.base import Args, Outcome, Workplace, check_args
+from placet.tools.arguments import Args, checked
+from placet.tools.base import Outcome, Workplace
 from placet.tools.control import ActionArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
 
@@ -118,8 +119,9 @@ class _Submissions:
 
 
 def _problems(action: ActionArgs) -> Sequence[str]:
+    tool = BY_NAME[action.tool]
     try:
-        check_args(BY_NAME[action.tool], action.params)
+        checked(tool.name, tool.args, action.params)
     except ToolError as error:
         return list(error.details["problems"])
     return []

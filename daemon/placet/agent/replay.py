@@ -25,7 +25,8 @@ from placet.repo.removal import remove_worktree
 from placet.repo.repository import open_repo, resolve, tree_of
 from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree, add_worktree
-from placet.tools.base import Args, Outcome, Toolbox, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Outcome, Toolbox, Workplace
 from placet.tools.registry import BY_NAME
 
 

@@ -28,7 +28,8 @@ from placet.core.text.plan import Step
 from placet.core.turn.guards import REPEATED
 from placet.core.turn.mission import CommandRun, StepDone
 from placet.core.turn.talk import ToolUse
-from placet.tools.base import Args, Effect, Outcome
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Outcome
 from placet.tools.control import CompleteStep, Finish
 from placet.tools.registry import BY_NAME
 

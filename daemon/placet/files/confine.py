@@ -1,4 +1,4 @@
-"""The wall around files: every path that a model names goes through a handle of one folder, its `Root`.
+"""The wall around files: every path of a model goes through a handle of one folder, its `Root`.
 
 **Against whom.** A model may be talked into anything by the text that it reads, so any string can
 arrive here as a path. The commands that it may run can plant links and odd files in the worktree,

@@ -127,7 +127,7 @@ def read_at_most(handle: int, limit_bytes: int) -> bytes:
 
 @dataclass(slots=True)
 class Temporary:
-    """A new file that is on disk under a temporary name. `is_kept`: the name is not ours any more."""
+    """A new file on disk under a temporary name. `is_kept`: the name is not ours any longer."""
 
     name: str
     handle: int

@@ -1,4 +1,4 @@
-"""Listing the vault's folders: the notes in them, and the leftovers of writes that a crash cut off."""
+"""Listing the vault's folders: their notes, and the leftovers of writes that a crash cut off."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ class Vault:
         return self._id
 
     def renew_marker(self, vault_id: str) -> None:
-        """Give the vault another id: it is a copy of one that keeps its own. Raises Gone, Changed."""
+        """Give the vault a new id: it is a copy of one that keeps its own. Raises Gone, Changed."""
         old, _ = self.read(MARKER)
         self.replace(MARKER, digest(old), f"{vault_id}\n".encode())
         self._id = self.marker()

@@ -1,1 +1,1 @@
-"""What a model can call: the registry of tools, and the two things that carry calls out."""
+"""The tools that a model can call."""

@@ -1,17 +1,13 @@
-"""What a tool is: one value from which schema, prompt text, validation, policy and dispatch derive."""
+"""A tool: one value that gives schema, prompt text, validation, policy and dispatch."""
 
 from __future__ import annotations
 
-import difflib
-import json
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any, Generic, Protocol
 
 from placet.core.errors import ToolError, UserError
 from placet.core.secrets import redact, redacted
@@ -21,11 +17,15 @@ from placet.core.turn.talk import ToolSpec
 from placet.files.confine import Root
 from placet.sandbox.process import run
 from placet.sandbox.values import Box, Level, Ran
+from placet.tools.arguments import A, Args, checked, did_you_mean, schema
 from placet.tools.output import Results, Shown, present
+
+# Characters of a call's target that a journal row holds.
+MAX_TARGET = 200
 
 
 class Effect(StrEnum):
-    """What a call of a tool can do. `control` steers the conversation itself."""
+    """The effect of a tool's calls. `control` steers the conversation itself."""
 
     READ = "read"
     WRITE = "write"
@@ -33,36 +33,31 @@ class Effect(StrEnum):
     CONTROL = "control"
 
 
-class Args(BaseModel):
-    """Base of every tool's arguments: unknown names are errors, and every problem is found at once."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
+# The receiver of the calls that steer a conversation: the planner's, the mission's or a test's. It
+# gets the call's arguments and returns its result, or the arguments themselves if they end the
+# conversation; it raises ToolError for the model.
 Steer = Callable[[Args], Any]
-"""The receiver of the calls that steer a conversation: the planner's, the mission's or a test's.
-
-It is given the call's arguments and returns its result, or the arguments themselves where they end
-the conversation; it raises ToolError for the model.
-"""
 
 
 class Run(Protocol):
-    """Runs a command in a box; `placet.sandbox.run` is the real one."""
+    """Runs a command in a box; `sandbox.process.run` is the real one."""
 
     def __call__(
         self, argv: Sequence[str], box: Box, level: Level, *, cancelled: Callable[[], bool]
     ) -> Ran:
-        """Return how it ended.
+        """Return how the command ended.
 
-        Raise ToolError for a command that cannot be, UserError where the box fails.
+        Raises ToolError for a command that cannot run, UserError if the box fails.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a path is read: `files` is the folder it is in, `path` the path there, `prefix` what the model's has before it."""
+    """The location of a readable path.
+
+    `files` is its folder, `path` its name there, `prefix` what the model writes before it.
+    """
 
     files: Root
     path: str
@@ -84,11 +79,11 @@ def _keep(_since_ns: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where tools work, and what they may do there.
+    """The place where tools work, and their permissions there.
 
-    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None where the
-    vault has none. `box` and `level` are the wall around commands; `unboxed` that a person wrote
-    that none is needed. `secrets` are known values that are redacted wherever they turn up.
+    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None if the
+    vault has none. `box` and `level` are the wall around commands; `unboxed`: a person wrote that
+    none is needed. `secrets` are known values that are redacted wherever they turn up.
     `results` keeps long results, so that what was cut can be read on. `refuse` raises ToolError for
     files that a commit could not hold. `undo` gives a full disk back: it deletes what was written
     since a moment (in ns of the system's clock), and says what it did.
@@ -109,7 +104,7 @@ class Workplace:
     results: Results = field(default_factory=Results)
 
     def readable(self, path: str) -> Spot:
-        """Return where `path` is read. `Knowledge/…` that the worktree lacks is the vault's.
+        """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.
 
         A name that is there in another Unicode form only (as macOS writes `é`) is taken for the one
         that was meant.
@@ -121,19 +116,19 @@ class Workplace:
         return Spot(self.root, _as_spelt(self.root, canonical))
 
     def has(self, path: object) -> bool:
-        """Tell whether this is the absolute path of something in the worktree."""
+        """Return whether this is the absolute path of something in the worktree."""
         return isinstance(path, str) and Path(path).is_relative_to(self.box.worktree)
 
     def may_commit(self, path: str) -> bool:
-        """Tell whether a change of this file may go into a commit: a command may have made it, past what `writable` refuses."""
+        """Return whether a change of this file may be committed: a command may have made it."""
         return self.scope.allows_write(path) and not self.root.protects(path)
 
     def writable(self, path: str) -> str:
         """Return the canonical path of a file that the approved scope lets the mission write.
 
         Raises ToolError `outside_scope`, which says what would have been allowed, and
-        `other_spelling` for a name that is there already in another Unicode form: two files that
-        look the same are what nobody wants. And what `refuse` raises.
+        `other_spelling` for a name that is there already in another Unicode form: nobody
+        wants two files that look the same. Passes on what `refuse` raises.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
@@ -152,7 +147,7 @@ class Workplace:
 
 
 def _as_spelt(files: Root, path: str) -> str:
-    """Return `path`, or where it is not there the one that is the same but for its Unicode form."""
+    """Return `path`; if it is missing, the one existing path that differs in Unicode form only."""
     if path.isascii() or files.exists(path):
         return path
     here = "."
@@ -181,9 +176,6 @@ def refusal(said: Mapping[str, Any]) -> ToolError:
     return ToolError(said["error_type"], said["error"], refused=True, **rest)
 
 
-A = TypeVar("A", bound=Args)
-
-
 def _anywhere(_scope: Scope, _level: Level) -> str:
     return ""
 
@@ -192,11 +184,10 @@ def _anywhere(_scope: Scope, _level: Level) -> str:
 class Tool(Generic[A]):
     """One tool.
 
-    `about` is what the model reads; `run` returns something that `output.present` can, or raises
-    ToolError.
-
-    `subject` are the arguments that a journal row names. `unusable` says why the tool is of no use
-    with a scope at a level of the sandbox, or "" where it is: one of no use is not offered.
+    `about` is the model's description of it. `run` returns a value for `output.present`, or raises
+    ToolError. `subject` are the arguments that a journal row names. `unusable` gives the reason why
+    the tool cannot work with a scope at a level of the sandbox, "" if it can: a tool that cannot is
+    not offered.
     """
 
     name: str
@@ -209,37 +200,25 @@ class Tool(Generic[A]):
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
-        return ToolSpec(self.name, self.about, _schema(self.args))
+        return ToolSpec(self.name, self.about, schema(self.args))
 
     def target(self, given: Mapping[str, Any], secrets: Sequence[str] = ()) -> str:
-        """Return what a call is about, for a journal row or a report: a path, a command, a pattern.
+        """Return the subject of a call for a journal row or a report: a path, a command, a pattern.
 
-        Never a content.
+        It is never a file's content.
         """
         words: list[str] = []
-        for name in self.subject:
-            value = given.get(name)
-            words += (
-                [str(word) for word in value]
-                if isinstance(value, list)
-                else []
-                if value is None
-                else [str(value)]
-            )
+        for value in (given[name] for name in self.subject if given.get(name) is not None):
+            words += map(str, value if isinstance(value, list) else [value])
         return show(redact(" ".join(words), secrets)[0])[:MAX_TARGET]
-
-
-MAX_TARGET = 200
-"""Characters of a call's target that a journal row holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to.
+    """The result of a call.
 
-    `content` is what the model is given.
-    `image` is a PNG in base64 that goes to the model with it, empty for none. `took_s` are the
-    seconds that it took.
+    `content` goes to the model, and with it `image`, a PNG in base64 ("" for none). `refused`:
+    policy said no. `took_s` is the duration in seconds.
     """
 
     content: str
@@ -260,7 +239,7 @@ class Toolbox:
     place: Workplace
 
     def dispatch(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """Carry one call out. What went wrong is the result, never an exception.
+        """Carry one call out. An error is a result, never an exception.
 
         Only the exceptions by which a control tool leaves the conversation pass through. Known
         secrets and known formats of tokens are redacted in every result, and in what a control tool
@@ -271,7 +250,7 @@ class Toolbox:
             return self.failed(
                 ToolError(
                     "unknown_tool",
-                    f"There is no tool {name[:100]!r} here.{_near(name, self.tools)}",
+                    f"There is no tool {name[:100]!r} here.{did_you_mean(name, self.tools)}",
                     refused=True,
                     available=sorted(self.tools),
                 )
@@ -279,14 +258,14 @@ class Toolbox:
         if tool.effect is Effect.CONTROL:
             given = redacted(dict(given), self.place.secrets)
         try:
-            result = tool.run(self.place, _checked(tool, given))
+            result = tool.run(self.place, checked(tool.name, tool.args, given))
         except ToolError as error:
             return self.failed(error)
-        except (
-            UserError
-        ) as error:  # the box broke: a person must act, and the model must know that it cannot
+        except UserError as error:
+            # The box broke: a person must act, and the model must know that it cannot.
             return self.failed(ToolError("sandbox_failed", str(error)))
-        except PermissionError as error:  # a command may have shut a folder; elsewhere it is the machine's fault, and work waits
+        except PermissionError as error:
+            # A command may have shut a folder; elsewhere the fault is the machine's: work waits.
             if not self.place.has(error.filename):
                 raise
             return self.failed(
@@ -299,87 +278,12 @@ class Toolbox:
             return Outcome("", ok=True, ends=result)
         shown = self._shown(result)
         exit_code = result.get("exit_code") if isinstance(result, dict) else None
-        return Outcome(
-            shown.content,
-            ok=True,
-            exit_code=exit_code,
-            image=shown.image,
-        )
+        return Outcome(shown.content, ok=True, exit_code=exit_code, image=shown.image)
 
     def failed(self, error: ToolError) -> Outcome:
-        """Return an error as what a call came to."""
+        """Return an error as the result of a call."""
         shown = self._shown(error.as_result())
-        return Outcome(
-            shown.content,
-            ok=False,
-            error_type=error.error_type,
-            refused=error.refused,
-        )
+        return Outcome(shown.content, ok=False, error_type=error.error_type, refused=error.refused)
 
     def _shown(self, result: Any) -> Shown:
         return present(redacted(result, self.place.secrets), self.place.results)
-
-
-def check_args(tool: Tool[Any], given: Mapping[str, Any]) -> None:
-    """Raise ToolError `invalid_arguments` with every problem unless `given` fits the tool."""
-    _checked(tool, given)
-
-
-def _checked(tool: Tool[A], given: Mapping[str, Any]) -> A:
-    try:
-        if other := {key: value for key, value in given.items() if key != "path"}:
-            json.dumps(other, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
-        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing
-        # else may.
-        why = (
-            "half of a surrogate pair is no text"
-            if isinstance(error, UnicodeEncodeError)
-            else "they are no JSON"
-        )
-        raise ToolError(
-            "invalid_arguments",
-            f"{tool.name} was not called: 1 problem(s) in its arguments.",
-            problems=[f"arguments: {why}"],
-            parameters=sorted(tool.args.model_fields),
-        ) from error
-    try:
-        return tool.args.model_validate(dict(given))
-    except ValidationError as error:
-        names = sorted(tool.args.model_fields)
-        problems = [
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
-            + (_near(str(e["loc"][-1]), names) if e["type"] == "extra_forbidden" else "")
-            for e in error.errors()
-        ]
-        raise ToolError(
-            "invalid_arguments",
-            f"{tool.name} was not called: {len(problems)} problem(s) in its arguments.",
-            problems=problems,
-            parameters=names,
-        ) from error
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word[:100], list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def _schema(args: type[Args]) -> dict[str, Any]:
-    """Return the JSON Schema of some arguments, without the titles that only repeat the names."""
-
-    def bare(node: Any) -> Any:
-        if isinstance(node, dict):
-            return {
-                k: bare(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))
-            }
-        return [bare(v) for v in node] if isinstance(node, list) else node
-
-    schema: dict[str, Any] = args.model_json_schema()
-    properties = {name: bare(value) for name, value in schema.get("properties", {}).items()}
-    return {
-        **{
-            k: bare(v) for k, v in schema.items() if k not in ("title", "properties", "description")
-        },
-        "properties": properties,
-    }

@@ -1,7 +1,4 @@
-"""`bash`: a piece of shell, in the box.
-
-Only where the plan asked for a shell and the system has a wall around it.
-"""
+"""`bash`: a piece of shell in the box, if the plan asked for a shell and the sandbox holds one."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ from pydantic import Field
 from placet.core.errors import ToolError
 from placet.core.text.scope import Scope
 from placet.sandbox.values import Level
-from placet.tools.base import Args, Effect, Tool, Workplace, refusal
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace, refusal
 from placet.tools.run_command import run_in_box
 
 
@@ -30,7 +28,10 @@ def _unusable(scope: Scope, level: Level) -> str:
     if not scope.shell:
         return "the approved plan has no `shell = true`"
     if level < Level.LANDLOCK:
-        return f"a shell runs only in a sandbox of level {Level.LANDLOCK.value} or higher, and this machine's is {level.value}"
+        return (
+            f"a shell runs only in a sandbox of level {Level.LANDLOCK.value} or higher, "
+            f"and this machine's is {level.value}"
+        )
     return ""
 
 
@@ -47,7 +48,8 @@ def _run(place: Workplace, args: Bash) -> dict[str, Any]:
 
 TOOL = Tool(
     "bash",
-    "Run a piece of shell in the repository's root. Only where the approved scope has shell = true.",
+    "Run a piece of shell in the repository's root. Only where the approved scope has "
+    "shell = true.",
     Bash,
     Effect.EXECUTE,
     _run,

@@ -1,4 +1,4 @@
-"""Secrets stay out of commits: what a mission is about to commit or keep is looked through, file by file."""
+"""Secrets stay out of commits: files are searched before they are committed or kept."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from placet.repo.runner import Repo
 from placet.repo.worktree import Worktree
 from placet.tools.text import known_secrets
 
+# Largest changed file that is searched; a larger one is not committed.
 MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
-"""Largest changed file that is looked through; a larger one is not committed."""
 
+# Secrets that an error names.
 MAX_NAMED = 20
-"""Secrets that an error names; nobody mends more at a time."""
 
 
 def refuse_secrets(
     repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequence[str] = ()
 ) -> None:
-    """Raise ToolError `secret_in_commit`, with files and lines, if committing these files would add a secret.
+    """Raise ToolError `secret_in_commit` if committing these files would add a secret.
 
-    `known` are values that are secret whatever they look like; no file may be named by one either. What the mission's base has
-    already is not added. Raises ToolError `unchecked` for a file that cannot be looked through.
+    The error has files and lines. `known` are values that are secret whatever they look like; no
+    file may be named by one either. A secret that the mission's base has already is not added.
+    Raises ToolError `unchecked` for a file that cannot be searched.
     """
     found: list[str] = []
     with _files(tree) as files:
@@ -56,9 +57,9 @@ def refuse_secrets(
 
 
 def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError `not_kept_here` where a commit of the repository would not hold one of these files as it is.
+    """Raise ToolError `not_kept_here` if a commit would not hold one of these files as it is.
 
-    That is one that git LFS keeps, or another filter without which git takes no file, and one in a submodule.
+    Such files pass through git LFS or another required filter, or are in a submodule.
     """
     for path, why in sorted(not_kept_here(tree, paths).items()):
         raise ToolError(
@@ -69,18 +70,20 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
 
 
 def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError where what is about to be written would be in no commit: `not_kept_here`, or `ignored_file` with the rule."""
+    """Raise ToolError if no commit would hold one of the files: `not_kept_here`, `ignored_file`."""
     refuse_not_kept(tree, paths)
     for path, rule in ignored(tree, paths).items():
         why = (
             "this vault's history leaves such files out, and no approval changes that"
             if rule.for_good
-            else "the plan allows it by a pattern only; one that its `write` names in full would be committed"
+            else "the plan allows it by a pattern only; a file that its `write` names in full "
+            "would be committed"
         )
         raise ToolError(
             "ignored_file",
             f"{show(path)} was not written: git ignores it ({show(str(rule))}), so no commit would "
-            f"have it, and it would be gone with the worktree ({why}). Write another path, or leave it to a person.",
+            f"have it, and it would be gone with the worktree ({why}). Write another path, or "
+            "leave it to a person.",
             refused=True,
             rule=show(str(rule)),
         )
@@ -89,9 +92,9 @@ def refuse_lost(tree: Worktree, paths: Sequence[str]) -> None:
 def blank_secrets(
     repo: Repo, tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()
 ) -> None:
-    """Redact the secrets that these files of a worktree have beyond its base, before what is in it is kept in a commit.
+    """Redact the secrets that these files of a worktree have beyond its base, and their names.
 
-    Those are what looks like one, the values `own`, and those of the worktree's own secret files; names of files are looked at too.
+    Secret is what looks so, the values `own`, and those in the worktree's secret files.
     """
     with _files(tree) as files:
         known = (*own, *known_secrets(files)) if paths else ()
@@ -99,7 +102,7 @@ def blank_secrets(
             try:
                 data = _changed(tree, files, path)
             except ToolError:
-                # in no commit of the mission's, and so large or odd that nobody put a key there
+                # in no commit of the mission's, and too large or odd for a key
                 continue
             named, count = redact(path, known)
             if count and os.path.lexists(tree.path / path):
@@ -133,9 +136,9 @@ def _files(tree: Worktree) -> Root:
 
 
 def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
-    """Return a changed file's content (of a link: where it points).
+    """Return a changed file's content, for a link its target, None for a deleted file or a folder.
 
-    None for one that is deleted or a folder. Raises ToolError.
+    Raises ToolError.
     """
     if (tree.path / path).is_symlink():
         return os.fsencode((tree.path / path).readlink())
@@ -146,7 +149,7 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
             return None
         raise ToolError(
             "unchecked",
-            f"Nothing was committed: a file cannot be looked through for secrets. {error.message}.",
+            f"Nothing was committed: a file cannot be searched for secrets. {error.message}.",
         ) from error
 
 

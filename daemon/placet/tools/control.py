@@ -1,6 +1,7 @@
 """The four calls that steer a conversation: submit a plan, complete a step, finish, give up.
 
-Each hands its arguments to `Workplace.steer`, which is the planner's or the mission's.
+Each hands its arguments to `Workplace.steer`, the planner's or the mission's, and does nothing
+else; the tools that act are one file each.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 
 
 class ActionArgs(Args):
@@ -38,7 +40,7 @@ class StepArgs(Args):
 
 
 class ScopeArgs(Args):
-    """What the mission may do."""
+    """The permissions of the mission."""
 
     write: list[str] = Field(
         default_factory=list,

@@ -9,7 +9,8 @@ from pydantic import Field
 from placet.core.errors import ToolError
 from placet.core.secret_files import secret_file
 from placet.core.secrets import outside
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 
 
 class EditFile(Args):
@@ -29,16 +30,17 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     if secret_file(path) is not None:
         raise ToolError(
             "secret_file",
-            f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. Write "
-            "it whole, or leave it to a person.",
+            f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. "
+            "Write it whole, or leave it to a person.",
             refused=True,
         )
     before = place.root.read(path).decode("utf-8", "surrogateescape")
     old, new = args.old, args.new
     if "\r\n" in before and "\r\n" not in old:
         # The model sees and writes plain newlines; a file with CRLF keeps its own.
-        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    # Only between the secrets: else trying pieces of one would tell it letter by letter.
+        old = old.replace("\n", "\r\n")
+        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    # Only between the secrets: otherwise trying pieces would reveal one letter by letter.
     pieces = outside(before, place.secrets)
     count = sum(piece.count(old) for piece, secret in pieces if not secret)
     if count == 0:

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from placet.core.errors import ToolError
 from placet.core.text.globs import MAX_PATTERN, fixed_part
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below
 
 MAX_HITS = 10_000

@@ -1,7 +1,4 @@
-"""`grep`: lines that match a regular expression.
-
-A pattern that explodes ends with an error, never with a hang.
-"""
+"""`grep`: lines that match a regular expression; a pattern that explodes is an error, no hang."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from placet.core.errors import ToolError
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable
 
 if TYPE_CHECKING:
@@ -21,26 +19,22 @@ if TYPE_CHECKING:
 
 MAX_HITS = 1_000
 MAX_LINE = 300
-MAX_PATTERN = 1_000
-"""Characters of a pattern: compiling one has no time limit, so its length has."""
-
-LINE_S = 0.25
-"""Processor seconds for one line; an honest pattern takes microseconds."""
+MAX_PATTERN = 1_000  # characters: compiling a pattern has no time limit, so its length has one
+LINE_S = 0.25  # processor seconds for one line; an honest pattern takes microseconds
 FILE_S = 0.1
-SEARCH_S = 5.0
-"""Seconds after which a search answers with what it has found."""
+SEARCH_S = 5.0  # a search that takes longer returns what it has found
 
+# Largest number of elements of a pattern: the engine writes counted repeats out when it compiles,
+# at 500 bytes each.
 MAX_EXPANDED = 20_000
-"""How many elements a pattern may come to: the engine writes counted repeats out when it compiles, at 500 bytes each."""
-MAX_COUNT = 1_000
-"""The highest count of one `{m,n}`, and of nested ones multiplied."""
+MAX_COUNT = 1_000  # highest count of one `{m,n}`, and of nested ones multiplied
 
 _COUNT = re.compile(
     r"(?P<simple>(?<![\\])[\w.\]])?\{\s*(?P<low>\d*)\s*(?P<comma>,\s*(?P<high>\d*)\s*)?\}"
 )
 
+# Constructs that match a single line but not the same line within a text.
 _BY_LINE_ONLY = re.compile(r"\\[AZzGbBK]|\(\?[<!>~|]|[+*?}]\+")
-"""What can match a line by itself and not match it as part of a text."""
 
 
 class Grep(Args):
@@ -57,8 +51,8 @@ class Grep(Args):
     )
     glob: str = Field(
         default="",
-        description='Only files that this glob matches: "*.py" in any folder, or "src/**/*.py" from '
-        "the repository's root.",
+        description='Only files that this glob matches: "*.py" in any folder, or "src/**/*.py" '
+        "from the repository's root.",
     )
 
 
@@ -83,22 +77,22 @@ def _run(place: Workplace, args: Grep) -> str:
             if len(found) >= MAX_HITS:
                 return _listed(
                     found,
-                    f"only the first {MAX_HITS:,} matches; narrow the pattern, the path or the glob down",
+                    f"only the first {MAX_HITS:,} matches; "
+                    "narrow the pattern, the path or the glob",
                 )
             if time.monotonic() - began > SEARCH_S:
                 return _listed(
                     found,
-                    f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; name a smaller folder",
+                    f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}:{number}; "
+                    "name a smaller folder",
                 )
     return _listed(found) if found else f"No line matches in {searched} file(s)."
 
 
 def file_filter(glob: str) -> Callable[[str], bool]:
-    """Return what tells whether a path is meant by a glob, "" for any.
+    """Return a predicate for the paths that a glob matches; "" matches any.
 
-    One without a slash is for names in any folder.
-
-    Raises ToolError `bad_glob`.
+    A glob without a slash is for names in any folder. Raises ToolError `bad_glob`.
     """
     if not glob:
         return lambda _: True
@@ -117,7 +111,7 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
         raise ToolError(
             "pattern_too_large",
             f"The counted repeats of the pattern come to more than {MAX_EXPANDED:,} elements when "
-            f"they are written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.",
+            f"written out, or a count is above {MAX_COUNT:,}. Use `*` or `+`, or lower counts.",
         )
     try:
         return regex.compile(pattern, regex.MULTILINE)
@@ -131,17 +125,17 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
     ) as error:
         raise ToolError(
             "bad_pattern",
-            f"The pattern is no regular expression: {error}. To look for plain text, use "
+            f"The pattern is not a regular expression: {error}. To look for plain text, use "
             "search_files.",
         ) from error
 
 
 def expanded(pattern: str) -> int:
-    """Return how many elements a pattern has at most, its counted repeats written out.
+    """Return an upper bound of a pattern's elements, its counted repeats written out.
 
-    That is over MAX_EXPANDED for a count above MAX_COUNT, too. It is never too low: what the
-    repeats stand for is not parsed, so all counts of groups are taken for nested ones, and what
-    looks like a count in a class or after a backslash counts too.
+    A count above MAX_COUNT gives more than MAX_EXPANDED. The bound is never too low: the pattern is
+    not parsed, so all counts of groups are taken for nested ones, and what looks like a count in a
+    class or after a backslash counts too.
     """
     elements, nested = len(pattern), 1
     for found in _COUNT.finditer(pattern):
@@ -161,7 +155,7 @@ def expanded(pattern: str) -> int:
 
 
 def _may_match(pattern: regex.Pattern[str], text: str) -> bool:
-    """Tell whether a line of the text can match: one look at the whole is quicker than one at each line."""
+    """Return whether a line of the text can match: one look at the whole is quicker than many."""
     if _BY_LINE_ONLY.search(pattern.pattern):
         return True
     try:

@@ -1,4 +1,4 @@
-"""`list_directory`: what is in a folder."""
+"""`list_directory`: the entries of a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 
 
 class ListDirectory(Args):

@@ -1,4 +1,4 @@
-"""From what a tool returns to what the model is given: secrets redacted, long texts cut, and kept so that one can read on."""
+"""Results for the model: long texts are cut in the middle, and kept so that it can read on."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any
 
 from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
 
+# Prefix of a kept result's name; `read_file` takes such names.
 RESULTS = "@result/"
-"""What the name of a kept result begins with; `read_file` takes such names."""
 
+# Total size of kept results; the oldest go first.
 MAX_KEPT_CHARS = 8_000_000
-"""How much of long results is kept; the oldest go first."""
 
+# Longest line of a kept result, in characters: short enough to be given whole when asked for.
 FOLD = 900
-"""Longest line of a kept result, in characters: short enough that each part asked for is given whole."""
 
 _LONG_LINE_WORDS = WORDS_KEPT // 2 - 50
 _LONG_LINE_CHARS = CHARS_KEPT // 4
 
 
 class Results:
-    """Long results of one conversation, kept whole under names that come from their content.
+    """Long results of one conversation, whole, under names derived from their content.
 
     Safe in several threads.
     """
@@ -51,14 +51,14 @@ class Results:
         return name
 
     def get(self, name: str) -> str | None:
-        """Return a kept text, None for one that is not kept (any more)."""
+        """Return a kept text, None for one that is not kept (any longer)."""
         with self._lock:
             return self._kept.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Lines of a text, redacted already, that can be asked for by number: `first` is the number of the first one in `path`."""
+    """Redacted lines of the text `path`; `first` is the number of the first one there."""
 
     text: str
     path: str
@@ -67,7 +67,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A PNG image, and what is said about it."""
+    """A PNG image, and facts about it for the model."""
 
     png: bytes
     about: Mapping[str, Any]
@@ -99,7 +99,7 @@ def present(result: Any, results: Results) -> Shown:
 
 
 def _sendable(text: str) -> str:
-    """Return the text without NUL and with bytes that are not UTF-8 escaped: neither can be sent."""
+    """Return the text without NUL, bytes that are not UTF-8 escaped: neither can be sent."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     try:

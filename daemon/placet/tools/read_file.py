@@ -6,7 +6,8 @@ from pydantic import Field
 
 from placet.core.errors import ToolError
 from placet.core.shorten import lines_of
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.output import RESULTS, Passage
 from placet.tools.text import text_of
 
@@ -15,7 +16,8 @@ class ReadFile(Args):
     """Arguments of `read_file`."""
 
     path: str = Field(
-        description="File to read, relative to the repository's root; or the name of a long result, @result/…."
+        description="File to read, relative to the repository's root; "
+        "or the name of a long result, @result/…."
     )
     offset: int = Field(default=1, ge=1, description="First line to return, counted from 1.")
     limit: int | None = Field(
@@ -41,9 +43,7 @@ def _run(place: Workplace, args: ReadFile) -> Passage:
 def _kept(place: Workplace, name: str) -> str:
     text = place.results.get(name)
     if text is None:
-        raise ToolError(
-            "not_kept", f"{name} is not kept any more. Make the call that gave it again."
-        )
+        raise ToolError("not_kept", f"{name} is not kept any longer. Repeat the call that gave it.")
     return text
 
 

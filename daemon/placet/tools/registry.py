@@ -1,7 +1,4 @@
-"""The registry: a literal tuple of tools, read top to bottom.
-
-Adding a tool is one file and one line here.
-"""
+"""The registry: a literal tuple of tools. Adding a tool that acts is one file and one line here."""
 
 from __future__ import annotations
 
@@ -45,25 +42,23 @@ TOOLS: tuple[Tool[Any], ...] = (
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
 
+# Names that a plan's steps may list.
 PLANNABLE = frozenset(tool.name for tool in TOOLS if tool.effect is not Effect.CONTROL)
-"""Names that a plan's steps may list."""
 
+# Every tool's schema, as the Messages API takes them in `tools`.
 AGENT_TOOLS: list[dict[str, Any]] = [
     {"name": spec.name, "description": spec.description, "input_schema": dict(spec.input_schema)}
     for spec in (tool.spec() for tool in TOOLS)
 ]
-"""Every tool's schema, as the Messages API takes them in `tools`."""
 
 _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call of a shell
 
 
-def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any]]:
-    """Return what the planner is offered: it reads, and submits.
+def planning(*, revising: bool, level: Level) -> dict[str, Tool[Any]]:
+    """Return the planner's tools, by name: those that read, and `submit_plan`.
 
-    A revision also answers the reviewer's comments.
-
-    It is told which tools steps may name: those that are of use at this level of the sandbox, with
-    whatever scope.
+    A revision also answers the reviewer's comments. The description names the tools that steps may
+    use: those that can work at this level of the sandbox with some scope.
     """
     offered = {t.name: t for t in TOOLS if t.effect is Effect.READ}
     last = control.SUBMIT_REVISION if revising else control.SUBMIT_PLAN
@@ -73,7 +68,7 @@ def planning(*, revising: bool, level: Level = Level.NONE) -> dict[str, Tool[Any
 
 
 def executing(named: Collection[str], scope: Scope, level: Level) -> dict[str, Tool[Any]]:
-    """Return what the executor is offered: the tools that the plan names and that are of use here, and the mission's controls."""
+    """Return the mission's tools, by name: the plan's that can work here, and the controls."""
     return {
         t.name: t
         for t in TOOLS

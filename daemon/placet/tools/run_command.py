@@ -13,12 +13,13 @@ from pydantic import Field
 
 from placet.core.errors import ToolError
 from placet.sandbox.values import Level
-from placet.tools.base import Args, Effect, Tool, Workplace, refusal
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace, refusal
 
+# Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2)).
 MAX_WORD_BYTES = 128 * 1024 - 1
-"""Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2))."""
+# All of them together; Linux and macOS pass on at least that many besides the environment.
 MAX_WORDS_BYTES = 512 * 1024
-"""All of them together; Linux and macOS pass on at least that many besides the environment."""
 
 
 class RunCommand(Args):
@@ -50,7 +51,7 @@ def _run(place: Workplace, args: RunCommand) -> dict[str, Any]:
 def run_in_box(
     place: Workplace, argv: Sequence[str], timeout_s: float | None = None
 ) -> dict[str, Any]:
-    """Run a command that policy has let through; return how it ended, as the contract has it.
+    """Run a command that policy allows; return exit_code, stdout, stderr and timed_out.
 
     Raises ToolError, UserError.
     """
@@ -58,7 +59,8 @@ def run_in_box(
     if max(sizes) > MAX_WORD_BYTES or sum(sizes) > MAX_WORDS_BYTES:
         raise ToolError(
             "too_long",
-            f"The command has {sum(sizes):,} bytes, more than a system passes on. Write them into a file.",
+            f"The command has {sum(sizes):,} bytes, more than a system passes on. "
+            "Write them into a file.",
         )
     limit = place.box.limits.timeout_s
     limits = replace(place.box.limits, timeout_s=min(timeout_s or limit, limit))
@@ -72,7 +74,7 @@ def run_in_box(
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place.undo(began_ns)
         raise
-    # First of all, as nothing can be recorded on a disk that is full.
+    # Before all else: nothing can be recorded on a full disk.
     undone = f"\n[{place.undo(began_ns)}]" if ran.killed == "disk" else ""
     return {
         "exit_code": ran.exit_code,
@@ -84,8 +86,8 @@ def run_in_box(
 
 TOOL = Tool(
     "run_command",
-    "Run one program with a list of arguments in the repository's root. Only commands in the approved "
-    "scope. There is no shell: no pipes, globs, redirections or variables.",
+    "Run one program with a list of arguments in the repository's root. Only commands in the "
+    "approved scope. There is no shell: no pipes, globs, redirections or variables.",
     RunCommand,
     Effect.EXECUTE,
     _run,

@@ -1,4 +1,4 @@
-"""`search_files`: where a piece of text occurs, in names and in lines."""
+"""`search_files`: the names and lines in which a plain text occurs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.text import paths_below, searchable
 
 MAX_HITS = 1_000
 MAX_LINE = 300
 MAX_PATTERN = 10_000
-SEARCH_S = 10.0
-"""Seconds after which a search answers with what it has found."""
+SEARCH_S = 10.0  # a search that takes longer returns what it has found
 
 
 class SearchFiles(Args):
@@ -48,7 +48,7 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
                 if needle in line.casefold()
             ]
         if max(len(lines), len(files)) > MAX_HITS:
-            more = f"only the first {MAX_HITS:,} are given; narrow the pattern or the path down"
+            more = f"only the first {MAX_HITS:,} are given; narrow the pattern or the path"
             break
         if time.monotonic() - began > SEARCH_S:
             more = f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}; name a smaller folder"

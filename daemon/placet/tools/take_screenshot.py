@@ -1,4 +1,4 @@
-"""`take_screenshot`: what a page looks like, by a headless browser in a box of its own.
+"""`take_screenshot`: a picture of a page, taken by a headless browser in a box of its own.
 
 The browser sees the worktree read-only and can write nowhere but in a folder that is thrown away.
 Only the headless shell of Chromium can run so: the whole browser ends at once where it cannot make
@@ -14,7 +14,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -24,22 +23,25 @@ from placet.core.secrets import redact
 from placet.core.text.scope import Scope
 from placet.files.confine import Root
 from placet.sandbox.values import Box, Level
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 from placet.tools.output import Picture
 from placet.tools.text import known_secrets
 
+# Programs that can take the picture, searched on the PATH in this order.
 BROWSERS = ("chromium-headless-shell", "chrome-headless-shell")
-"""Programs that can take the picture, looked for on the PATH in this order."""
-
 WHOLE_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 WIDTH, HEIGHT = 1280, 800
-MAX_PNG_BYTES = 3_500_000
-"""Largest picture: the Messages API takes images of at most 5 MB in base64."""
+MAX_PNG_BYTES = 3_500_000  # the Messages API takes images of at most 5 MB in base64
 TIMEOUT_S = 60.0
-SETTLE_MS = 5_000
-"""Time that a page gets for its scripts after it is loaded, by the browser's virtual clock."""
+SETTLE_MS = 5_000  # for a page's scripts after it is loaded, by the browser's virtual clock
 
+# No user name, no other scheme; what follows `#` stays here.
+_LOCAL = re.compile(
+    r"(?P<address>https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?(?:[/?][^\s#]*)?)(?:#.*)?",
+    re.IGNORECASE | re.ASCII,
+)
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SYSTEM = tuple(map(Path, ("/etc/fonts", "/opt/google/chrome")))
 
@@ -53,7 +55,8 @@ class TakeScreenshot(Args):
     )
     url: str = Field(
         default="",
-        description="An address on this machine: http://127.0.0.1:8000/. Needs network in the scope.",
+        description="An address on this machine: http://127.0.0.1:8000/. "
+        "Needs network in the scope.",
     )
 
     @model_validator(mode="after")
@@ -69,7 +72,10 @@ def _browser() -> str | None:
 
 def _unusable(_scope: Scope, level: Level) -> str:
     if level < Level.LANDLOCK:
-        return f"a browser runs only in a sandbox of level {Level.LANDLOCK.value} or higher, and this machine's is {level.value}"
+        return (
+            f"a browser runs only in a sandbox of level {Level.LANDLOCK.value} or higher, "
+            f"and this machine's is {level.value}"
+        )
     if _browser() is None:
         whole = next((name for name in WHOLE_BROWSERS if shutil.which(name)), None)
         missing = (
@@ -108,8 +114,9 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
                 "--disable-extensions",
                 "--disable-background-networking",
                 "--mute-audio",
-                # The address was looked at, where its page leads to was not: no other host has a name.
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1",
+                # The address is checked, the links of its page are not: no other host has a name.
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, "
+                "EXCLUDE 127.0.0.1, EXCLUDE ::1",
                 *_by_level(place.level),
                 f"--user-data-dir={scratch}/profile",
                 f"--window-size={WIDTH},{HEIGHT}",
@@ -136,7 +143,7 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
                     f"{ran.stderr.strip()[-300:]}",
                 ) from error
     if not png.startswith(_PNG) or len(png) < 24:
-        raise ToolError("no_picture", "What the browser left is no picture.")
+        raise ToolError("no_picture", "The browser's file is not a PNG picture.")
     width, height = struct.unpack(">II", png[16:24])
     return Picture(
         png, {"page": args.path or args.url, "width": width, "height": height, "bytes": len(png)}
@@ -144,9 +151,10 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
 
 
 def _by_level(level: Level) -> list[str]:
-    """Return options for a level: Landlock hides /proc, in which the browser's own processes look each other up.
+    """Return options for a level: Landlock hides /proc, where the browser's processes meet.
 
-    In a single process the virtual clock never starts, so there the picture is taken as soon as the page is loaded.
+    In a single process the virtual clock never starts, so the picture is taken as soon as the page
+    is loaded.
     """
     return (
         ["--single-process", "--no-zygote"]
@@ -156,10 +164,7 @@ def _by_level(level: Level) -> list[str]:
 
 
 def _page(place: Workplace, path: str) -> str:
-    """Return a file of the worktree as an address.
-
-    Raises ToolError where a picture could show a secret.
-    """
+    """Return a file of the worktree as an address; raise ToolError if it could show a secret."""
     canonical = place.root.relative(path)
     text = place.root.read(canonical).decode(errors="replace")
     # What is in a picture cannot be redacted, and a page can show any file of the worktree in a
@@ -167,7 +172,7 @@ def _page(place: Workplace, path: str) -> str:
     if is_secret_path(canonical) or redact(text, place.secrets)[1] or known_secrets(place.root):
         raise ToolError(
             "secret_file",
-            "No picture is taken where the page or the repository holds secrets (.env, keys, tokens).",
+            "No picture is taken if the page or the repository holds secrets (.env, keys, tokens).",
             refused=True,
         )
     return (place.box.worktree / canonical).as_uri()
@@ -182,24 +187,14 @@ def _loopback(place: Workplace, url: str) -> str:
             "repository can be: give its path.",
             refused=True,
         )
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        port = parts.port
-        loopback = (
-            host in ("localhost", "::1") or re.fullmatch(r"127(?:\.\d{1,3}){3}", host) is not None
-        )
-    except ValueError:
-        loopback, port = False, None
-    if not loopback or parts.scheme not in ("http", "https") or parts.username is not None:
+    found = _LOCAL.fullmatch(url)
+    if found is None:
         raise ToolError(
             "outside_scope",
             "Only addresses on this machine can be opened: http://127.0.0.1:8000/ and the like.",
             refused=True,
         )
-    rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    name = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "") + rest
+    return found["address"]
 
 
 TOOL = Tool(

@@ -1,6 +1,6 @@
-"""Reading text files as a model may see them: what they keep secret is redacted before anything is done with them.
+"""Text files as a model may see them: secrets are redacted before anything else is done.
 
-Searching the redacted text too, and not the file, is what keeps a search from answering "does the key begin with a?".
+Searches look at the redacted text too: else a search could answer "does the key begin with a?".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from placet.files.confine import Root
 from placet.files.handles import EntryKind
 from placet.tools.base import Spot, Workplace
 
+# Maximum of files and folders that a search goes through; a larger tree is searched by folder.
 MAX_WALKED = 100_000
-"""Most files and folders that a search goes through; a larger tree is searched by folder."""
 
 
 def glob_of(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a path matches a glob.
+    """Return a predicate for the paths that a glob matches.
 
-    Raises ToolError `bad_glob`, refused where it leads out of the root.
+    Raises ToolError `bad_glob`, refused if it leads out of the root.
     """
     try:
         return glob_matcher(pattern)
@@ -32,10 +32,9 @@ def glob_of(pattern: str) -> Callable[[str], bool]:
 
 
 def text_of(place: Workplace, path: str) -> str:
-    """Return a file's text, secrets redacted, line numbers as they are.
+    """Return a file's text, secrets redacted, line numbers unchanged.
 
-    Raises ToolError: `not_text` for a file that is not UTF-8 text, `secret_file` for a file of
-    keys.
+    Raises ToolError: `not_text` for a file that is not UTF-8, `secret_file` for a file of keys.
     """
     spot = place.readable(path)
     if secret_file(spot.path) is SecretFile.NOTHING:
@@ -75,11 +74,9 @@ def paths_below(spot: Spot, wanted: Callable[[str], bool]) -> Iterator[str]:
 
 
 def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
-    """Return the text of a file of `spot.files` to search in, redacted.
+    """Return the redacted text of a file of `spot.files`, None if it cannot be searched.
 
-    None for one that cannot be.
-
-    That is one that is binary, too large or not to be read.
+    That is a binary file, one that is too large, and one that may not be read.
     """
     if secret_file(path) is SecretFile.NOTHING:
         return None
@@ -93,7 +90,7 @@ def searchable(place: Workplace, spot: Spot, path: str) -> str | None:
 
 
 def known_secrets(files: Root) -> tuple[str, ...]:
-    """Return the values in the secret files of a folder: they are redacted wherever else they turn up."""
+    """Return the values in a folder's secret files: they are redacted wherever they turn up."""
     found: list[str] = []
     for entry in files.walk(max_entries=1_000_000_000):
         if (

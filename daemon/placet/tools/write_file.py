@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from placet.tools.base import Args, Effect, Tool, Workplace
+from placet.tools.arguments import Args
+from placet.tools.base import Effect, Tool, Workplace
 
 
 class WriteFile(Args):
@@ -23,7 +24,8 @@ def _run(place: Workplace, args: WriteFile) -> dict[str, Any]:
 
 TOOL = Tool(
     "write_file",
-    "Create a file, with the folders it needs, or replace one whole. Only paths in the approved scope.",
+    "Create a file, with the folders it needs, or replace one whole. Only paths in the approved "
+    "scope.",
     WriteFile,
     Effect.WRITE,
     _run,

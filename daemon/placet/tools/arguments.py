@@ -1,0 +1,78 @@
+"""The arguments of a tool: their schema, and their check that names every problem at once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from placet.core.errors import ToolError
+
+
+class Args(BaseModel):
+    """Base of every tool's arguments: unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+A = TypeVar("A", bound=Args)
+
+
+def checked(tool: str, args: type[A], given: Mapping[str, Any]) -> A:
+    """Return what a model gave as the arguments of `tool`.
+
+    Raises ToolError `invalid_arguments` with every problem.
+    """
+    names = sorted(args.model_fields)
+    try:
+        if other := {key: value for key, value in given.items() if key != "path"}:
+            json.dumps(other, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+        # A path may hold bytes that are not UTF-8, written as half of a surrogate pair; nothing
+        # else may.
+        is_half = isinstance(error, UnicodeEncodeError)
+        why = "half of a surrogate pair is no text" if is_half else "they are no JSON"
+        raise _invalid(tool, names, [f"arguments: {why}"]) from error
+    try:
+        return args.model_validate(dict(given))
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
+            + (did_you_mean(str(e["loc"][-1]), names) if e["type"] == "extra_forbidden" else "")
+            for e in error.errors()
+        ]
+        raise _invalid(tool, names, problems) from error
+
+
+def _invalid(tool: str, names: list[str], problems: list[str]) -> ToolError:
+    return ToolError(
+        "invalid_arguments",
+        f"{tool} was not called: {len(problems)} problem(s) in its arguments.",
+        problems=problems,
+        parameters=names,
+    )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question about the known word that is nearest, "" if none is near."""
+    close = difflib.get_close_matches(word[:100], list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def schema(args: type[Args]) -> dict[str, Any]:
+    """Return the JSON Schema of arguments, without the titles that only repeat the names."""
+
+    def bare(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {
+                k: bare(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))
+            }
+        return [bare(v) for v in node] if isinstance(node, list) else node
+
+    whole: dict[str, Any] = args.model_json_schema()
+    properties = {name: bare(value) for name, value in whole.pop("properties", {}).items()}
+    whole.pop("description", None)
+    return {**bare(whole), "properties": properties}

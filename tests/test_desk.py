@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from placet.cli.demo import LINE_S, _paced
+from placet.cli.stage import LINE_S, paced
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 RISKY = {**PLAN, "scope": {"write": ["**"], "run": ["python -c 'print(1)'"]}}
@@ -127,8 +127,8 @@ def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(
         waited.append(seconds)
         return real(reads, writes, errors, 0)
 
-    monkeypatch.setattr("placet.cli.demo.select.select", waits)
-    with _paced(fast=False) as stage:
+    monkeypatch.setattr("placet.cli.stage.select.select", waits)
+    with paced(fast=False) as stage:
         for number in range(3):
             stage.line(f"line {number}")
         os.write(main, b" ")
@@ -137,7 +137,7 @@ def test_the_demo_waits_for_who_reads_along_until_a_key_is_pressed(
         stage.head("the next part")
         stage.line("at its pace again")
     assert waited == [LINE_S] * 5
-    with _paced(fast=True) as stage:
+    with paced(fast=True) as stage:
         stage.line("nothing stops")
         stage.end()
     assert len(waited) == 5

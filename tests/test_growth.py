@@ -257,7 +257,15 @@ HEAVY = {
 
 
 @pytest.mark.parametrize(
-    "words", [("status",), ("plans",), ("why", "say-hello"), ("show", "say-hello"), ("journal",)]
+    "words",
+    [
+        ("--help",),
+        ("status",),
+        ("plans",),
+        ("why", "say-hello"),
+        ("show", "say-hello"),
+        ("journal",),
+    ],
 )
 def test_looking_imports_nothing_that_only_working_needs(vault, words):
     vault.drop("Say hello.\n")

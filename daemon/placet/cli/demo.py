@@ -9,19 +9,15 @@ elsewhere whole and at once.
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,14 +26,16 @@ import click
 
 from placet.cli.init import init
 from placet.cli.journal import journal_rows
-from placet.cli.look import show
+from placet.cli.look import progress, show
 from placet.cli.site import Site
-from placet.cli.terminal import colour, fitted, harmless, shown_time
+from placet.cli.stage import Stage, paced
+from placet.cli.terminal import colour, harmless, shown_time
 from placet.cli.text import model_line, table_text
 from placet.core.errors import UserError
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.story import facts
+from placet.core.wording import dollars
 from placet.host.clock import wall
 from placet.journal.reader import query
 from placet.repo.history import diff_text
@@ -50,17 +48,20 @@ from placet.sandbox.values import Level
 PATIENCE_S = 60.0
 LIVE_PATIENCE_S = 900.0
 STEP_S = 0.05
-LINE_S = 0.15
-"""Seconds after a line on a terminal; PAUSE_S come on top after a part, more after a long one."""
-PAUSE_S = 1.5
-MAX_PAUSE_S = 4.0
 
 
-def run(keep: Path | None, *, live: bool, fast: bool) -> None:
-    """Show request, plan, approval, mission and report, without pauses if `fast`.
-
-    Raises UserError where that cannot be done.
-    """
+@click.command("demo")
+@click.option(
+    "--keep",
+    "kept",
+    metavar="DIR",
+    help="Keep the demo's vault here, to look around in.",
+)
+@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+@click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
+def demo_command(kept: str | None, live: bool, fast: bool) -> None:
+    """See the whole of it in a minute: request, plan, approval, mission, report."""
+    keep = Path(kept).expanduser().absolute() if kept else None
     if live and not os.environ.get("ANTHROPIC_API_KEY"):
         raise UserError(
             "--live needs a key.",
@@ -73,7 +74,7 @@ def run(keep: Path | None, *, live: bool, fast: bool) -> None:
         raise UserError("git is not installed.", "Install git, then try again.", exit_code=2)
     folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="placet-demo-"))
     try:
-        with _paced(fast=fast or not sys.stdout.isatty()) as stage:
+        with paced(fast=fast or not sys.stdout.isatty()) as stage:
             _show(folder, stage, live=live)
     finally:
         if keep is None:
@@ -87,7 +88,7 @@ def run(keep: Path | None, *, live: bool, fast: bool) -> None:
         click.echo("Next: placet init ~/vault   (--keep DIR keeps this demo's vault)")
 
 
-def _show(folder: Path, stage: _Stage, *, live: bool) -> None:
+def _show(folder: Path, stage: Stage, *, live: bool) -> None:
     vault, repository = folder / "vault", folder / "stats"
     level = probe().level
     _prepare(vault, repository, level, live=live)
@@ -247,24 +248,19 @@ def _follow(site: Site, patience_s: float) -> Iterator[dict[str, Any]]:
     )
 
 
-def _until(stage: _Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[str, Any]:
+def _until(stage: Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[str, Any]:
     """Show what happens, a line a call or a decision, until a row of one of these actions.
 
     Return that row.
     """
-    step = of = turns = 0
-    cost = 0.0
+    seen = []
     for row in rows:
         data, action = row["metadata"], row["action_type"]
-        if action == "execution.started":
-            of = data["steps"]
-        elif action == "model.called" and data["purpose"] == "execute":
-            turns += 1
-            cost += data["cost_usd"] or 0
-        elif action == "step.completed":
-            step = data["step"]
-        at = f"step {step}/{of}  iteration {turns}  ${cost:.4f}  " if of else ""
+        seen.append((action, data))
         if action in _SHOWN:
+            now = progress(seen)
+            done = f"step {now['step']}/{now['of']}  iteration {now['iterations']}"
+            at = f"{done}  {dollars(now['cost_usd'])}  " if now["of"] else ""
             stage.line(
                 f"{shown_time(row['timestamp'])}  {colour(at, 'white', bold=True)}{_SHOWN[action]}"
                 f"{harmless(facts(action, data))}"
@@ -298,7 +294,7 @@ def _wait_for(path: Path) -> None:
         time.sleep(STEP_S)
 
 
-def _test(stage: _Stage, folder: Path, repository: Path, branch: str) -> None:
+def _test(stage: Stage, folder: Path, repository: Path, branch: str) -> None:
     place = folder / "look"
     subprocess.run(
         [
@@ -328,86 +324,3 @@ def _test(stage: _Stage, folder: Path, repository: Path, branch: str) -> None:
     )
     if result.returncode != 0:
         raise UserError("The test still fails.")
-
-
-# --- showing it
-# -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Stage:
-    """The screen that the demo is shown on.
-
-    `fast` does not stop at all; a key that is pressed skips what is left of a part's pauses.
-    """
-
-    fast: bool
-    keys: bool
-    hurry: bool = False
-    lines: int = 0
-
-    def head(self, text: str) -> None:
-        """Begin a part, once there was time to read the one before."""
-        self.end()
-        width = self.width()
-        click.echo()
-        click.echo(colour(f"━━ {text} ".ljust(min(width, 78), "━"), "cyan", bold=True))
-
-    def end(self) -> None:
-        """End a part: give time to read it."""
-        if self.lines:
-            self._wait(min(PAUSE_S + self.lines * 0.05, MAX_PAUSE_S))
-        self.hurry, self.lines = False, 0
-
-    def body(self, text: str) -> None:
-        """Show a note or what a command printed, marked as that."""
-        bar = colour("  │ ", "cyan")
-        for line in text.strip("\n").splitlines():
-            for piece in (
-                fitted(line, self.width() - 4, hang=0).split("\n")
-                if sys.stdout.isatty()
-                else [line]
-            ):
-                self.line(bar + piece, whole=True)
-
-    def line(self, text: str, *, whole: bool = False) -> None:
-        """Show a line, `whole` if it fits already, and give time to read it."""
-        click.echo(text if whole or not sys.stdout.isatty() else fitted(text, self.width()))
-        self.lines += 1
-        self._wait(LINE_S)
-
-    def width(self) -> int:
-        """Return how many columns there are."""
-        return shutil.get_terminal_size().columns
-
-    def _wait(self, seconds: float) -> None:
-        if self.fast or self.hurry:
-            return
-        if not self.keys:
-            time.sleep(seconds)
-        elif select.select([sys.stdin], [], [], seconds)[0]:
-            os.read(sys.stdin.fileno(), 64)
-            self.hurry = True
-
-
-@contextmanager
-def _paced(*, fast: bool) -> Iterator[_Stage]:
-    """Give a stage; on a terminal keys are read as they are pressed, until it ends."""
-    if fast or not sys.stdin.isatty():
-        yield _Stage(fast, keys=False)
-        return
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        yield _Stage(fast, keys=True)
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-@click.command("demo")
-@click.option("--keep", metavar="DIR", help="Keep the demo's vault here, to look around in.")
-@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
-@click.option("--fast", is_flag=True, help="Without pauses. On a terminal any key skips one.")
-def demo_command(keep: str | None, live: bool, fast: bool) -> None:
-    """See the whole of it in a minute: request, plan, approval, mission, report."""
-    run(Path(keep).expanduser().absolute() if keep else None, live=live, fast=fast)

@@ -69,7 +69,7 @@ Line = dict[str, str]
 
 
 def doctor(site: Site) -> list[Line]:
-    """Return a line for each need: `what`, `state` (good, warn, bad), what was `found`, what `helps`."""
+    """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`."""
     try:
         held = site.in_force()
     except UserError as error:

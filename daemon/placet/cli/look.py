@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
@@ -126,7 +126,7 @@ def status(site: Site) -> dict[str, Any]:
 
 
 def _latest(reader: Reader, folder: Vault) -> list[Case]:
-    """Return the cases to show: open, or with a note in a watched folder, or among the last ended."""
+    """Return the cases to show: open, with a note in a watched folder, or among the last ended."""
     rows = {
         *reader.cases(*OPEN),
         *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
@@ -271,31 +271,32 @@ def _line(
     if case.state is State.RUNNING:
         text = _kept(reader, case.approved_digest)
         budget = None if text is None else parse_plan(read_note(text).body, None).scope.budget_usd
+        rows = reader.activity(case.trace_id, limit=10_000)
         line["progress"] = {
-            **_progress(reader.activity(case.trace_id, limit=10_000)),
+            **progress((row.action_type, row.details) for row in rows),
             "budget_usd": as_float(budget),
         }
     return line
 
 
-def _progress(rows: Sequence[CommittedActivity]) -> dict[str, Any]:
-    """Return a mission's progress: steps, model turns, dollars (None where a price is unknown)."""
+def progress(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return a mission's progress from the actions and details of its journal rows.
+
+    That is steps, model turns, and dollars: None where a price is unknown.
+    """
     step = of = turns = 0
     cost: float | None = 0.0
-    for row in rows:
-        data = row.details
-        if row.action_type == "execution.started":
+    for action, data in rows:
+        if action == Action.EXECUTION_STARTED:
             step = turns = 0
-            of = data["steps"]
-            cost = 0.0
-        elif row.action_type == "step.completed":
+            of, cost = data["steps"], 0.0
+        elif action == Action.STEP_COMPLETED:
             step = data["step"]
-        elif (
-            row.action_type in ("model.called", "model.failed") and data.get("purpose") == "execute"
+        elif data.get("purpose") == "execute" and (
+            action == Action.MODEL_CALLED or (action == Action.MODEL_FAILED and data.get("tokens"))
         ):
-            turns += row.action_type == "model.called"
-            if row.action_type == "model.called" or data.get("tokens"):
-                cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
+            turns += action == Action.MODEL_CALLED
+            cost = None if cost is None or data["cost_usd"] is None else cost + data["cost_usd"]
     return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
 
 

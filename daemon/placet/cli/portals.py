@@ -8,31 +8,25 @@ import sys
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
+from placet.cli.cards import refresh_card
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.core.errors import UserError
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, State
-from placet.core.text.names import CONFIG_PATH, Folder
+from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
-from placet.core.text.portal import Card, how_to_test, languages, render_card, unfit
-from placet.files.errors import AlreadyThere, Changed, Gone, NotAFile, TooLarge
-from placet.files.vault import Vault
+from placet.core.text.portal import unfit
 from placet.host.accepted import change, holding
 from placet.host.config import from_home, load, portal_path
 from placet.journal.reader import open_reader
-from placet.repo.history import content, paths_at
-from placet.repo.repository import default_branch, is_repository, notes, open_repo, resolve
+from placet.repo.repository import default_branch, is_repository, notes, open_repo
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
-MAX_READ_BYTES = 256 * 1024
-"""Maximum read of a build file, to find out how a repository is tested."""
 
 
 @click.group("portal")
@@ -131,7 +125,7 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
-    """Check whether git takes the portals, say what a mission will feel there, refresh their cards."""
+    """Check whether git takes the portals, what missions will feel there; refresh their cards."""
     if name is not None:
         _must_be_portal(site.vault, name)
     found = [_checked(site, line) for line in portals(site) if name in (None, line["name"])]
@@ -268,53 +262,6 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
     except UserError as error:
         line["notes"].append(f"Its card cannot be written: {error.what}")
     return line
-
-
-def refresh_card(vault: Path, name: str) -> str:
-    """Write what is known of a portal's repository into `Knowledge/Portals/{name}.md`.
-
-    Return that path.
-
-    What a person wrote in the note around placet's part stays as it is. Raises UserError where it
-    cannot be written.
-    """
-    config = load(vault)
-    card = _card(name, config.portals[name].path, portal_path(vault, config, name))
-    path = f"{Folder.KNOWLEDGE}/Portals/{name}.md"
-    with Vault(vault) as folder:
-        for _ in range(5):
-            with suppress(Changed, AlreadyThere):
-                try:
-                    raw, _fingerprint = folder.read(path)
-                except Gone:
-                    folder.publish(path, render_card(card, None).encode(errors="replace"))
-                    return path
-                except (NotAFile, TooLarge) as error:
-                    raise UserError(f"{error}.", "Move it away.") from error
-                text = render_card(card, raw.decode(errors="surrogateescape")).encode(
-                    errors="surrogateescape"
-                )
-                if text != raw:
-                    folder.replace(path, sha256(raw).hexdigest(), text)
-                return path
-    raise UserError(f"{path} keeps changing.", "Close the editor that has it open, then try again.")
-
-
-def _card(name: str, written: str, place: Path) -> Card:
-    if not is_repository(place):
-        return Card(name, written, "", (), (), "It is no git repository yet.")
-    repo = open_repo(place)
-    rev = resolve(repo, "HEAD")
-    if rev is None:
-        return Card(name, written, default_branch(repo), (), (), "There is no commit yet.")
-    paths = paths_at(repo, rev)
-    return Card(
-        name,
-        written,
-        default_branch(repo),
-        languages(paths),
-        how_to_test(paths, lambda path: content(repo, rev, path, max_bytes=MAX_READ_BYTES)),
-    )
 
 
 def _naming(site: Site, portal: str) -> list[str]:

@@ -31,7 +31,7 @@ from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.agent import conversation
 from placet.agent.record import Record
-from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, cut_middle, fold, lines_of
+from placet.core.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
 from placet.core.text.scope import Scope
 from placet.core.turn.talk import Reply, StopReason, ToolUse, Turn
 from placet.files.confine import Root
@@ -766,7 +766,6 @@ def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int
     if made is None:
         assert len(text.split()) <= words
         assert len(text) <= chars
-        assert cut_middle(text, words=words, chars=chars) == (text, 0)
         return
     assert text.startswith(made.head)
     assert text.endswith(made.tail)
@@ -782,11 +781,11 @@ def test_a_cut_keeps_beginning_and_end(pieces: list[str], words: int, chars: int
 
 def test_the_words_kept_are_the_first_and_last_five_hundred() -> None:
     words = [f"w{n}" for n in range(1001)]
-    shown, missing = cut_middle(" ".join(words), hint="read on")
-    assert missing == 1
-    head, tail = shown.split("\n\n[… 1 words cut here; read on …]\n\n")
-    assert (head.split(), tail.split()) == (words[:500], words[-500:])
-    assert cut_middle(" ".join(words[:1000])) == (" ".join(words[:1000]), 0)
+    made = cut(" ".join(words))
+    assert made is not None
+    assert made.words == 1
+    assert (made.head.split(), made.tail.split()) == (words[:500], words[-500:])
+    assert cut(" ".join(words[:1000])) is None
     assert (WORDS_KEPT, CHARS_KEPT) == (1000, 60_000)
 
 

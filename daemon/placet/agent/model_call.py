@@ -163,9 +163,7 @@ def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[P
     if error.used is None or model is None:
         return held.worst
     used = replace(error.used, output_tokens=max(error.used.output_tokens, held.max_tokens))
-    tokens = (
-        used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens
-    )
+    tokens = used.prompt_tokens + used.output_tokens
     return Amount(tokens, cost_usd(used, model.name, prices, free=model.provider == "scripted"))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Actor(StrEnum):
-    """Who did it."""
+    """The actor of a journal row."""
 
     HUMAN = "human"
     AGENT = "agent"
@@ -17,7 +17,7 @@ class Actor(StrEnum):
 
 
 class Entity(StrEnum):
-    """What it was done to."""
+    """The object of a journal row."""
 
     REQUEST = "request"
     PLAN = "plan"
@@ -27,7 +27,7 @@ class Entity(StrEnum):
 
 
 class Action(StrEnum):
-    """What happened, as `domain.verb`.
+    """The event of a journal row, as `domain.verb`.
 
     Queries rely on these names; more may be added, none renamed.
     """
@@ -112,12 +112,13 @@ class Activity:
             self.metadata.get("reviewed_by") and self.metadata.get("via")
         ):
             raise ValueError(
-                f"{self.action}: a human's row must name the person in metadata.reviewed_by, and say how in via"
+                f"{self.action}: a human's row must name the person in metadata.reviewed_by,"
+                " and say how in via"
             )
 
 
 class CommittedRow(Protocol):
-    """A row of table `activity` as it stands; `details` is its metadata."""
+    """A row of table `activity` as it was stored; `details` is its metadata."""
 
     @property
     def id(self) -> int: ...  # noqa: D102 - columns of the table

@@ -45,7 +45,10 @@ MACHINE = FULL | {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOM
 
 
 def cannot_write(path: PurePath, error: OSError) -> UserError:
-    """Return what a person is told where a file outside the vault cannot be written: which one, why, and what helps."""
+    """Return the error for a file outside the vault that cannot be written.
+
+    It says which file, why, and what helps.
+    """
     helps = (
         f"Free some space on the disk of {path.parent}, then try again."
         if error.errno in FULL
@@ -79,12 +82,12 @@ class ToolError(PlacetError):
 
 
 def with_last_words(reason: str, said: str) -> str:
-    """Return why work failed, with what the model said last: often it says what it lacked."""
+    """Return why work failed, and the model's last words: they often say what it lacked."""
     return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{said}"' if said else reason
 
 
 def mistake(error: BaseException) -> str:
-    """Return what is told of an error that is a bug: what it is, and where in placet it was raised."""
+    """Return the text for an error that is a bug, with its place in placet."""
     where, found = "", error.__traceback__
     while found is not None:
         code = found.tb_frame.f_code
@@ -95,7 +98,7 @@ def mistake(error: BaseException) -> str:
 
 
 def machine_errno(error: BaseException | None) -> int | None:
-    """Return the system's number for the machine's fault behind an error, None if there is none.
+    """Return the system's number for a fault of the machine behind an error, None without one.
 
     An error that was raised from another one has the other's fault.
     """
@@ -118,7 +121,7 @@ def passing(error: Exception) -> str:
 
 
 class End(StrEnum):
-    """Why a mission ended. Every end has a name; it stands in result, journal and report."""
+    """The reason for a mission's end, as result, journal and report name it."""
 
     FINISHED = "finished"
     GAVE_UP = "gave_up"
@@ -145,7 +148,7 @@ class End(StrEnum):
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
-    """Work was told to leave everything, as the daemon stops or a person wants it: it stays as it is recorded."""
+    """Work was told to leave everything; it stays as it is recorded."""
 
 
 class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an error

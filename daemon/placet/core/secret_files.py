@@ -24,7 +24,7 @@ _MAX_NEW = 100
 
 
 class SecretFile(StrEnum):
-    """What a file that holds secrets may still show."""
+    """The part of a secret file that may be shown."""
 
     NAMES = "names"  # settings: names are shown, values are not
     NOTHING = "nothing"  # keys and key stores: nothing is
@@ -69,7 +69,7 @@ _HARMLESS = frozenset(
 
 @lru_cache(maxsize=4096)  # asked several times about each file of a search
 def secret_file(path: str) -> SecretFile | None:
-    """Return what kind of secret file `path` (`/`-separated) names, None for an ordinary one.
+    """Return the kind of secret file that `path` (`/`-separated) names, None for an ordinary one.
 
     Case does not matter.
     """
@@ -91,7 +91,9 @@ def secret_file(path: str) -> SecretFile | None:
 
 
 def is_secret_path(path: str) -> bool:
-    """Tell whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
+    """Return whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
+
+    `.env.example` does not.
 
     `.env.example` is none.
     """
@@ -130,7 +132,7 @@ _USER_INFO = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """One setting of a file: its lines (counted from 1, both included), and its value without quotation marks."""
+    """A setting: its lines (from 1, both included), and its value without quotation marks."""
 
     first: int
     last: int
@@ -223,7 +225,7 @@ def secret_values(path: str, text: str) -> tuple[str, ...]:
 
 
 def git_config_secrets(text: str) -> tuple[str, ...]:
-    """Return what a repository's configuration keeps secret: passwords in addresses, and headers for signing in."""
+    """Return the secrets of a git configuration: passwords, and headers for signing in."""
     headers = re.findall(
         r"(?im)^\s{0,40}extraheader\s{0,8}=\s{0,8}[^:\n]{1,100}:\s{0,8}(?:basic |bearer )?(\S+)",
         text,
@@ -236,7 +238,7 @@ def git_config_secrets(text: str) -> tuple[str, ...]:
 
 
 def environment_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of a process's environment that no model is to see: of variables that are named like secrets."""
+    """Return the values of environment variables that are named like secrets."""
     named = (value for name, value in env.items() if _SECRET_VARIABLE.search(name))
     return tuple(
         value
@@ -262,7 +264,7 @@ def _worth_hiding(name: str, value: str) -> Iterator[str]:
 
 
 def _is_plain(value: str, *, short: bool = False) -> bool:
-    """Tell an ordinary word, number or switch from something that somebody keeps to himself."""
+    """Return whether a value is an ordinary word, number or switch."""
     if value.casefold() in (
         "true",
         "false",

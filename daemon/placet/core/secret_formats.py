@@ -15,7 +15,7 @@ def _always(_found: re.Match[str]) -> bool:
 
 
 def _is_jwt(found: re.Match[str]) -> bool:
-    """Tell a token from three words with dots between them: its head is JSON that names an algorithm."""
+    """Return whether three words with dots are a token, by the JSON of its head."""
     head = found["head"]
     if found["sign"] == "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c":
         return False  # the one that every tutorial shows
@@ -146,7 +146,7 @@ def _any_hint() -> re.Pattern[str]:
 
 
 def _beside(char: str, before: set[str], after: set[str]) -> str:
-    """Return a pattern for right after `char` where one of these stands before it, or after it: what is quick is asked first."""
+    """Return a pattern for right after `char`, next to one of these, the quick test first."""
     ways = [f"(?<=[{re.escape(''.join(sorted(before)))}]{re.escape(char)})"] if before else []
     return "|".join([*ways, *([f"(?=[{re.escape(''.join(sorted(after)))}])"] if after else [])])
 

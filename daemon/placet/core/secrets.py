@@ -1,10 +1,10 @@
-"""Secrets, told by their looks: files that hold them, formats of known tokens, and values that are known already.
+"""Secrets found by their looks: formats of known tokens, private keys, values that are known.
 
-A net, not a wall: what is printed backwards or in another encoding goes through. What a model can reach at all is
-the business of the scope and of the sandbox.
+A net, not a wall: what is printed backwards or in another encoding goes through. What a model can
+reach at all is the business of the scope and of the sandbox.
 
-Texts are looked through in windows: one call of `re` or of `str.find` never lets go of the interpreter, and the loop has to go on
-meanwhile, whatever somebody wrote into a file.
+Texts are looked through in windows: one call of `re` or of `str.find` never lets go of the
+interpreter, and the loop has to go on meanwhile, whatever somebody wrote into a file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _JOINED_AT_ONCE = 10_000
 
 
 # --- known formats
-# ---------------------------------------------------------------------------------------
 
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -83,7 +82,7 @@ def spans(text: str, literals: Sequence[str]) -> Iterator[Span]:
 
 
 def places(text: str, literal: str) -> Iterator[int]:
-    """Give where a literal stands in a text."""
+    """Yield the indices of a literal in a text, none within another find."""
     past = 0
     for start in range(0, len(text), WINDOW):
         while (at := text.find(literal, max(start, past), start + WINDOW + len(literal) - 1)) >= 0:
@@ -226,12 +225,7 @@ def outside(text: str, literals: Sequence[str] = ()) -> list[tuple[str, bool]]:
     return [*pieces, (text[at:], False)] if at < len(text) else pieces
 
 
-# --- files of settings
-# -----------------------------------------------------------------------------------
-
-
 # --- commits
-# ---------------------------------------------------------------------------------------------
 
 
 def latin(words: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Long tool results are cut in the middle, on word borders, so that the model keeps the beginning and the end."""
+"""Long tool results cut in the middle: the model keeps the beginning and the end."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ def each_line(text: str) -> Iterator[str]:
 
 
 def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:
-    """Return the text without its middle if it has more than `words` words (2 or more) or `chars` characters, else None.
+    """Return a text that is too long without its middle, None for any other text.
 
-    The first and last halves of the words are kept. Whole characters always: a cut is never inside a code point, nor
-    between a letter and its accents.
+    Too long are more than `words` words (2 or more), or more than `chars` characters.
+
+    The first and last halves of the words are kept. Whole characters always: a cut is never inside
+    a code point, nor between a letter and its accents.
     """
     opening = (
         [m.end() for m in islice(_WORD.finditer(text), words + 1)]
@@ -103,7 +105,10 @@ def _last_words(text: str, count: int) -> int:
 
 
 def _count_words(text: str, start: int, end: int) -> int:
-    """Count the words in a part of a text, in pieces: to split megabytes in one go keeps all other threads waiting."""
+    """Count the words in a part of a text.
+
+    In pieces: to split megabytes in one go keeps all other threads waiting.
+    """
     count = 0
     for at in range(start, end, _PIECE):
         count += len(text[at : min(at + _PIECE, end)].split())
@@ -112,21 +117,11 @@ def _count_words(text: str, start: int, end: int) -> int:
     return count
 
 
-def cut_middle(
-    text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT, hint: str = ""
-) -> tuple[str, int]:
-    """Return the text, cut as by `cut` if it is too long, with a marker for what is missing, and the words left out.
-
-    `hint` says in the marker how to read on.
-    """
-    made = cut(text, words=words, chars=chars)
-    if made is None:
-        return text, 0
-    return made.joined(f"{made.words:,} words cut here" + (f"; {hint}" if hint else "")), made.words
-
-
 def fold(text: str, width: int) -> str:
-    """Return the text with lines of more than `width` (over 32) characters broken, so that any part has a line number."""
+    """Return a text with long lines broken, so that each part of it has a line number.
+
+    Long are lines of more than `width` characters (over 32).
+    """
     out: list[str] = []
     for line in each_line(text):
         at = 0

@@ -1,4 +1,4 @@
-"""Values as JSON: how they are kept, and read again."""
+"""Values as JSON, written and read again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _PLAIN: tuple[type, ...] = (str, bool, int, float)
 
 
 class Stored(Generic[T]):
-    """How the values of a type are written as JSON and read back: a dataclass, or one of several that a Literal tells apart.
+    """JSON storage for values of one type: a dataclass, or a union that a Literal tells apart.
 
-    Its fields are texts, numbers, enums, `None`, tuples, mappings by text, and such dataclasses. What a field does not have takes
-    its default, and a name that is no field is left out, so that older and newer versions read each other's values. Not with
-    pydantic, which takes a quarter of a second to make ready for what `placet status` does with it. Names of files and branches
-    need not be UTF-8: Python has lone surrogates in them then, which JSON can hold escaped.
+    Its fields are texts, numbers, enums, `None`, tuples, mappings by text, and such dataclasses.
+    What a field does not have takes its default, and a name that is no field is left out, so that
+    older and newer versions read each other's values. Not with pydantic, which takes a quarter of a
+    second to make ready for what `placet status` does with it. Names of files and branches need not
+    be UTF-8: Python has lone surrogates in them then, which JSON can hold escaped.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -42,7 +43,6 @@ class Stored(Generic[T]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as json knows them."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, _PLAIN):
@@ -61,7 +61,10 @@ def _plain(value: Any) -> Any:
 
 
 def _reader(kind: Any) -> _Read:
-    """Return a function that makes a value of a type from what json gives, and raises ValueError for what is none."""
+    """Return a function that makes a value of a type from JSON's.
+
+    It raises ValueError for what is not one.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: value

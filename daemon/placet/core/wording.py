@@ -1,4 +1,4 @@
-"""Values as people read them: text on one line, numbers with nouns, sizes, times, money, moments."""
+"""Values as people read them: text on one line, numbers, sizes, times, money, moments."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NEWLINE = re.compile(r"\r\n|\n|\r")
 
 
 class Frontmatter(StrEnum):
-    """How a note's frontmatter is written."""
+    """The format of a note's frontmatter."""
 
     NONE = "none"
     YAML = "yaml"
@@ -37,7 +37,7 @@ class Frontmatter(StrEnum):
 
 
 class BlockError(Exception):
-    """Why a block is no editable frontmatter; `broken` where the format's own grammar says no."""
+    """The reason why a block cannot be edited; `broken`: the format's grammar rejects it."""
 
     def __init__(self, why: str, *, broken: bool = False) -> None:
         super().__init__(why)
@@ -46,7 +46,7 @@ class BlockError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyLines:
-    """One top-level key: whole lines `start:end` of the block, its value `value_start:value_end`."""
+    """A top-level key: whole lines `start:end` of the block, its value `value_start:value_end`."""
 
     key: str
     start: int
@@ -58,7 +58,7 @@ class KeyLines:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are in a block; `insert` is where the line of a new key goes."""
+    """The positions of keys in a block; `insert` is the place of a new key's line."""
 
     entries: tuple[KeyLines, ...] = ()
     insert: int = 0

@@ -11,7 +11,7 @@ from placet.core.wording import at_most, one_line
 
 
 class UnseenKind(StrEnum):
-    """What sort of unseen thing it is; the value is how a person is told."""
+    """The kind of a finding; the value is the text for people."""
 
     ZERO_WIDTH = "zero-width character"
     BIDI = "character that changes the direction of text"
@@ -89,7 +89,7 @@ _EMOJI_PARTS = frozenset("\ufe0f") | {chr(c) for c in range(0x1F3FB, 0x1F400)}
 
 
 def _kind_of(char: str) -> UnseenKind | None:
-    """Return the class of an invisible character, None for one that is drawn or is an ordinary space."""
+    """Return the class of an invisible character, None for a drawn one or an ordinary space."""
     code = ord(char)
     if (
         0xFE00 <= code <= 0xFE0F
@@ -123,7 +123,7 @@ def _concealed(char: str) -> bool:
 
 
 def _script(char: str) -> str:
-    """Return the first word of the character's name (`CYRILLIC`, `ARABIC`, `CJK`), or an empty text."""
+    """Return the first word of the character's name (`CYRILLIC`, `ARABIC`), or an empty text."""
     return unicodedata.name(char, "").split(" ")[0] if char else ""
 
 
@@ -136,7 +136,7 @@ def _pictographic(char: str) -> bool:
 
 
 def _ordinary(text: str, at: int, kind: UnseenKind) -> bool:
-    """Tell whether the invisible character at `at` is one that ordinary writing needs just there."""
+    """Return whether ordinary writing needs the invisible character at `at` in its place."""
     char = text[at]
     before = text[at - 1] if at else ""
     after = text[at + 1] if at + 1 < len(text) else ""
@@ -185,7 +185,7 @@ def _ordinary(text: str, at: int, kind: UnseenKind) -> bool:
 
 
 def hidden_characters(text: str) -> Iterator[tuple[int, UnseenKind]]:
-    """Yield the place and class of each character that is not drawn and has no ordinary reason to be."""
+    """Yield place and class of each character that is not drawn, without an ordinary reason."""
     for found in _CANDIDATE.finditer(text):
         at = found.start()
         kind = _kind_of(text[at])

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A dangerous use of a command: `word` is the place of the last word that is needed to see it."""
+    """A dangerous use of a command; `word` is the index of the last word that shows it."""
 
     word: int
     why: str

@@ -1,4 +1,4 @@
-"""What people and the agent say to each other in a plan, and what changed between two texts of one."""
+"""Review comments in a plan, answers to them, and differences between two texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from placet.core.text.plan_text import (
 from placet.core.text.reading_view import lines_of
 
 # --- review comments
-# --------------------------------------------------------------------------------------
 
 _ANSWER = re.compile(r"[ \t]*[-*+][ \t]+\*\*Answer:\*\*")
 _TOP_BULLET = re.compile(r" ?(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]+|$)")
@@ -35,7 +34,7 @@ _CHANGED = "> [!note]- What changed"
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One review comment: what the person wrote, without bullet, box, signature.
+    """A review comment without bullet, box and signature, and whether it is answered.
 
     Whether it is answered.
     """
@@ -64,7 +63,10 @@ def _comment_parts(outline: Outline) -> list[Part]:
 
 
 def _blocks(outline: Outline, part: Part) -> list[_CommentBlock]:
-    """Cut a section of comments: a bullet at the edge and a paragraph after a blank line begin one."""
+    """Cut a section of comments.
+
+    A bullet at the edge begins one, and a paragraph after a blank line.
+    """
     out: list[_CommentBlock] = []
     gap, answer, callout = 0, False, False
     fence_end = -1
@@ -105,7 +107,7 @@ def _blocks(outline: Outline, part: Part) -> list[_CommentBlock]:
 
 
 def comments(body: str) -> tuple[Comment, ...]:
-    """Return the review comments of a plan in order: items and paragraphs under `## Review Comments`."""
+    """Return the review comments of a plan in order: its items and paragraphs."""
     outline = outline_of(body)
     out: list[Comment] = []
     for part in _comment_parts(outline):
@@ -155,7 +157,7 @@ def _eol(body: str) -> str:
 
 
 def _end_fence(outline: Outline, at: int) -> list[str]:
-    """Return the line that closes a fence which is still open at line `at`: what follows would be code."""
+    """Return the line that closes a fence which is still open at line `at`."""
     fence = outline.unclosed
     if fence is None or at < max(outline.fences):
         return []
@@ -163,10 +165,10 @@ def _end_fence(outline: Outline, at: int) -> list[str]:
 
 
 def with_comment(body: str, text: str, who: str, at: str) -> str:
-    """Return `body` with one more review comment, signed `who` at time `at` (a local one, to the second).
+    """Return `body` with one more review comment, signed `who` at the local time `at`.
 
-    The section is made where there is none. Every byte that was there stays. Raises ValueError for an empty
-    comment.
+    The section is made where there is none. Every byte that was there stays. Raises ValueError for
+    an empty comment.
     """
     cleaned = clean(text).replace("**Answer:**", "**Answer**:")  # it would count as answered
     if not cleaned:
@@ -235,7 +237,7 @@ _REJECTED = re.compile(
 
 
 def rejection_reason(body: str) -> str:
-    """Return the text below `## Rejection`, or beside it (`## Rejection: too broad`).
+    """Return the text below `## Rejection`, or behind it (`## Rejection: too broad`).
 
     Empty without one.
     """
@@ -249,7 +251,6 @@ def rejection_reason(body: str) -> str:
 
 
 # --- what changed
-# -----------------------------------------------------------------------------------------
 
 # Between the first and the last line that differ, texts are compared line by line up to so many
 # lines: difflib takes minutes for a hundred thousand lines, and 0.3 s for a thousand that were made
@@ -295,7 +296,7 @@ def diff_callout(old: str, new: str) -> str:
 
 
 def without_difference(text: str) -> str:
-    """Return a text up to the callout that `diff_callout` made for its end, for a line: also where that was cut off."""
+    """Return a text up to the callout that `diff_callout` made, also where that was cut off."""
     return text.partition(f"\n{_CHANGED}\n")[0]
 
 
@@ -343,7 +344,7 @@ _CONTEXT = 2  # lines that are the same, shown around a difference
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines are the same at the beginning, and how many of the others at the end."""
+    """Return the number of equal lines at the beginning, and of the others at the end."""
     most = min(len(one), len(other))
     head = next((n for n in range(most) if one[n] != other[n]), most)
     tail = next((n for n in range(most - head) if one[-1 - n] != other[-1 - n]), most - head)

@@ -121,8 +121,9 @@ def dangers(scope: Scope) -> list[str]:
         out += _run_dangers(argv, network=scope.network)
     if scope.network:
         out.append(
-            "`network = true` lets its commands send anything that they can read to other machines: the repository, and "
-            "what its tools read of `Knowledge/`. They reach services on this machine and in the local network, too."
+            "`network = true` lets its commands send anything that they can read to other machines:"
+            " the repository, and what its tools read of `Knowledge/`. They reach services on this"
+            " machine and in the local network, too."
         )
     if scope.shell:
         out.append(

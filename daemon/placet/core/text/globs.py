@@ -63,7 +63,7 @@ def glob_problem(pattern: str) -> str | None:
 
 
 def _segment(text: str) -> str:
-    """Translate one segment of a glob. Raises ValueError for a class, with what is wrong with it."""
+    """Translate one segment. Raises ValueError with what is wrong with a class in it."""
     pieces = [""]
     at = 0
     while at < len(text):

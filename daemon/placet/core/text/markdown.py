@@ -40,7 +40,7 @@ def code(text: str) -> str:
 
 
 def codes(texts: Sequence[str], nothing: str = "nothing") -> str:
-    """Return several texts as inline code, or `nothing` where there is none."""
+    """Return several texts as inline code, or `nothing` without any."""
     return ", ".join(code(text) for text in texts) or nothing
 
 
@@ -50,7 +50,7 @@ def cell(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return `text` on one line with a backslash before each character that could mean something."""
+    """Return `text` on one line; a backslash escapes each character that could mean something."""
     return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _FIELD.sub(r"\1 ", _plain(one_line(text)))))
 
 
@@ -66,7 +66,10 @@ def paragraphs(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a sentence of the daemon's on one line: it may have inline code and bold words, and what it quotes means nothing."""
+    """Return a sentence of placet on one line; what it quotes means nothing.
+
+    It may have inline code and bold words.
+    """
     return _outside_code(escaped(_plain(one_line(text))), _harmless)
 
 
@@ -88,7 +91,7 @@ def code_span(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return `text` with all that would not be seen, or would be drawn over something, written out."""
+    """Return `text` with all that is not seen, or drawn over something, written out."""
     return OVERLAY.sub(
         lambda found: "".join(f"\\u{{{ord(char):04X}}}" for char in found[0]),
         visible(text).replace("\ufeff", "\\u{FEFF}"),
@@ -101,7 +104,7 @@ def _bounded(text: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Take the meaning from links, addresses and Dataview's fields in escaped text that holds no code."""
+    """Take the meaning from links, addresses and fields in escaped text without code."""
     return re.sub(
         r"(?<=\])(?=[(\[])|:(?=//)", lambda found: "\\" + found[0], _FIELD.sub(r"\1 ", text)
     )

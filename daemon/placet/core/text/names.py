@@ -1,7 +1,7 @@
-"""Names of folders and files in a vault: what they mean, which to ignore, how to make and to show them.
+"""Names of folders and files in a vault: meaning, and how to make and show them.
 
-Pure: a name goes in, a value comes out. A name may hold anything that a file system allows, also bytes that
-are not UTF-8, which Python writes as lone surrogates.
+Pure: a name goes in, a value comes out. A name may hold anything that a file system allows, also
+bytes that are not UTF-8, which Python writes as lone surrogates.
 """
 
 from __future__ import annotations
@@ -92,21 +92,23 @@ _SIDE = ".placet"
 
 
 def is_note(name: str) -> bool:
-    """Whether a file of this name is a markdown note, by its suffix."""
+    """Return whether a file name is a markdown note's, by its suffix."""
     return len(name) > len(".md") and name.lower().endswith(".md")
 
 
 def _stem(name: str) -> str:
-    """The name without `.md`."""
+    """Return the name without `.md`."""
     return name[: -len(".md")] if is_note(name) else name
 
 
 def request_id(file_name: str, taken: Container[str]) -> str:
-    """The slug of a request's file name: `[a-z0-9]+(-[a-z0-9]+)*`, at most 48 characters, not in `taken`.
+    """Return the slug of a request's file name: at most 48 characters, not in `taken`.
 
-    Accents go, letters such as `ß` are spelled out. A name with no ASCII letter or digit becomes `request-`
-    and the beginning of its SHA-256. Where the slug is taken, `-2`, `-3`, … is appended. The same arguments
-    give the same id.
+    Its form is `[a-z0-9]+(-[a-z0-9]+)*`.
+
+    Accents go, letters such as `ß` are spelled out. A name with no ASCII letter or digit becomes
+    `request-` and the beginning of its SHA-256. Where the slug is taken, `-2`, `-3`, … is appended.
+    The same arguments give the same id.
     """
     stem = _stem(file_name)
     plain = unicodedata.normalize("NFKD", stem.translate(_NOT_DECOMPOSED)).lower()
@@ -122,15 +124,16 @@ def request_id(file_name: str, taken: Container[str]) -> str:
 
 
 def is_request_id(text: str) -> bool:
-    """Whether a text from a note could be a `request_id`: it becomes part of paths, so anything else must not pass for one."""
+    """Return whether a text from a note can be a `request_id`, which becomes part of paths."""
     return request_id(text, ()) == text
 
 
 def trace_id(name: str, content_digest: str, ordinal: int) -> str:
-    """The trace id of a request: a UUID made of its name, its content's digest and which one in a row it is.
+    """Return the UUID of a request, made of its name, its content's digest and an ordinal.
 
-    Seeing the same request twice, also after a crash, gives the same id. `ordinal` tells apart a request
-    that is dropped again, under the same name and with the same content, after the first was finished.
+    Seeing the same request twice, also after a crash, gives the same id. `ordinal` tells apart a
+    request that is dropped again, under the same name and with the same content, after the first
+    was finished.
     """
     what = f"{name}\0{content_digest}\0{ordinal}".encode("utf-8", "surrogatepass")
     return str(uuid5(_TRACES, sha256(what).hexdigest()))
@@ -142,7 +145,7 @@ TEMP_PREFIX = ".placet-tmp-"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the name is one that editors, browsers and sync tools use while they write.
+    """Return whether editors, browsers or sync tools use this name while they write.
 
     Dotfiles too.
     """
@@ -150,7 +153,7 @@ def is_temporary(name: str) -> bool:
 
 
 def conflict_of(name: str) -> str | None:
-    """The original's name, if this is the name of a sync tool's conflict copy; else None.
+    """Return the original's name if this is a sync tool's conflict copy, else None.
 
     Knows Obsidian Sync, Dropbox and Nextcloud (also translated), Syncthing, Seafile, Resilio,
     Synology, ownCloud and pCloud. A conflict copy is never a request and never an approval. In
@@ -164,7 +167,7 @@ def conflict_of(name: str) -> str | None:
 
 
 def _without_conflict(stem: str) -> str | None:
-    """The stem without its last conflict mark; None where it has none, or nothing is left."""
+    """Return the stem without its last conflict mark; None if it has none, or nothing is left."""
     tail = re.fullmatch(rf"(.+?)(?:{_CONFLICT_TAIL.pattern})", stem, re.IGNORECASE | re.DOTALL)
     if tail:
         return tail[1]
@@ -182,7 +185,7 @@ def _without_conflict(stem: str) -> str | None:
 
 
 def _bracket(text: str) -> int:
-    """Where the bracket opens that the last character closes.
+    """Return the index of the bracket that the last character closes.
 
     The text's length where it closes none.
     """
@@ -197,7 +200,7 @@ def _bracket(text: str) -> int:
 
 
 def is_utf8(name: str) -> bool:
-    """Say whether every byte of a file's name is UTF-8.
+    """Return whether every byte of a file's name is UTF-8.
 
     Python writes the others as lone surrogates (PEP 383).
     """
@@ -205,11 +208,11 @@ def is_utf8(name: str) -> bool:
 
 
 def show(name: str) -> str:
-    r"""The name for people to read: what would move the cursor, hide text or turn it round is escaped.
+    r"""Return the name for people: text that would move the cursor, hide or turn text is escaped.
 
-    Control, format (zero width, bidirectional), private and unassigned characters become `\n`, `\x1b`,
-    `\u202e`; a byte that is not UTF-8 becomes `\xff`; a backslash is doubled, so that no two names look the
-    same.
+    Control, format (zero width, bidirectional), private and unassigned characters become `\n`,
+    `\x1b`, `\u202e`; a byte that is not UTF-8 becomes `\xff`; a backslash is doubled, so that no
+    two names look the same.
     """
     if name.isascii() and name.isprintable() and "\\" not in name:
         return name
@@ -217,7 +220,6 @@ def show(name: str) -> str:
 
 
 def _shown(char: str) -> str:
-    """One character, escaped where it must be."""
     if "\udc80" <= char <= "\udcff":  # how Python writes a byte that is not UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"
     if char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
@@ -226,27 +228,27 @@ def _shown(char: str) -> str:
 
 
 def plan_name(request: str) -> str:
-    """File name of the plan of a request, in `Inbox/Plans`."""
+    """Return the file name of the plan of a request, in `Inbox/Plans`."""
     return f"{request}_plan.md"
 
 
 def active_name(request: str) -> str:
-    """File name of an approved plan, in `System/Active`."""
+    """Return the file name of an approved plan, in `System/Active`."""
     return f"{request}.md"
 
 
 def rejected_name(request: str) -> str:
-    """File name of a rejected plan, in `Inbox/Rejected`."""
+    """Return the file name of a rejected plan, in `Inbox/Rejected`."""
     return f"{request}_rejected.md"
 
 
 def report_name(date: dt.date, trace8: str, request: str, *, failed: bool) -> str:
-    """File name of a mission's report, in `Knowledge/Reports`; `date` is the UTC day."""
+    """Return the file name of a report, in `Knowledge/Reports`; `date` is the UTC day."""
     return f"{date:%Y-%m-%d}_{trace8}_{request}{'_failure' if failed else ''}.md"
 
 
 def numbered(path: str, number: int) -> str:
-    """A note's path where the name is taken: with `-2`, `-3`, … before the `.md`.
+    """Return a note's path with `-2`, `-3`, … before the `.md`, for a name that is taken.
 
     For 1 as it is.
     """
@@ -254,7 +256,7 @@ def numbered(path: str, number: int) -> str:
 
 
 def side_note_name(name: str) -> str:
-    """File name of the note that explains what is wrong with the note of this name, to stand beside it.
+    """Return the file name of the note that explains a problem with the note of this name.
 
     A name that would be too long for a file system is cut, and made unique by a part of its digest.
     """
@@ -268,5 +270,5 @@ def side_note_name(name: str) -> str:
 
 
 def is_side_note(name: str) -> bool:
-    """Whether this is the name of such a note; a side note is never a request."""
+    """Return whether this is a side note's name."""
     return name.lower().endswith(f"{_SIDE}.md")

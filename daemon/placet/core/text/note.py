@@ -1,13 +1,37 @@
-"""A markdown note as a value, and edits of single frontmatter keys that leave every other byte alone.
+"""A markdown note, and how it is changed without being rewritten.
 
-Loading and dumping frontmatter rewrites most real notes even when nothing changes. So python-frontmatter gets the
-notes that are only read (`parse_note`) and those that are new (`new_note`), and a note that is there already is
-edited in place (`stamp`). An edit replaces the characters of one value, reads the result again, and is refused
-(`UnsafeEdit`) unless the only difference is the change that was asked for.
+A note belongs to the person who wrote it. placet has to write a few facts into it: a status, a
+trace id, who approved it and when. The usual way is to load the frontmatter, to change a dictionary
+and to dump it again. Dumping loses comments, quotes, the order of keys, blank lines, line ends and
+the byte order mark, and turns `2024-01-01` or `on` into something else. It rewrites most real notes
+even if nothing changes; then a sync tool sees a conflict, and a digest no longer fits. So:
 
-Frontmatter is YAML between `---` lines or TOML between `+++` lines, on the very first line, after a byte
-order mark if there is one. A `---` on top that opens no mapping (a horizontal rule) is text: such a note
-has no frontmatter.
+1. **A note is taken apart, never parsed and printed.** `head + block + foot + body` is the decoded
+   note, character by character. The block is the text between the fences: YAML between `---` lines
+   or TOML between `+++` lines, on the very first line, behind a byte order mark if there is one. A
+   `---` on top that opens no mapping (a horizontal rule) is text: such a note has no frontmatter.
+
+2. **A key is a range of characters.** `yaml_blocks` and `toml_blocks` read a block twice: for its
+   values, within limits that end hostile input early, and for its layout, that is the lines of each
+   top-level key and the place of its value in them. A block whose keys are not one a line (braces,
+   a duplicate, a dotted TOML key) has a `problem`, a sentence for its author, and is never edited.
+
+3. **An edit replaces the characters of one value.** `stamp` writes a new value (`scalars`) in place
+   of the old one, in the quotes that were there, adds a line at the end of the block, or takes a
+   line away. A key that already says so is not touched: stamping twice is stamping once.
+
+4. **An edit is proved.** The result is read again. It must say exactly what was wanted; every other
+   key must say what it said, compared by type too; the body must be the same; and without the lines
+   of the wanted keys the bytes before and after must be equal. Otherwise the edit is refused with
+   UnsafeEdit. A surprise in YAML therefore costs a stamp, never a note.
+
+5. **A digest leaves stamps out.** `without_keys` cuts out the whole lines of the keys that placet
+   writes, and the block if nothing else is in it. What placet stamps never changes the digest of
+   what a person wrote, so an approval binds the text, and a note that only placet has touched
+   counts as untouched.
+
+python-frontmatter reads the notes that are only read (`parse_note`) and writes the new ones
+(`new_note`), through a handler that keeps every character; it never sees a note that is edited.
 """
 
 from __future__ import annotations
@@ -95,7 +119,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A note taken apart: `head + block + foot + body` is the decoded note, head with its byte order mark."""
+    """A note taken apart.
+
+    `head + block + foot + body` is its text, the head with the byte order mark.
+    """
 
     kind: Frontmatter
     body: str
@@ -175,19 +202,21 @@ def digest(raw: bytes, without: Collection[str]) -> str:
 
 
 def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
-    """Return the note's bytes without the whole lines of these top-level keys (block scalars and lists too).
+    """Return the note's bytes without the whole lines of these top-level keys.
 
-    Stamping these keys never changes the result: a block that is left empty goes as well, so that a note with
-    only such keys gives the same bytes as the bare note. A note with a `problem` is returned whole.
+    Stamping these keys never changes the result: a block that is left empty goes as well, so that a
+    note with only such keys gives the same bytes as the bare note. A note with a `problem` is
+    returned whole.
     """
     return _without(raw, _take_apart(raw), keys)
 
 
 class _Handler(YAMLHandler):
-    """What python-frontmatter is told of one note: both fences, our loader with its limits, and every character as it is.
+    """A handler of python-frontmatter for one note: both fences, our limits, every character kept.
 
-    The library strips a text and makes its line ends LF before it asks a handler to split it: a rule below an empty line
-    would become a fence. So each note has a handler of its own, which splits the note as it was.
+    The library strips a text and makes its line ends LF before it asks a handler to split it: a
+    rule below an empty line would become a fence. So each note has a handler of its own, which
+    splits the note as it was.
     """
 
     def __init__(self, parts: _Parts) -> None:
@@ -266,7 +295,7 @@ def _split(kind: Frontmatter, bom: str, rest: str, block_start: int) -> _Parts:
 
 
 class _FrontmatterBlock(NamedTuple):
-    """What a block says; `layout` is empty where `problem` is not."""
+    """A parsed block; `layout` is empty if there is a `problem`."""
 
     meta: Mapping[str, Any]
     layout: Layout
@@ -314,12 +343,6 @@ def _first_line_is_a_key(kind: Frontmatter, text: str) -> bool:
         if not line.lstrip().startswith("#"):
             return _LOOKS_LIKE_A_KEY[kind].match(line) is not None
     return False
-
-
-# -- YAML
-
-
-# -- TOML
 
 
 # -- editing
@@ -399,7 +422,10 @@ def _without(raw: bytes, parts: _Parts, keys: Collection[str]) -> bytes:
 
 
 def _put_together(parts: _Parts, block: str) -> bytes:
-    """Return the note with this block, or bare where the block is empty and the body does not open one."""
+    """Return the note with this block; without any fence if the block is empty.
+
+    A body that would open one itself keeps its fences.
+    """
     if not block:
         bom = _BOM if parts.head.startswith(_BOM) else ""
         bare = (bom + parts.body).encode()
@@ -427,6 +453,3 @@ def _prove(
 def _printed(meta: Mapping[str, Any], without: Collection[str]) -> dict[str, str]:
     """Return the values in a form that compares by type too, and in which NaN equals itself."""
     return {key: repr(value) for key, value in meta.items() if key not in without}
-
-
-# -- writing a value

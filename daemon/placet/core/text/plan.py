@@ -37,7 +37,6 @@ NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})
 
 
 # --- values
-# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a plan says. Raises ValueError without a title or a step.
+    """The content of a plan. Raises ValueError without a title or a step.
 
     `comments` is the text under "Review Comments", `others` are sections that a person added:
     nothing that stands below the title is lost, except a rejection.
@@ -159,12 +158,7 @@ def _unwritable(value: object, depth: int = 0) -> str | None:
             )
 
 
-# --- reading
-# ----------------------------------------------------------------------------------------------
-
-
 # --- writing
-# ----------------------------------------------------------------------------------------------
 
 
 def render_plan(plan: Plan) -> str:

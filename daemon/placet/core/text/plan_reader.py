@@ -32,7 +32,7 @@ from placet.core.text.scope import Scope, ScopeProblems, scope_from
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """What is wrong in a plan's text, at which line (from 1), and how to write it."""
+    """A problem in a plan's text: its line (from 1) and how to fix it."""
 
     line: int
     message: str
@@ -189,7 +189,7 @@ class _PlanReader:
         )
 
     def labelled(self, at: int, label: re.Match[str], stop: int) -> tuple[list[str], int]:
-        """Return what is listed after a label, on its line or below, and the first line after it."""
+        """Return the items after a label, on its line or below, and the first line after them."""
         opening = re.search(r"[*_`]*$", label[1][: label.start(2) - label.start(1)])
         closed = label[1].rstrip()[-1:] in tuple("*_`")
         rest = label[4][1:].strip()
@@ -302,7 +302,8 @@ class _PlanReader:
         if not blocks or fences[0] is None or fences[0].language != "toml":
             self.problem(
                 blocks[0][0] if blocks else section.at,
-                f"the scope needs one block that begins with a line ```toml and ends with ```: {_EXAMPLE}",
+                "the scope needs one block that begins with a line ```toml and ends with ```:"
+                f" {_EXAMPLE}",
             )
             return None
         at, end = blocks[0]
@@ -339,7 +340,8 @@ class _PlanReader:
             line = at + 1 + text.count("\n", 0, deep.start())
             self.problem(
                 line,
-                f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots; {hint}",
+                f"the `toml` block cannot be read here: more than {_DEEP} names are joined by dots;"
+                f" {hint}",
             )
             return None
         try:
@@ -406,8 +408,9 @@ def parse_plan(
         raise PlanProblems([PlanProblem(first_line, why)])
     if len(body) > MAX_PLAN_CHARACTERS:
         why = (
-            f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not read; shorten it, "
-            "or reject it and ask for several smaller ones"
+            f"the plan has {len(body):,} characters, and more than {MAX_PLAN_CHARACTERS:,} are not"
+            " read;"
+            " shorten it, or reject it and ask for several smaller ones"
         )
         raise PlanProblems([PlanProblem(first_line, why)])
     return _PlanReader(body, known_tools, first_line).plan()

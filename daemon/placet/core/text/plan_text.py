@@ -30,7 +30,6 @@ def one_line(text: str) -> str:
 
 
 # --- text that cannot become structure
-# --------------------------------------------------------------------
 
 # Languages of code blocks that Obsidian and its plugins only print. Others can run or draw
 # something (`dataviewjs`, `mermaid`, `query`), and `toml` is ours: a fence of any other language is
@@ -66,7 +65,7 @@ def span_end(line: str, start: int, length: int) -> int:
 
 
 def _means_something(line: str, at: int) -> bool:
-    """Tell whether the unescaped mark at `at` would begin or end something (`at` is not a code span's)."""
+    """Return whether the unescaped mark at `at`, outside code, would begin or end something."""
     char, after = line[at], line[at + 1 : at + 2]
     match char:
         case "`":
@@ -133,7 +132,7 @@ def _marks(line: str, *, escape: bool) -> str:
 
 
 def _start(line: str, *, escape: bool) -> str:
-    """Escape, or unescape, what would make a line a heading or a label: one backslash more, or one less."""
+    """Escape, or unescape, the start that would make a line a heading or a label."""
     for pattern in _STARTERS:
         if found := pattern.match(line):
             slashes = found[2] + "\\" if escape else found[2][1:]
@@ -155,7 +154,6 @@ def unescaped(line: str) -> str:
 
 
 def _closing(lines: Sequence[str], start: int, fence: Fence) -> int:
-    """Return the index of the line that closes `fence`, at or after `start`; -1: none does."""
     return next((i for i in range(start, len(lines)) if fence.closes(lines[i])), -1)
 
 
@@ -215,14 +213,13 @@ def unescaped_heading(raw: str) -> str:
 
 
 # --- outline
-# ----------------------------------------------------------------------------------------------
 
 HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A heading and what is below it up to the next one that counts: from line `at`, before line `end`."""
+    """A heading and the text below it: from line `at`, before line `end`."""
 
     level: int  # 0: before the first heading
     heading: str  # raw
@@ -247,7 +244,7 @@ def named(title: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The lines of a text, its fences (first line -> last line), and the fence that is never closed."""
+    """The lines of a text, its fences (first line -> last line), and the fence without an end."""
 
     lines: tuple[str, ...]
     fences: Mapping[int, int]

@@ -103,7 +103,7 @@ _SHORT_ESCAPES = {
 
 
 def _escaped(text: str) -> str:
-    """Return the inside of a TOML basic string in which every character that is not drawn is an escape."""
+    """Return the inside of a TOML basic string; every character that is not drawn is an escape."""
     unseen = {at for at, _ in hidden_characters(text)}
     out = []
     for at, char in enumerate(text):

@@ -1,4 +1,4 @@
-"""The context card of a repository: what it is written in, how it is tested, and a note that keeps a person's words."""
+"""The context card of a repository: its languages, its tests, and a note with a person's words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ END = "%% … and here; the rest of this note is yours %%"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the card of a portal says.
+    """The content of a portal's card.
 
     `branch` is empty where there is none; `note` says what is odd, empty if nothing.
     """
@@ -71,12 +71,15 @@ def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
     ):
         return f"{place} is one of the vault's own folders, which no mission may write."
     if not is_repository and place != vault and vault.is_relative_to(place):
-        return f"{place} is no git repository, and the vault lies in it: a first commit would hold the vault too."
+        return (
+            f"{place} is no git repository, and the vault lies in it: a first commit would hold"
+            " the vault too."
+        )
     return ""
 
 
 def languages(paths: Sequence[str], most: int = 6) -> tuple[tuple[str, int], ...]:
-    """Return the languages of these files by their extensions, each with its number of files, the most frequent first."""
+    """Return the languages of these files with their numbers of files, the most frequent first."""
     found = Counter(
         _LANGUAGES[ext]
         for path in paths
@@ -132,7 +135,7 @@ def _toml(raw: bytes) -> dict[str, object]:
 
 
 def _npm_test(raw: bytes) -> bool:
-    """Say whether a package.json has a test script; the one that `npm init` writes is none."""
+    """Return whether a package.json has a test script other than that of `npm init`."""
     try:
         package = json.loads(raw)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
@@ -169,7 +172,8 @@ def render_card(card: Card, old: str | None) -> str:
         ]
     )
     if old is None:
-        return f"# Portal {card.name}\n\n{part}\n\n## Notes\n\nWhat an agent should know about this repository goes here.\n"
+        notes = "What an agent should know about this repository goes here."
+        return f"# Portal {card.name}\n\n{part}\n\n## Notes\n\n{notes}\n"
     begin, end = old.find(BEGIN), old.find(END)
     if begin < 0 or end < begin:  # the marks were taken out: all of it is the person's
         return f"{old.rstrip(chr(10))}\n\n{part}\n"

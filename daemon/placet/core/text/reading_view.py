@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An opening code fence: its character, how many, the info string, and how far it is indented."""
+    """An opening code fence: its character, their number, the info string, the indentation."""
 
     char: str
     length: int
@@ -23,7 +23,7 @@ class Fence:
         return words[0].lower() if words else ""
 
     def closes(self, line: str) -> bool:
-        """Tell whether `line` ends this fence."""
+        """Return whether `line` ends this fence."""
         found = _FENCE.match(line)
         if not found or found[3].strip():
             return False
@@ -47,7 +47,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def fence_at(line: str) -> Fence | None:
-    """Return the fence that `line` opens, if any (CommonMark 4.5: at most three spaces before it)."""
+    """Return the fence that `line` opens (CommonMark 4.5), None if it opens none."""
     found = _FENCE.match(line)
     if not found or (found[2][0] == "`" and "`" in found[3]):
         return None
@@ -90,7 +90,7 @@ _QUOTE = re.compile(r" {0,3}> ?")
 
 
 def _unquoted(line: str, depth: int) -> tuple[str, int]:
-    """Return the line without its first `depth` quotation marks, or as many as it has, and how many those were."""
+    """Return the line without its first `depth` quotation marks, and their number."""
     at = found = 0
     while found < depth and (mark := _QUOTE.match(line, at)):
         at, found = mark.end(), found + 1

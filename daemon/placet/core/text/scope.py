@@ -35,7 +35,7 @@ _CENTS = -6
 
 
 class ScopeProblems(ValueError):  # noqa: N818 - it carries problems, plural
-    """A scope that cannot be: `problems` are all of them, as (key, what is wrong and how to write it)."""
+    """A scope that is not valid: all `problems` as (key, what is wrong and how to write it)."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{key}: {message}" for key, message in problems))
@@ -44,7 +44,7 @@ class ScopeProblems(ValueError):  # noqa: N818 - it carries problems, plural
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an approved plan may do.
+    """The permissions of an approved plan.
 
     Raises ScopeProblems, with every problem, for one that is not valid.
 
@@ -73,7 +73,7 @@ class Scope:
             raise ScopeProblems(problems)
 
     def allows_write(self, path: str) -> bool:
-        """Return whether `path` (relative to the repository's root, `/` between segments) may be written."""
+        """Return whether `path`, relative to the repository's root, may be written."""
         segments = path.split("/")
         if any(s in ("", ".", "..") for s in segments) or any(
             c < " " or c in "\\\x7f" for c in path
@@ -92,7 +92,7 @@ class Scope:
         return allowed
 
     def by_name(self) -> tuple[str, ...]:
-        """Return the files that `write` allows by their whole names, without a wildcard: who approved them meant just these."""
+        """Return the files that `write` allows by their whole names, without a wildcard."""
         return tuple(
             dict.fromkeys(
                 pattern
@@ -128,14 +128,14 @@ class Scope:
         return None
 
     def _seen(self, argv: Sequence[str]) -> int:
-        """How many leading words of `argv` stand in the longest entry that begins it.
+        """Return the length of the longest entry that begins `argv`, in words; 0 without one.
 
         0: none does.
         """
         return max((len(e) for e in self.run if tuple(argv[: len(e)]) == e), default=0)
 
     def refusal_write(self, path: str) -> dict[str, Any]:
-        """Return the structured error for a path that `allows_write` refuses: it lists what is allowed."""
+        """Return the structured error for a refused path; it lists the allowed ones."""
         if self.write:
             why = f"{path[:200]!r} is outside what the approved plan may write"
         else:
@@ -143,7 +143,7 @@ class Scope:
         return {"error": why, "error_type": "outside_scope", "allowed": list(self.write)}
 
     def refusal_run(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Return the structured error for a command that may not run: it lists what is allowed."""
+        """Return the structured error for a refused command; it lists the allowed ones."""
         if self.allows_run(argv) and (forbidden := self.forbidden_run(argv)):
             why = forbidden
         elif self.run:

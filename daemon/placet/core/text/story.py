@@ -1,4 +1,4 @@
-"""The journal as a person in front of the daemon hears it: a sentence for each event that a person would name."""
+"""The journal as a person in front of the daemon reads it: a sentence for each event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Story:
     heard: tuple[str, ...] = ()
 
     def hear(self, text: str) -> None:
-        """Take in what the daemon said of itself: a side note that says the same is not told again."""
+        """Take in the daemon's own words: a side note that repeats them is not told again."""
         # a new tuple: several threads say things
         self.heard = (*self.heard[-7:], one_line(text))
 
@@ -75,7 +75,7 @@ class Story:
         return any(said.endswith(line) for said in self.heard)
 
     def _model(self, action: str, data: Mapping[str, Any]) -> tuple[Loud, str] | None:
-        """Say when the model stops answering and when it answers again, not each attempt in between."""
+        """Say when the model stops answering and when it answers again, not each attempt."""
         if (
             action == Action.MODEL_FAILED
             and data.get("kind") == "transient"
@@ -93,7 +93,7 @@ class Story:
 
 
 class _Lenient(dict[str, Any]):
-    """Metadata in which a key that is not there is a question mark: what is said must never stop what is done."""
+    """Metadata in which a missing key is a question mark: telling must never stop the work."""
 
     def __missing__(self, key: str) -> str:
         return "?"
@@ -112,13 +112,14 @@ def _because(data: Mapping[str, Any]) -> str:
 
 
 def _words(data: Mapping[str, Any]) -> str:
-    """Return what a side note says, without the difference that it may show: that is for the note."""
+    """Return the text of a side note without the difference that it may show."""
     return without_difference(str(data["reason"]))
 
 
 def _plan_waits(data: Mapping[str, Any]) -> str:
     where = f": {data['path']}" if data.get("path") else ""
-    return f"a plan waits for you (revision {data['revision']}, {counted(data['steps'], 'step')}){where}"
+    steps = counted(data["steps"], "step")
+    return f"a plan waits for you (revision {data['revision']}, {steps}){where}"
 
 
 def _completed(data: Mapping[str, Any]) -> str:
@@ -285,7 +286,6 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
 
 
 # --- one row's facts
-# --------------------------------------------------------------------------------------------
 
 
 def facts(action: str, data: Mapping[str, Any]) -> str:
@@ -311,7 +311,8 @@ def _model_called(data: Mapping[str, Any]) -> str:
     tokens_in, cached, out = (
         _thousands(data[f"{kind}_tokens"]) for kind in ("input", "cache_read", "output")
     )
-    return f"{data['purpose']}: {data['model']}, {tokens_in} + {cached} cached tokens in, {out} out, {cost}"
+    tokens = f"{tokens_in} + {cached} cached tokens in, {out} out"
+    return f"{data['purpose']}: {data['model']}, {tokens}, {cost}"
 
 
 def _thousands(number: object) -> str:

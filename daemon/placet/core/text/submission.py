@@ -25,7 +25,8 @@ def plan_from(
         for tool in (*step["tools"], *(action["tool"] for action in step["actions"])):
             if tool not in tools:
                 problems.append(
-                    f"step {number}: there is no tool {tool!r}; there are {', '.join(sorted(tools))}"
+                    f"step {number}: there is no tool {tool!r};"
+                    f" there are {', '.join(sorted(tools))}"
                 )
     scope = Scope()
     try:

@@ -39,7 +39,7 @@ def toml_meta(block: str) -> dict[str, Any]:
 
 
 def toml_layout(block: str) -> Layout:
-    """Return where the keys above the first table are. Raises BlockError unless they can be edited."""
+    """Return where the keys above the first table are. Raises BlockError."""
     # Only a note in TOML needs it; it costs 3 MB and 50 ms.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

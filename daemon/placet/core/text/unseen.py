@@ -1,13 +1,13 @@
-"""What a note holds and reading view does not show: hidden characters, comments, hiding HTML, look-alikes.
+"""Find text that reading view does not show: hidden characters, comments, HTML, look-alikes.
 
-A reviewer approves what they see; an agent reads every byte. This module lists the difference. It errs
-towards reporting: a false alarm costs a line in a callout. What ordinary writing needs is no alarm: emoji
-sequences, joiners inside words of the scripts that use them, right-to-left text, the marks of the three
-sub-national flags.
+A reviewer approves what they see; an agent reads every byte. This module lists the difference. It
+errs towards reporting: a false alarm costs a line in a callout. What ordinary writing needs is no
+alarm: emoji sequences, joiners inside words of the scripts that use them, right-to-left text, the
+marks of the three sub-national flags.
 
-Character classes follow Unicode (DerivedCoreProperties `Default_Ignorable_Code_Point`, general categories of
-the running Python). Markdown is read as CommonMark 0.31 does (escapes, code spans, fences, HTML), with `%%`
-as in Obsidian.
+Character classes follow Unicode (DerivedCoreProperties `Default_Ignorable_Code_Point`, general
+categories of the running Python). Markdown is read as CommonMark 0.31 does (escapes, code spans,
+fences, HTML), with `%%` as in Obsidian.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class Unseen:
 
 
 # --- characters
-# ------------------------------------------------------------------------------------------
 
 
 def _decoded(run: str, kind: UnseenKind) -> str:
-    """Return what a run of tag characters or variation selectors spells: they can carry any text."""
+    """Return the text that a run of tag characters or variation selectors spells."""
     if kind is UnseenKind.TAG:
         spelt = "".join(chr(ord(c) - 0xE0000) for c in run)
     elif kind is UnseenKind.VARIATION and len(run) > 1:
@@ -61,7 +60,7 @@ def _decoded(run: str, kind: UnseenKind) -> str:
 
 
 def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield one finding for all hidden characters of one class on one line, with the place of the first."""
+    """Yield one finding for all hidden characters of one class on one line."""
     places: dict[tuple[int, UnseenKind], list[int]] = {}
     for at, kind in hidden_characters(text):
         places.setdefault((bisect_right(starts, at), kind), []).append(at)
@@ -77,7 +76,6 @@ def _characters(text: str, starts: Sequence[int]) -> Iterator[Unseen]:
 
 
 # --- markdown
-# --------------------------------------------------------------------------------------------
 
 
 def _comments(lines: Sequence[str], reading: Reading) -> Iterator[Unseen]:
@@ -128,7 +126,7 @@ _LONG_LINE = 1_000
 
 
 def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield each raw tag that has attributes (style, hidden, class) or is not plain text formatting."""
+    """Yield each raw tag that has attributes or is not plain text formatting."""
     for found in _TAG.finditer(prose):
         if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
             yield Unseen(bisect_right(starts, found.start()), UnseenKind.HTML, shortened(found[0]))
@@ -178,7 +176,7 @@ def _links(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
 
 
 def _meanings(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield maths, entities and Dataview's fields: each is shown as something else than what is written."""
+    """Yield maths, entities and Dataview's fields: shown as something else than is written."""
     for kind, pattern in (
         (UnseenKind.MATHS, _MATHS),
         (UnseenKind.ENTITY, ENTITY),
@@ -216,7 +214,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _left_out(lines: Sequence[str], code: Mapping[int, str]) -> Iterator[Unseen]:
-    """Yield what stands in a row of a table beyond the columns that its second line has: it is not shown."""
+    """Yield the cells of a table beyond the columns of its second line: they are not shown."""
     columns = above = 0
     for number, line in enumerate(lines, 1):
         if number in code or not line.strip(" \t>"):
@@ -264,14 +262,13 @@ def _far(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
 
 
 # --- look-alike letters
-# ----------------------------------------------------------------------------------
 
 
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
 
 
 def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
-    """Yield the quoted texts in `toml` blocks (a plan's scope and literal actions) that read as others."""
+    """Yield the quoted texts in `toml` blocks (scope, literal actions) that read as others."""
     for number, language in code.items():
         line = lines[number - 1]
         if language == "toml" and not line.isascii():
@@ -282,7 +279,6 @@ def _lookalikes(lines: Sequence[str], code: dict[int, str]) -> Iterator[Unseen]:
 
 
 # --- the whole
-# -------------------------------------------------------------------------------------------
 
 
 def find_unseen(text: str) -> tuple[Unseen, ...]:

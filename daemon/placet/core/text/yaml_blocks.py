@@ -100,7 +100,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
 
 
 def _bound_yaml(block: str) -> None:
-    """Refuse what would take for ever to build: deep nesting, aliases that multiply or hold themselves."""
+    """Refuse deep nesting, and aliases that multiply or hold themselves."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # anchor and node count at its start
     count = 0
@@ -126,7 +126,7 @@ def _bound_yaml(block: str) -> None:
 
 
 def _refuse_duplicates(block: str, root: yaml.Node) -> None:
-    """Refuse a key that stands twice in one mapping, at any level: programs differ on which one counts."""
+    """Refuse a key that a mapping has twice, at any level: programs differ on which one counts."""
     todo, seen = [root], set[int]()
     while todo:
         node = todo.pop()
@@ -189,7 +189,10 @@ def _end(event: yaml.Event) -> int:
 
 
 def _yaml_nodes(block: str) -> tuple[list[_Node], int]:
-    """Return keys and values of the top mapping in turn, and where a new line goes (before a `...` line)."""
+    """Return keys and values of the top mapping in turn, and the place of a new line.
+
+    That is before a `...` line.
+    """
     nodes: list[_Node] = []
     depth, start, end, insert = 0, 0, 0, len(block)
     for event in yaml.parse(block, Loader=CSafeLoader):

@@ -1,4 +1,4 @@
-"""Budgets: what a mission, a planning or a day may use. Held before it is used, settled after.
+"""Budgets of a mission, a planning or a day: held before they are used, settled after.
 
 A call is made only if its worst case still fits, so that no limit on tokens or money is ever
 passed: the prompt is counted by an upper bound and the answer by its `max_tokens`, which is lowered
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import assert_never
+from typing import TypeVar
 
 from placet.core.errors import End, Stop
 from placet.core.turn.price import Price, cost_usd
@@ -36,7 +36,7 @@ _MILLION = 1_000_000
 
 
 class Complexity(StrEnum):
-    """How large a request is; the iteration limit follows from it."""
+    """The size of a request; it sets the iteration limit."""
 
     TRIVIAL = "trivial"
     STANDARD = "standard"
@@ -44,7 +44,7 @@ class Complexity(StrEnum):
 
 
 class Limit(StrEnum):
-    """What can be limited."""
+    """The kinds of limits."""
 
     TOKENS = "tokens"
     USD = "usd"
@@ -55,7 +55,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be used, or is left; None is no limit.
+    """Amounts that may be used, or are left; None is no limit.
 
     `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time
     is spent in model and tool calls, wall time also in rests and while the daemon was down.
@@ -100,6 +100,15 @@ class Amount:
         )
 
 
+_ENDS = {
+    Limit.TOKENS: End.BUDGET,
+    Limit.USD: End.BUDGET,
+    Limit.WORKING_TIME: End.TIMEOUT,
+    Limit.WALL_TIME: End.TIMEOUT,
+    Limit.TOOL_CALLS: End.TOOL_CALL_CAP,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Exceeded:
     """A limit that is reached, or that the next call could pass.
@@ -113,20 +122,12 @@ class Exceeded:
 
     def stop(self) -> Stop:
         """Return the end of a mission that this is the reason for."""
-        match self.limit:
-            case Limit.TOKENS | Limit.USD:
-                return Stop(End.BUDGET, self.detail)
-            case Limit.WORKING_TIME | Limit.WALL_TIME:
-                return Stop(End.TIMEOUT, self.detail)
-            case Limit.TOOL_CALLS:
-                return Stop(End.TOOL_CALL_CAP, self.detail)
-            case _:
-                assert_never(self.limit)
+        return Stop(_ENDS[self.limit], self.detail)
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What one budget allows, what of it is used, and what is held for calls that are under way.
+    """One budget: its limits, the amount used, and the amounts held for calls under way.
 
     `name` stands in what people read: "the mission", "planning", "today's budget of the vault". One
     that several workers use is a value behind a lock; each call has a key of its own in it.
@@ -144,24 +145,24 @@ class Ledger:
             raise ValueError(f"{key} is held already")
         return replace(self, held={**self.held, key: worst})
 
-    def remaining(self) -> Limits:
-        """Return what is neither used nor held, never below zero.
+    def over(self, limit: Limit, detail: str) -> Exceeded:
+        """Return that a limit of this budget is reached; `detail` follows the budget's name."""
+        return Exceeded(self.name, limit, f"{self.name}: {detail}")
 
-        Money is 0 where the cost so far is unknown.
+    def remaining(self) -> Limits:
+        """Return the amounts neither used nor held, never below zero.
+
+        Money is 0 if the cost so far is unknown.
         """
         gone = sum(self.held.values(), self.used)
         limits = self.limits
-        usd = None
-        if limits.usd is not None:
-            usd = Decimal(0) if gone.usd is None else max(limits.usd - gone.usd, Decimal(0))
+        usd = limits.usd if gone.usd is None else _minus(limits.usd, gone.usd)
         return Limits(
-            None if limits.tokens is None else max(limits.tokens - gone.tokens, 0),
-            usd,
-            None
-            if limits.working_time_s is None
-            else max(limits.working_time_s - gone.working_time_s, 0.0),
-            None if limits.wall_time_s is None else max(limits.wall_time_s - self.wall_time_s, 0.0),
-            None if limits.tool_calls is None else max(limits.tool_calls - gone.tool_calls, 0),
+            _minus(limits.tokens, gone.tokens),
+            Decimal(0) if gone.usd is None and usd is not None else usd,
+            _minus(limits.working_time_s, gone.working_time_s),
+            _minus(limits.wall_time_s, self.wall_time_s),
+            _minus(limits.tool_calls, gone.tool_calls),
         )
 
     def left(self) -> str:
@@ -181,6 +182,13 @@ class Ledger:
         return ", ".join(parts)
 
 
+_N = TypeVar("_N", int, float, Decimal)
+
+
+def _minus(limit: _N | None, gone: _N) -> _N | None:
+    return None if limit is None else max(limit - gone, type(limit)(0))
+
+
 def tell(ledger: Ledger, turns_left: int) -> str:
     """Return what the model is told of its budget.
 
@@ -194,48 +202,33 @@ def tell(ledger: Ledger, turns_left: int) -> str:
 
 
 def exceeded(ledger: Ledger) -> Exceeded | None:
-    """Return the limit that leaves no room for any model call, None where there is room.
+    """Return the limit that leaves no room for any model call, None if there is room.
 
-    Tool calls are not asked here: with none left a mission can still be finished.
+    Tool calls do not count here: with none left a mission can still be finished.
     """
     left, limits = ledger.remaining(), ledger.limits
     if left.wall_time_s == 0:
-        return Exceeded(
-            ledger.name,
-            Limit.WALL_TIME,
-            f"{ledger.name}: {duration(limits.wall_time_s or 0)} have passed since the work began",
-        )
+        passed = duration(limits.wall_time_s or 0)
+        return ledger.over(Limit.WALL_TIME, f"{passed} have passed since the work began")
     if left.working_time_s == 0:
-        return Exceeded(
-            ledger.name,
-            Limit.WORKING_TIME,
-            f"{ledger.name}: {duration(limits.working_time_s or 0)} of working time are used up",
-        )
+        worked = duration(limits.working_time_s or 0)
+        return ledger.over(Limit.WORKING_TIME, f"{worked} of working time are used up")
     if left.tokens == 0:
-        return Exceeded(
-            ledger.name, Limit.TOKENS, f"{ledger.name}: all {limits.tokens:,} tokens are used up"
-        )
+        return ledger.over(Limit.TOKENS, f"all {limits.tokens:,} tokens are used up")
     if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
         cost = dollars(ledger.used.usd, "an unknown sum")
-        return Exceeded(
-            ledger.name, Limit.USD, f"{ledger.name}: {cost} of ${limits.usd} is used up"
-        )
+        return ledger.over(Limit.USD, f"{cost} of ${limits.usd} is used up")
     return None
 
 
 def no_tool_call_left(ledger: Ledger) -> Exceeded | None:
-    """Return the limit that the next tool call would pass, None where it may be made."""
+    """Return the limit that the next tool call would pass, None if it may be made."""
     if ledger.remaining().tool_calls != 0:
         return None
-    return Exceeded(
-        ledger.name,
-        Limit.TOOL_CALLS,
-        f"{ledger.name}: all {ledger.limits.tool_calls:,} tool calls are made",
-    )
+    return ledger.over(Limit.TOOL_CALLS, f"all {ledger.limits.tool_calls:,} tool calls are made")
 
 
 # --- model calls
-# ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +256,8 @@ def prompt_at_most(ask: Ask, last: Usage | None) -> int:
     turn is bounded by its bytes. (The usual four characters a token is a mean, not a bound: digits,
     hex and CJK text have more.) A server that counts nothing says nothing.
     """
-    if last is not None and _prompt(last):
-        return _prompt(last) + last.output_tokens + _bytes(ask.turns[-1].blocks)
+    if last is not None and last.prompt_tokens:
+        return last.prompt_tokens + last.output_tokens + _bytes(ask.turns[-1].blocks)
     tools: list[Block] = [
         {"name": t.name, "description": t.description, "input_schema": t.input_schema}
         for t in ask.tools
@@ -278,15 +271,22 @@ def prompt_at_most(ask: Ask, last: Usage | None) -> int:
 
 
 def prompt_likely(ask: Ask, last: Usage | None) -> int:
-    """Return how many tokens the prompt of `ask` has, two bytes a token where it is not known: high for prose, right for digits."""
-    known = _prompt(last) + last.output_tokens if last is not None and _prompt(last) else 0
+    """Return how many tokens the prompt of `ask` probably has.
+
+    Two bytes a token where the number is not known: high for prose, right for digits.
+    """
+    known = (
+        last.prompt_tokens + last.output_tokens if last is not None and last.prompt_tokens else 0
+    )
     return known + (prompt_at_most(ask, last) - known) // 2
 
 
 def worst_case(
     prompt_tokens: int, max_tokens: int, model: str, prices: Iterable[Price], *, free: bool = False
 ) -> ModelCall:
-    """Return a model call at its worst: all of the prompt is written to the cache, or not cached, whichever costs more.
+    """Return a model call at its worst.
+
+    All of the prompt is written to the cache, or not cached, whichever costs more.
 
     Relies on a larger prompt never being the cheaper one. `free` as in `cost_usd`.
     """
@@ -307,7 +307,7 @@ def worst_case(
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is held for one call: how long its answer may be, and what the call may come to."""
+    """The reservation for one call: the longest answer and the worst cost."""
 
     max_tokens: int
     worst: Amount
@@ -315,7 +315,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Room for a call: the ledgers that hold it, in the order given, and how long its answer may be."""
+    """Room for a call: the ledgers that hold it, in the order given, and the longest answer."""
 
     ledgers: tuple[Ledger, ...]
     max_tokens: int
@@ -335,29 +335,24 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
         if left.tokens is not None:
             allowed = min(allowed, left.tokens - call.prompt_tokens)
             if _too_short(allowed, call):
-                return Exceeded(
-                    ledger.name,
+                return ledger.over(
                     Limit.TOKENS,
-                    f"{ledger.name}: the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
+                    f"the next call may use {call.prompt_tokens:,} tokens for its prompt alone,"
                     f" and {left.tokens:,} of {ledger.limits.tokens:,} are left",
                 )
         if left.usd is not None:
             if call.prompt_usd is None or call.output_token_usd is None:
-                return Exceeded(
-                    ledger.name,
-                    Limit.USD,
-                    f"{ledger.name}: ${ledger.limits.usd} cannot be kept to, the model's price is unknown",
-                )
+                why = f"${ledger.limits.usd} cannot be kept to, the model's price is unknown"
+                return ledger.over(Limit.USD, why)
             over = left.usd - call.prompt_usd
             if over < 0:
                 allowed = -1
             elif call.output_token_usd > 0:
                 allowed = min(allowed, int(over // call.output_token_usd))
             if _too_short(allowed, call):
-                return Exceeded(
-                    ledger.name,
+                return ledger.over(
                     Limit.USD,
-                    f"{ledger.name}: the next call may cost {dollars(call.prompt_usd)} for its prompt alone, and"
+                    f"the next call may cost {dollars(call.prompt_usd)} for its prompt alone, and"
                     f" {dollars(left.usd)} of ${ledger.limits.usd} is left",
                 )
     worst = call.worst(allowed)
@@ -365,21 +360,17 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
 
 
 def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | None:
-    """Say why a plan cannot be approved with this money limit; None where it can."""
+    """Return why a plan cannot be approved with this money limit, or None."""
     if limits.usd is None or price_known:
         return None
     return (
-        f"the budget is ${limits.usd}, but what {model} costs is unknown, so nothing could keep to it. Add its price"
-        " as [[model.price]] to System/placet.toml, or remove budget_usd"
+        f"the budget is ${limits.usd}, but the price of {model} is unknown, so nothing could keep"
+        " to it. Add it as [[model.price]] to System/placet.toml, or remove budget_usd"
     )
 
 
 def _too_short(allowed: int, call: ModelCall) -> bool:
     return allowed < min(LEAST_OUTPUT_TOKENS, call.max_tokens)
-
-
-def _prompt(usage: Usage) -> int:
-    return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
 
 
 def _bytes(blocks: Sequence[Block]) -> int:

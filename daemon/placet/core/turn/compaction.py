@@ -30,7 +30,7 @@ KEEP_TURNS = (6, 2)
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One compaction as the record keeps it: done again with these numbers, it comes to the same, byte for byte."""
+    """A compaction as the record keeps it: with these numbers it is the same, byte for byte."""
 
     keep_last: int
     budget_chars: int
@@ -107,8 +107,8 @@ def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]
     whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
     return {
         **block,
-        "content": f"[{size:,} characters left out to make room: the result of {at_most(name, 150)}. What the call did"
-        f" stands; to see the result again: {whole}read, search or run again.]",
+        "content": f"[{size:,} characters left out to make room: the result of"
+        f" {at_most(name, 150)}. What the call did stands; to see the result again: {whole}read, search or run again.]",
     }
 
 

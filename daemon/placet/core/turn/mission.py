@@ -1,4 +1,4 @@
-"""What a mission came to, as values: steps, files, commands, cost, and why it ended."""
+"""The result of a mission as values: steps, files, commands, cost, reason for its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placet.core.wording import dollars
 
 @dataclass(slots=True)
 class Spent:
-    """What a conversation has used so far.
+    """The usage of a conversation so far.
 
     `cost_usd` is None as soon as one reply's price is unknown.
 
@@ -70,7 +70,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A completed step: its number, what the agent says of it, its commit (empty where nothing had changed)."""
+    """A completed step: number, the agent's summary, commit (empty if nothing had changed)."""
 
     number: int
     summary: str
@@ -101,11 +101,12 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What git says of a success' branch when it is done, beside the branch `into` that work ends up in (empty: there is none).
+    """Git's view of a successful branch at the end, relative to the branch `into` (empty: none).
 
-    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what is peculiar about the
-    repository, `unseen` files of the person's checkout whose uncommitted changes the mission did not see. `remote` is where the
-    branch would be pushed to, and `remote_default` the branch there of the same name as `into`, else its default one; empty where
+    `conflicts` are the files that would conflict if it were merged now, `notes` sentences on what
+    is peculiar about the repository, `unseen` files of the person's checkout whose uncommitted
+    changes the mission did not see. `remote` is where the branch would be pushed to, and
+    `remote_default` the branch there of the same name as `into`, else its default one; empty where
     there is none, or it is not known. `bare`: there is no checkout to merge in.
     """
 
@@ -122,9 +123,10 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Drifted:
-    """What changed under a plan while it waited or ran: sentences on it, and what the plan is to be based on from now on.
+    """Changes under a plan while it waited or ran: sentences for people, and the new basis.
 
-    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the planning read.
+    `tip` is the commit that its branch is at, `based_on` the digests there of the files that the
+    planning read.
     """
 
     why: str
@@ -135,7 +137,7 @@ class Drifted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a mission came to. Files and lines are git's word, never the model's.
+    """The result of a mission. Files and lines come from git, never from the model.
 
     `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
     scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
@@ -176,10 +178,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class KeptOutcome:
-    """What is left of a mission outside the journal: its report, the commits with its trace, or both.
+    """The traces of a mission outside the journal: its report, its commits, or both.
 
-    `report_path` is empty where there is none: the mission did not end, or its report was deleted. `base` and `tip` are the
-    commits between which its work lies, empty where no branch has any.
+    `report_path` is empty where there is none: the mission did not end, or its report was deleted.
+    `base` and `tip` are the commits between which its work lies, empty where no branch has any.
     """
 
     trace_id: str

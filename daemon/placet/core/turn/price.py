@@ -1,4 +1,4 @@
-"""What a reply costs: dated price rows and exact decimal arithmetic."""
+"""Prices: dated rows and exact decimal arithmetic."""
 
 from __future__ import annotations
 
@@ -93,11 +93,12 @@ def cost_usd(
     """
     if free:
         return Decimal(0)
-    prompt_tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     rows = tuple(prices)
     for name in (model, _SNAPSHOT.sub("", model)):
         fitting = [
-            r for r in rows if r.model == name and r.above_prompt_tokens <= _floor(prompt_tokens)
+            r
+            for r in rows
+            if r.model == name and r.above_prompt_tokens < max(usage.prompt_tokens, 1)
         ]
         if fitting:
             row = max(fitting, key=lambda r: (r.above_prompt_tokens, r.since))
@@ -108,8 +109,3 @@ def cost_usd(
                 + usage.cache_write_tokens * row.cache_write_usd_per_mtok
             ) / _MILLION
     return None
-
-
-def _floor(prompt_tokens: int) -> int:
-    # "Above 100,000" excludes 100,000 itself; an empty prompt still has the row for "above 0".
-    return max(prompt_tokens - 1, 0)

@@ -1,4 +1,4 @@
-"""What to do after a model call has failed: try again, rest, wait for a person, or end.
+"""The reaction to a failed model call: retry, rest, wait for a person, or end.
 
 Pure: the caller counts the attempts and draws the jitter.
 """
@@ -13,7 +13,7 @@ from placet.core.turn.talk import ModelError, ModelErrorKind
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a caller is. All waits are in seconds.
+    """Backoff settings. All times are in seconds.
 
     The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a
     longer one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a
@@ -39,7 +39,8 @@ class RetryPolicy:
             <= self.longest_rest_s
         ):
             raise ValueError(
-                "a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s <= longest_rest_s"
+                "a retry policy needs 0 < first_wait_s <= longest_wait_s <= longest_backoff_s"
+                " <= longest_rest_s"
             )
         if self.factor < 1:
             raise ValueError("a retry policy's factor must be at least 1")
@@ -65,7 +66,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A person must mend something first (a key, credit, a model's name); then the job goes on."""
+    """A person must fix something first (a key, credit, a model's name); then the job goes on."""
 
     reason: str
 

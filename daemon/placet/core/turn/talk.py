@@ -20,7 +20,7 @@ Block = Mapping[str, Any]
 
 
 class Purpose(StrEnum):
-    """What a conversation is for.
+    """The purpose of a conversation.
 
     The scripted model picks its replies by it, the journal names it.
     """
@@ -31,7 +31,7 @@ class Purpose(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why the model stopped, as the Messages API names it.
+    """The model's stop reason, as the Messages API names it.
 
     `unknown` for one that this version has not heard of.
     """
@@ -100,6 +100,11 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
 
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt, read from a cache, written to it, or neither."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -125,7 +130,7 @@ class Reply:
 
 
 class ModelErrorKind(StrEnum):
-    """What can be done about a failed call."""
+    """The possible reactions to a failed call."""
 
     # overload, rate limit, reset, cut stream, time-out, connection refused: try again
     TRANSIENT = "transient"

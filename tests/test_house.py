@@ -16,7 +16,7 @@ MAX_METHODS = 32
 MAX_FUNCTION_LINES = 157
 MAX_DOUBLE_NAMES = 2
 RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
-MAX_RELATIVE = 122
+MAX_RELATIVE = 80
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:

@@ -18,7 +18,8 @@ import pytest
 from messages_api import MessagesApi, call, hang, reply
 from placet.agent.record import Record
 from placet.host import notify
-from placet.host.notify import Event, Messenger, Notice, NotifySettings
+from placet.host.config import NotifyTable
+from placet.host.notify import Event, Messenger, Notice
 from placet.loop.app import daemon
 from vaultkit import PLAN, TestVault, make_vault, until
 
@@ -141,9 +142,7 @@ def test_slow_notices_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(notify, "LAST_S", 2.0)
     said: list[str] = []
     began = time.monotonic()
-    with Messenger(
-        NotifySettings(command=("sleep", "60"), timeout_s=1.0), said.append
-    ) as messenger:
+    with Messenger(NotifyTable(command=("sleep", "60")), said.append, 1.0) as messenger:
         for _ in range(8):
             messenger.send(NOTICE)
     assert time.monotonic() - began < 10
@@ -155,7 +154,7 @@ def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(notify, "send", lambda *_: time.sleep(5) or ())
     said: list[str] = []
     began = time.monotonic()
-    with Messenger(NotifySettings(command=("true",)), said.append) as messenger:
+    with Messenger(NotifyTable(command=("true",)), said.append) as messenger:
         messenger.send(NOTICE)
         time.sleep(0.1)
     assert time.monotonic() - began < 4
@@ -165,7 +164,7 @@ def test_a_notice_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) 
 def test_notices_are_sent_before_the_end_where_there_is_time(tmp_path: Path) -> None:
     said: list[str] = []
     with Messenger(
-        NotifySettings(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append
+        NotifyTable(command=("sh", "-c", f"echo x >> {tmp_path}/told")), said.append
     ) as messenger:
         for _ in range(3):
             messenger.send(NOTICE)

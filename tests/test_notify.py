@@ -22,7 +22,8 @@ import pytest
 from messages_api import closed_port
 from placet.core.errors import UserError
 from placet.core.life.case import State
-from placet.host.notify import Event, Notice, NotifySettings, send
+from placet.host.config import NotifyTable, made_of
+from placet.host.notify import Event, Notice, send
 from vaultkit import until
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
@@ -131,12 +132,12 @@ def answering(code: int, **headers: str) -> Callable[[BaseHTTPRequestHandler], N
 
 
 def test_nothing_is_on_by_default() -> None:
-    assert not NotifySettings().is_on
-    assert send(NOTICE, NotifySettings()) == ()
+    assert not NotifyTable().is_on
+    assert send(NOTICE, NotifyTable()) == ()
     for on in (
-        NotifySettings(desktop=True),
-        NotifySettings(command=("x",)),
-        NotifySettings(webhook="https://example.org/x"),
+        NotifyTable(desktop=True),
+        NotifyTable(command=("x",)),
+        NotifyTable(webhook="https://example.org/x"),
     ):
         assert on.is_on
 
@@ -195,7 +196,7 @@ def test_a_notice_cannot_carry_the_text_of_a_note(bad: str) -> None:
 
 def test_a_command_gets_the_facts_as_variables_and_no_secret(tmp_path: Path) -> None:
     script = recorder(tmp_path / "my notifier", tmp_path / "out")
-    assert send(NOTICE, NotifySettings(command=(str(script), "$HOME; ls", "two words"))) == ()
+    assert send(NOTICE, NotifyTable(command=(str(script), "$HOME; ls", "two words"))) == ()
     argv, environment, folder = json.loads((tmp_path / "out").read_text())
     assert argv == ["$HOME; ls", "two words"]
     assert folder == "/"
@@ -217,19 +218,19 @@ def test_a_command_in_the_home_folder_is_found(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     recorder(tmp_path / "bin" / "tell", tmp_path / "out")
-    assert send(NOTICE, NotifySettings(command=("~/bin/tell",))) == ()
+    assert send(NOTICE, NotifyTable(command=("~/bin/tell",))) == ()
     assert (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("word", ["/no/such/program", "~no-such-user-here/x"])
 def test_a_command_that_cannot_be_started_is_a_sentence(word: str) -> None:
-    (problem,) = send(NOTICE, NotifySettings(command=(word,)))
+    (problem,) = send(NOTICE, NotifyTable(command=(word,)))
     assert problem.startswith(f"command: {word} cannot be started: ")
 
 
 def test_a_command_that_fails_is_a_sentence_without_what_it_printed(tmp_path: Path) -> None:
     script = program(tmp_path / "fails", "sys.stderr.write('token 1234'); sys.exit(3)")
-    assert send(NOTICE, NotifySettings(command=(str(script), "--token=1234"))) == (
+    assert send(NOTICE, NotifyTable(command=(str(script), "--token=1234"))) == (
         f"command: {script} ended with exit code 3",
     )
 
@@ -251,7 +252,7 @@ def test_a_command_that_hangs_is_killed_with_its_group(
     )
     script.chmod(0o755)
     began = time.monotonic()
-    (problem,) = send(NOTICE, NotifySettings(command=(str(script),), timeout_s=0.3))
+    (problem,) = send(NOTICE, NotifyTable(command=(str(script),)), 0.3)
     assert time.monotonic() - began < 55  # it would sleep for 60 s
     assert problem == f"command: {script} was killed because it had not ended after 0.3 s"
     for pid in map(int, pids.read_text().split()):
@@ -285,7 +286,7 @@ def test_notify_send_gets_title_text_and_link_as_markup_and_no_secret(
 ) -> None:
     recorder(tmp_path / "bin" / "notify-send", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert send(NOTICE, NotifySettings(desktop=True)) == ()
+    assert send(NOTICE, NotifyTable(desktop=True)) == ()
     argv, environment, _ = json.loads((tmp_path / "out").read_text())
     assert argv == [
         "--app-name=placet",
@@ -303,9 +304,7 @@ def test_osascript_gets_the_words_as_arguments_never_as_script(
     recorder(tmp_path / "bin" / "osascript", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     name = '" & (do shell script "id") & "'
-    assert (
-        send(Notice(Event.MISSION_FAILED, "a", TRACE, name, ""), NotifySettings(desktop=True)) == ()
-    )
+    assert send(Notice(Event.MISSION_FAILED, "a", TRACE, name, ""), NotifyTable(desktop=True)) == ()
     argv, _, _ = json.loads((tmp_path / "out").read_text())
     script, words = argv[:6], argv[6:]
     assert script[::2] == ["-e"] * 3
@@ -320,7 +319,7 @@ def test_a_machine_without_a_desktop_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    (problem,) = send(NOTICE, NotifySettings(desktop=True))
+    (problem,) = send(NOTICE, NotifyTable(desktop=True))
     assert "install notify-send" in problem
     assert "desktop = false" in problem
 
@@ -331,7 +330,7 @@ def test_a_machine_without_a_desktop_says_what_to_do(
 
 def test_a_webhook_gets_the_facts_as_json() -> None:
     with server(answering(204)) as (address, got):
-        assert send(NOTICE, NotifySettings(webhook=f"{address}/hook?room=1")) == ()
+        assert send(NOTICE, NotifyTable(webhook=f"{address}/hook?room=1")) == ()
     ((method, path, headers, body),) = got
     assert (method, path, headers["Content-Type"]) == ("POST", "/hook?room=1", "application/json")
     assert json.loads(body) == {
@@ -351,7 +350,7 @@ def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
         server(answering(200)) as (other, stolen),
         server(answering(code, Location=f"{other}/x")) as (address, got),
     ):
-        (problem,) = send(NOTICE, NotifySettings(webhook=f"{address}/tok3n"))
+        (problem,) = send(NOTICE, NotifyTable(webhook=f"{address}/tok3n"))
     assert (len(got), stolen) == (1, [])
     assert problem.startswith(f"webhook: 127.0.0.1 answered {code}; it redirects")
     assert "tok3n" not in problem
@@ -359,13 +358,13 @@ def test_a_webhook_never_goes_on_to_another_address(code: int) -> None:
 
 def test_what_a_webhook_answers_is_said_without_its_path() -> None:
     with server(answering(404)) as (address, _):
-        assert send(NOTICE, NotifySettings(webhook=f"{address}/tok3n")) == (
+        assert send(NOTICE, NotifyTable(webhook=f"{address}/tok3n")) == (
             "webhook: 127.0.0.1 answered 404",
         )
-    (problem,) = send(NOTICE, NotifySettings(webhook=f"{closed_port()}/tok3n"))
+    (problem,) = send(NOTICE, NotifyTable(webhook=f"{closed_port()}/tok3n"))
     assert problem == "webhook: 127.0.0.1 cannot be reached: Connection refused"
     with server(lambda to: to.wfile.write(b"tok3n and nonsense\r\n\r\n") and None) as (address, _):
-        (problem,) = send(NOTICE, NotifySettings(webhook=f"{address}/tok3n"))
+        (problem,) = send(NOTICE, NotifyTable(webhook=f"{address}/tok3n"))
     assert problem == "webhook: 127.0.0.1 cannot be reached: RemoteProtocolError"
 
 
@@ -383,7 +382,7 @@ def test_a_proxy_that_cannot_be_used_is_said_without_its_password(
     for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
-    (problem,) = send(NOTICE, NotifySettings(webhook="http://127.0.0.1:9/tok3n"))
+    (problem,) = send(NOTICE, NotifyTable(webhook="http://127.0.0.1:9/tok3n"))
     assert problem.startswith("webhook: 127.0.0.1 cannot be reached: ")
     assert "hunter3" not in problem
     assert "tok3n" not in problem
@@ -394,14 +393,14 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     with server(answering(204)) as (proxy, got):
         monkeypatch.setenv("http_proxy", proxy)
-        assert send(NOTICE, NotifySettings(webhook="http://notices.example/hook")) == ()
+        assert send(NOTICE, NotifyTable(webhook="http://notices.example/hook")) == ()
     assert [request[:2] for request in got] == [("POST", "http://notices.example/hook")]
 
 
 def test_a_webhooks_address_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with server(answering(204)) as (address, got):
-        assert send(NOTICE, NotifySettings(webhook=f"{address}/tok3n")) == ()
+        assert send(NOTICE, NotifyTable(webhook=f"{address}/tok3n")) == ()
     assert len(got) == 1
     assert "tok3n" not in caplog.text
 
@@ -417,7 +416,7 @@ def test_a_webhook_that_trickles_is_given_up_in_time() -> None:
 
     with server(trickle) as (address, _):
         began = time.monotonic()
-        (problem,) = send(NOTICE, NotifySettings(webhook=address, timeout_s=0.4))
+        (problem,) = send(NOTICE, NotifyTable(webhook=address), 0.4)
         assert time.monotonic() - began < 30
         given_up.set()
         for thread in threading.enumerate():
@@ -430,7 +429,8 @@ def test_a_webhook_that_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         (problem,) = send(
             NOTICE,
-            NotifySettings(webhook=f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3),
+            NotifyTable(webhook=f"http://127.0.0.1:{silent.getsockname()[1]}/"),
+            0.3,
         )
         for thread in threading.enumerate():
             if thread.name == "webhook":
@@ -444,9 +444,7 @@ def test_one_way_that_fails_does_not_stop_the_others(
     script = recorder(tmp_path / "tell", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with server(answering(500)) as (address, got):
-        problems = send(
-            NOTICE, NotifySettings(desktop=True, command=(str(script),), webhook=address)
-        )
+        problems = send(NOTICE, NotifyTable(desktop=True, command=(str(script),), webhook=address))
     assert [problem.split(":")[0] for problem in problems] == ["desktop", "webhook"]
     assert (tmp_path / "out").exists()
     assert len(got) == 1
@@ -473,20 +471,20 @@ def test_one_way_that_fails_does_not_stop_the_others(
     ],
 )
 def test_a_webhook_that_is_no_web_address_is_refused(webhook: str) -> None:
-    with pytest.raises(UserError, match=r"\[notify\] webhook in System/placet.toml") as error:
-        NotifySettings(webhook=webhook)
+    with pytest.raises(UserError, match=r"notify\.webhook: must be an http") as error:
+        made_of({"notify": {"webhook": webhook}}, "System/placet.toml")
     assert error.value.exit_code == 2
     assert "pw" not in str(error.value)
 
 
 @pytest.mark.parametrize("command", [("",), ("", "x"), ("a", "b\0c")])
 def test_a_command_that_no_system_can_run_is_refused(command: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r"\[notify\] command in System/placet.toml"):
-        NotifySettings(command=command)
+    with pytest.raises(UserError, match=r"notify\.command: must begin with a program"):
+        made_of({"notify": {"command": command}}, "System/placet.toml")
 
 
 @pytest.mark.parametrize(
     "webhook", ["https://example.org", "http://[::1]:8080/x", "https://hooks.example.org/a/b?c=d#e"]
 )
 def test_a_web_address_is_accepted(webhook: str) -> None:
-    assert NotifySettings(webhook=webhook).webhook == webhook
+    assert NotifyTable(webhook=webhook).webhook == webhook

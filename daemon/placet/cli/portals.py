@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
-from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from placet.core.text.names import CONFIG_PATH
 from placet.core.text.names import show as visible
 from placet.core.text.portal import unfit
 from placet.host.accepted import change, holding
-from placet.host.config import from_home, load, portal_path
+from placet.host.config import from_home, load, portal_path, with_setting
 from placet.journal.reader import open_reader
 from placet.repo.repository import default_branch, is_repository, notes, open_repo
 
@@ -47,17 +45,7 @@ def portal_add_command(site: Site, name: str, given: str) -> None:
         is_inside = place.is_relative_to(site.vault)
         written = str(place.relative_to(site.vault) if is_inside else place)
 
-    def with_it(document: Any) -> None:
-        import tomlkit
-        from tomlkit.items import InlineTable
-
-        everyone = document.setdefault("portals", tomlkit.table(is_super_table=True))
-        table = tomlkit.inline_table() if isinstance(everyone, InlineTable) else tomlkit.table()
-        table["path"] = written
-        everyone[name] = table
-
-    wanted = {other: portal.model_dump() for other, portal in portals.items()}
-    _edit_portals(site, name, with_it, {**wanted, name: {"path": written}})
+    _write(site, name, {"path": written})
     try:
         refresh_card(site.vault, name)
     except UserError as error:
@@ -140,15 +128,7 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
 def portal_remove_command(site: Site, name: str) -> None:
     """Take a portal out of System/placet.toml; its repository and its card stay."""
     _must_be_portal(site.vault, name)
-
-    def without_it(document: Any) -> None:
-        del document["portals"][name]
-        if not document["portals"]:
-            del document["portals"]
-
-    portals = load(site.vault).portals
-    left = {other: portal.model_dump() for other, portal in portals.items() if other != name}
-    _edit_portals(site, name, without_it, left)
+    _write(site, name, None)
     for line in _naming(site, name):
         say(line)
     say(f"removed; the repository and Knowledge/Portals/{name}.md stay as they are")
@@ -174,39 +154,15 @@ def _is_inside_one(place: Path) -> bool:
     return any(os.path.lexists(parent / ".git") for parent in place.resolve().parents)
 
 
-def _edit_portals(
-    site: Site,
-    name: str,
-    edit: Callable[[Any], None],
-    wanted: dict[str, Any],
-) -> None:
-    """Edit the configuration so that every other byte stays, and accept the portal `name`.
-
-    Raises UserError, with nothing written, where its portals would not be what is `wanted`.
-    """
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    path = site.vault / CONFIG_PATH
-    by_hand = "Change [portals] by hand."
+def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:
+    """Write a portal's table, which accepts its path on this machine; None removes it."""
+    text = with_setting(site.vault, ("portals", name), table)
     try:
-        raw = path.read_bytes()
-        if raw and not raw.endswith(b"\n"):
-            raw += b"\n"
-        plain = raw.decode("utf-8-sig")
-        before = tomllib.loads(plain)
-        document = tomlkit.parse(plain)
-        edit(document)
-        text = tomlkit.dumps(document)
-        after = tomllib.loads(text)
-        if after.pop("portals", {}) != wanted or after != {
-            k: v for k, v in before.items() if k != "portals"
-        }:
-            raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
-        mark = "\ufeff" if raw.startswith(BOM_UTF8) else ""
-        change(site.vault, site.env, mark + text, [("portals", name, "path")])
-    except (OSError, UnicodeDecodeError, TOMLKitError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
+        change(site.vault, site.env, text, [("portals", name, "path")])
+    except OSError as error:
+        raise UserError(
+            f"{site.vault / CONFIG_PATH} cannot be changed: {error.strerror}", "Make it writable."
+        ) from error
 
 
 def _must_be_portal(vault: Path, name: str) -> None:

@@ -136,13 +136,12 @@ def notify_command() -> None:
 @site_option
 def notify_test_command(site: Site) -> None:
     """Send a notice every way that is on in System/placet.toml."""
-    from placet.host.notify import Event, Notice, NotifySettings, send  # loads HTTP and TLS
+    from placet.host.notify import Event, Notice, send  # loads HTTP and TLS
 
     held = site.in_force()
     if any(key[0] == "notify" for key in held.refused):
         raise UserError(held.problem)
-    table = held.config.notify
-    ways = NotifySettings(table.desktop, table.command, table.webhook)
+    ways = held.config.notify
     if not ways.is_on:
         raise UserError(
             "No way of notifying is on.",

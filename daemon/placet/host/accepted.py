@@ -1,7 +1,8 @@
-"""Settings that are code or reach out hold as accepted on this machine, whatever `System/placet.toml` says meanwhile.
+"""Settings that are code or reach out hold as accepted on this machine.
 
-The file lies in the vault, and vaults are synced and shared: whoever can write it could send the model's key elsewhere, or have a
-program started. So the values last accepted are kept in the state folder. The first start in a vault accepts what is there.
+`System/placet.toml` lies in the vault, and vaults are synced and shared: whoever can write it could
+send the model's key elsewhere, or start a program. So the values last accepted are kept in the
+state folder and hold whatever the file says. The first start in a vault accepts what is there.
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ GUARDED: Mapping[str, tuple[str, ...]] = {
     "mcp": _ALL,
     "team": _ALL,
 }
-"""The tables that are guarded, and which of their keys."""
+"""The guarded tables, and which of their keys; empty for all."""
 
 Key = tuple[str, ...]
-"""Where a setting stands, table by table."""
+"""The path of a setting, table by table."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The configuration as it holds, and how it differs from what is written.
+    """The configuration that holds, and its differences from what is written.
 
-    `refused` are the settings that differ because nobody accepted them on this machine; `settled`
-    says whether anything was accepted here yet. `written` and `accepted` are the guarded settings
-    that are not at their default.
+    `refused` are the settings that nobody accepted on this machine; `settled` says whether anything
+    was accepted here yet. `written` and `accepted` are the guarded settings without the defaults.
     """
 
     config: Config
@@ -50,69 +50,57 @@ class InForce:
 
     @property
     def names(self) -> list[str]:
-        """The settings that do not hold, as a person writes them."""
+        """Return the refused settings as a person writes them."""
         return [".".join(key) for key in self.refused]
 
     @property
     def problem(self) -> str:
-        """What to say of them; empty where there are none."""
+        """Return the sentence for people about refused settings; empty for none."""
         if not self.refused:
             return ""
         return (
-            f"{CONFIG_PATH} was changed, and this is not taken up: {', '.join(map(show, self.names))}. Such settings are code "
-            "or reach out, so they hold as accepted on this machine. See the difference, and accept it: placet config accept"
+            f"{CONFIG_PATH} was changed, and this is not taken up: "
+            f"{', '.join(map(show, self.names))}. Such settings are code or reach out, so they hold "
+            "as accepted on this machine. See the difference, and accept it: placet config accept"
         )
 
     @property
     def digest(self) -> str:
-        """The same for the same difference. Values are in it, and cannot be read out of it."""
+        """Return a hash of the difference; it does not reveal the values."""
         found = [(key, self.written.get(key), self.accepted.get(key)) for key in self.refused]
         return sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 def in_force(vault: Path, env: Mapping[str, str]) -> InForce:
-    """Return the configuration that holds: as written, but for what was never accepted here.
+    """Return the configuration that holds; before the first start in a vault, what is written.
 
-    Before the first start in a vault it is what is written. Raises UserError as `load` does, and
-    for an accepted value that this placet cannot use.
+    Raises UserError as `load` does, and for an accepted value that this version cannot use.
     """
     return holding(load(vault), vault_state(vault, env))
 
 
 def holding(config: Config, state: StateFolder) -> InForce:
-    """Return what holds of a configuration that was read.
+    """Return what holds of a configuration, as `in_force`.
 
-    Raises UserError where what was accepted cannot be read or used.
+    Raises UserError if the accepted settings cannot be read or used.
     """
     written = guarded(config)
-    accepted = _read(state)
-    if accepted is None:
-        return InForce(config, (), settled=False, written=written, accepted=written)
+    kept = _read(state)
+    accepted = written if kept is None else kept
     refused = differing(written, accepted)
-    if not refused:
-        return InForce(config, (), settled=True, written=written, accepted=accepted)
-    tables = config.model_dump(mode="python", exclude_defaults=True)
-    for key in written:
-        _take_out(tables, key)
-    for key, value in accepted.items():
-        _put(tables, key, value)
-    return InForce(
-        made_of(tables, f"{state.accepted}, which holds for it"),
-        refused,
-        settled=True,
-        written=written,
-        accepted=accepted,
-    )
+    if refused:
+        free = dict(_leaves(config.model_dump(mode="python", exclude_defaults=True), ()))
+        tables = _nested({k: v for k, v in free.items() if k not in written} | dict(accepted))
+        config = made_of(tables, f"{state.accepted}, which holds for it")
+    return InForce(config, refused, kept is not None, written, accepted)
 
 
 def accept(
     state: StateFolder, config: Config, keys: Iterable[Key] | None = None
 ) -> tuple[Key, ...]:
-    """Let what a configuration says hold on this machine: of `keys`, or of all settings.
+    """Accept what a configuration says of `keys`, or of all settings; return those that changed.
 
-    Return those that changed by it.
-
-    Raises UserError where that cannot be written down.
+    Raises UserError if that cannot be written.
     """
     written = guarded(config)
     before = _read(state) or {}
@@ -122,21 +110,18 @@ def accept(
         after.pop(key, None)
         if key in written:
             after[key] = written[key]
-    tables: dict[str, Any] = {}
-    for key, value in after.items():
-        _put(tables, key, value)
     try:
-        write_private(state.accepted, json.dumps(tables, indent=2).encode())
+        write_private(state.accepted, json.dumps(_nested(after), indent=2).encode())
     except OSError as error:
         raise cannot_write(state.accepted, error) from error
     return differing(after, before)
 
 
 def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) -> None:
-    """Write the text of a vault's configuration, and accept what it says of `keys`, and of nothing else.
+    """Write the text of a vault's configuration, and accept what it says of `keys` alone.
 
-    Before the first start there is nothing to add to: that accepts what is there. Raises OSError, and UserError for a text that
-    is no configuration, or where what is accepted cannot be written down.
+    Before the first start nothing is accepted: that start accepts all. Raises OSError, and
+    UserError for a text that is no configuration, or if `accept` cannot write.
     """
     path = vault / CONFIG_PATH
     config = parse(text, f"{path}, changed so,")
@@ -147,7 +132,7 @@ def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) 
 
 
 def guarded(config: Config) -> dict[Key, Any]:
-    """Return the settings that need to be accepted, those that are not at their default."""
+    """Return the guarded settings that differ from their defaults."""
     tables = config.model_dump(mode="json", exclude_defaults=True)
     found: dict[Key, Any] = {}
     for table, keys in GUARDED.items():
@@ -158,17 +143,17 @@ def guarded(config: Config) -> dict[Key, Any]:
 
 
 def is_guarded(key: Key) -> bool:
-    """Say whether a setting has to be accepted to hold."""
+    """Return whether a setting has to be accepted to hold."""
     return key[0] in GUARDED and (not GUARDED[key[0]] or not key[1:] or key[1] in GUARDED[key[0]])
 
 
 def differing(one: Mapping[Key, Any], other: Mapping[Key, Any]) -> tuple[Key, ...]:
-    """Return where two sets of settings differ."""
+    """Return the keys by which two sets of settings differ, sorted."""
     return tuple(sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)))
 
 
 def _read(state: StateFolder) -> dict[Key, Any] | None:
-    """Return what was accepted, None where nothing was yet."""
+    """Return the accepted settings; None if nothing was accepted yet."""
     try:
         tables = json.loads(state.accepted.read_bytes())
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
@@ -182,8 +167,8 @@ def _read(state: StateFolder) -> dict[Key, Any] | None:
     ) as error:  # the last but one: it is no table
         raise UserError(
             f"{state.accepted} cannot be read: {error}",
-            "It holds the settings that were accepted on this machine. Move it away: the next start accepts what "
-            "System/placet.toml says then, so look at that first.",
+            "It holds the settings that were accepted on this machine. Look at System/placet.toml, then "
+            "move this file away: the next start accepts what System/placet.toml says.",
             exit_code=2,
         ) from error
 
@@ -198,21 +183,11 @@ def _leaves(tables: Mapping[str, Any], above: Key) -> list[tuple[Key, Any]]:
     return found
 
 
-def _put(tables: dict[str, Any], key: Key, value: Any) -> None:
-    for name in key[:-1]:
-        tables = tables.setdefault(name, {})
-    tables[key[-1]] = value
-
-
-def _take_out(tables: dict[str, Any], key: Key) -> None:
-    """Take a setting out, and the tables that are empty then: a portal without its path is none."""
-    *above, name = key
-    below = [tables]
-    for one in above:
-        if one not in below[-1]:
-            return
-        below.append(below[-1][one])
-    below[-1].pop(name, None)
-    for table, one in zip(reversed(below[:-1]), reversed(above), strict=True):
-        if not table[one]:
-            del table[one]
+def _nested(settings: Mapping[Key, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (*above, name), value in settings.items():
+        table = found
+        for part in above:
+            table = table.setdefault(part, {})
+        table[name] = value
+    return found

@@ -1,9 +1,9 @@
-"""Who did it: the word that a person's own command leaves, outside of the vault, of what it is about to do in it.
+"""The word that a person's own command leaves outside of the vault: who decides what.
 
-Who moved a file is nowhere to be read, and what a note says of itself anybody can write who can write the vault. So the command
-line says here who decides what of which text, does it, and says that it is done. The daemon, now or at its next start, takes the
-word for a gesture of that kind with that text. A command that was cut off before it was done leaves a word that counts for
-nothing: what happens to the note later may be anybody's.
+Nobody can tell who moved a file, and whoever can write the vault can write any name into a note. So
+the command line writes here who decides what about which text, does it, and writes that it is done.
+The daemon takes the word for a gesture of that kind with that text, now or at its next start. The
+word of a command that was cut off does not count: somebody else may change the note later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What somebody decides: of the note's text with this `digest`, `who` by name, `via` how, as the journal says it."""
+    """A decision about the text with this `digest`: by `who`, `via` which command."""
 
     what: Literal["approve", "reject", "revise", "retry"]
     digest: str
@@ -35,12 +35,10 @@ class Word:
 
 @contextmanager
 def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
-    """Leave word of what is done inside, to this case's plan; take it back if that fails.
+    """Leave word of the block's action on this case's plan; take it back if the block fails.
 
-    Raises UserError where no word can be left; then nothing was done.
-
-    It counts while it is locked, as long as this process is at it, and for good once it ends in
-    `done`.
+    It counts while this process locks it, and for good once it ends in `done`. Raises UserError if
+    no word can be left; then the block does not run.
     """
     path, temp = _path(folder, trace_id), folder / f".{secrets.token_hex(8)}"
     said = (
@@ -71,7 +69,7 @@ def leave_word(folder: Path, trace_id: str, word: Word) -> Iterator[None]:
 
 
 def word_of(folder: Path, trace_id: str) -> Word | None:
-    """Return the word that counts for a case, None where there is none."""
+    """Return the word that counts for a case; None for none."""
     try:
         with os.fdopen(
             os.open(
@@ -86,12 +84,12 @@ def word_of(folder: Path, trace_id: str) -> Word | None:
             if rest != b"done\n" and not at_it:
                 return None
         return Word(**json.loads(said))
-    except (OSError, ValueError, TypeError, RecursionError):  # none, or none that this version left
+    except (OSError, ValueError, TypeError, RecursionError):  # none, or of another version
         return None
 
 
 def forget(folder: Path, trace_id: str) -> None:
-    """Take a word away that was taken for a gesture, or that something else came before."""
+    """Delete a word that was used, or that is outdated."""
     with suppress(OSError):
         _path(folder, trace_id).unlink(missing_ok=True)
 

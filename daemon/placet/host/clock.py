@@ -1,7 +1,4 @@
-"""Time as the daemon sees it: the wall clock for people, a monotonic one for waiting.
-
-Tests hand in another.
-"""
+"""Clocks: the wall clock for people, a monotonic one for waiting. Tests pass others."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def wall() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clocks that a part is given. `monotonic` is in seconds from an arbitrary start."""
+    """The clocks of a part. `monotonic` is in seconds from an arbitrary start."""
 
     wall: Callable[[], datetime] = wall
     monotonic: Callable[[], float] = time.monotonic
@@ -31,10 +28,7 @@ class Clock:
         return rfc3339(self.wall())
 
     def wait(self, seconds: float, cancelled: Callable[[], bool]) -> bool:
-        """Wait, looking every quarter of a second whether to stop.
-
-        Return False if it was stopped.
-        """
+        """Wait, checking `cancelled` four times a second; return False if it was cancelled."""
         until = self.monotonic() + seconds
         while not cancelled():
             left = until - self.monotonic()

@@ -1,12 +1,13 @@
-"""`System/placet.toml` as a checked value.
+"""`System/placet.toml` as a checked value: the tables here are the settings, types and defaults.
 
-Unknown keys are errors: a misspelt setting must not pass for one.
+An unknown key is an error, so that a misspelt setting is noticed.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import tomllib
 from codecs import BOM_UTF8
@@ -15,6 +16,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -37,7 +39,7 @@ class _Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic would read as something else: `true` as 1, "5" as 5, and numbers that are none."""
+        """Refuse what pydantic would convert: `true` to 1, "5" to 5; and nan and inf."""
         kind = cls.model_fields[info.field_name or ""].annotation
         if kind is bool and not isinstance(value, bool):
             raise ValueError("must be true or false, without quotes")
@@ -49,13 +51,13 @@ class _Table(BaseModel):
 
 
 Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
-"""Dollars: no more than a plan's budget may be, and no finer than a price of a million tokens makes sense."""
+"""Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
 
 
 class VaultTable(_Table):
-    """How notes are written, and whether the vault may have a history (git).
+    """Frontmatter, defaults and history (git) of the vault.
 
-    "ask": nobody was asked yet, only a new one may.
+    `history` is "ask" until somebody was asked: then only a new vault may get one.
     """
 
     history: bool | Literal["ask"] = "ask"
@@ -68,7 +70,7 @@ class VaultTable(_Table):
 
 
 class DaemonTable(_Table):
-    """How the daemon works."""
+    """Settings of the daemon itself."""
 
     paused: bool = False
     watch: Literal["auto", "events", "polling"] = "auto"
@@ -80,16 +82,16 @@ class DaemonTable(_Table):
 
 
 class JournalTable(_Table):
-    """How long events stay in journal.db.
+    """Retention of events in journal.db: older ones move once a day to a database beside it.
 
-    Older ones are moved, once a day, into a database of their own beside it; 0: never.
+    0: never.
     """
 
     archive_after_days: int = Field(default=0, ge=0, le=36_500)
 
 
 class PriceRow(_Table):
-    """What a model costs, in dollars a million tokens, from a day on."""
+    """The price of a model in dollars per million tokens, from a day on."""
 
     model: str
     since: date
@@ -100,7 +102,7 @@ class PriceRow(_Table):
 
 
 class ModelTable(_Table):
-    """Which model plans and works, and where it is reached."""
+    """The model that plans and works, and its server."""
 
     provider: str = "anthropic"
     name: str = "claude-opus-5-5"
@@ -113,9 +115,9 @@ class ModelTable(_Table):
 
 
 class LimitsTable(_Table):
-    """How far a planning, a mission, a day may go.
+    """Limits of a planning, a mission and a day.
 
-    Of `day_…`, `planning_usd` and `mission_wall_time_s` 0 is no limit.
+    0 means no limit for `day_…`, `planning_usd` and `mission_wall_time_s`.
     """
 
     day_usd: Money = Decimal(0)
@@ -136,7 +138,7 @@ class LimitsTable(_Table):
 
 
 class GuardsTable(_Table):
-    """When a planning or mission that goes in circles is told so, and ended."""
+    """Thresholds at which a planning or mission that goes in circles is told so, and ended."""
 
     repeats: int = Field(default=3, ge=2, le=100)
     window: int = Field(default=10, ge=2, le=1000)
@@ -163,11 +165,43 @@ class SandboxTable(_Table):
 
 
 class NotifyTable(_Table):
-    """Where notices go: a plan waits, a mission ended, something needs a person."""
+    """Destinations of notices: a plan waits, a mission ended, something needs a person."""
 
     desktop: bool = False
     command: tuple[str, ...] = ()
-    webhook: str = Field(default="", pattern=r"^$|^https?://\S+$")
+    webhook: str = ""
+
+    @field_validator("command")
+    @classmethod
+    def _can_run(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value and (not value[0] or any("\0" in word for word in value)):
+            raise ValueError("must begin with a program, and no word of it may hold a NUL")
+        return value
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_web_address(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            good = (
+                parts.scheme in ("http", "https")
+                and bool(parts.hostname)
+                and "@" not in parts.netloc
+                and parts.port != 0
+                and re.fullmatch(r"[!-~]+", value) is not None
+            )
+        except ValueError:  # a port that is no number, a bracket that is not closed
+            good = False
+        if value and not good:
+            raise ValueError(
+                "must be an http:// or https:// address without spaces, user name and password"
+            )
+        return value
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether a notice goes anywhere at all."""
+        return bool(self.desktop or self.command or self.webhook)
 
 
 class PortalTable(_Table):
@@ -191,7 +225,7 @@ class Config(_Table):
 
 
 def load(vault: Path) -> Config:
-    """Read a vault's configuration.
+    """Return a vault's configuration, as written.
 
     Raises UserError (exit code 2) that names the file and every wrong setting at once.
     """
@@ -207,7 +241,7 @@ def load(vault: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read: {error}",
-            "Mend the file; `placet init` writes a new one where there is none.",
+            "Fix the file, or delete it and write a new one: placet init",
             exit_code=2,
         ) from error
     return parse(text, str(path))
@@ -224,13 +258,13 @@ def parse(text: str, where: str) -> Config:
     except RecursionError as error:
         raise UserError(
             f"{where} is nested too deeply.",
-            "Mend it; no setting is a list in a list.",
+            "Fix it; no setting is a list in a list.",
             exit_code=2,
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(
             f"{where} is not valid TOML: {error}",
-            "Mend that line; strings need quotes in TOML.",
+            "Fix that line; strings need quotes in TOML.",
             exit_code=2,
         ) from error
     return made_of(tables, where)
@@ -250,17 +284,14 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
         ]
         raise UserError(
             f"{where} has settings that cannot be used:\n" + "\n".join(lines),
-            "Mend or remove these lines. Every setting is explained in the System/placet.toml of a new vault: "
+            "Fix or remove these lines. The System/placet.toml of a new vault explains every setting: "
             "placet init DIR",
             exit_code=2,
         ) from error
 
 
 def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
-    """Set one setting in a vault's configuration that needs nobody's acceptance.
-
-    Raises UserError as `with_setting` does.
-    """
+    """Write one setting that needs nobody's acceptance. Raises UserError as `with_setting` does."""
     text = with_setting(vault, key, value)
     try:
         put_in_place(vault / CONFIG_PATH, text)
@@ -271,33 +302,56 @@ def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
 
 
 def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
-    """Return the text of a vault's configuration with one setting changed, `key` table by table.
+    """Return the text of a vault's configuration with one setting changed, all else as it is.
 
-    Every other byte as it is.
-
-    Raises UserError where the file cannot be read, or could not be used then.
+    `key` goes from table to table; `value` may be a table, None removes the setting. Raises
+    UserError if the file cannot be read, or if the result would say anything else, or be invalid.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     path = vault / CONFIG_PATH
+    by_hand = f"Change `{key[-1]}` under [{'.'.join(key[:-1])}] by hand."
     try:
         raw = path.read_bytes()
-        document = tomlkit.parse(raw.decode("utf-8-sig"))
-        table: Any = document
-        for name in key[:-1]:
-            if name not in table:
-                table[name] = tomlkit.table()
-            table = table[name]
-        table[key[-1]] = value
-        text = ("\ufeff" if raw.startswith(BOM_UTF8) else "") + tomlkit.dumps(document)
-    except (OSError, UnicodeDecodeError, TOMLKitError, TypeError) as error:
-        raise UserError(
-            f"{path} cannot be changed: {error}",
-            f"Write `{key[-1]}` under [{'.'.join(key[:-1])}] by hand.",
-        ) from error
+        plain = raw.decode("utf-8-sig")
+        document = tomlkit.parse(plain if plain.endswith("\n") or not plain else f"{plain}\n")
+        _set(document, key, value)
+        wanted = tomllib.loads(plain)
+        _set(wanted, key, value)
+        text = tomlkit.dumps(document)
+        if tomllib.loads(text) != wanted:
+            raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
+    except (OSError, ValueError, TOMLKitError, TypeError) as error:
+        raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
+    if raw.startswith(BOM_UTF8):
+        text = f"\ufeff{text}"
     parse(text, f"{path}, changed so,")
     return text
+
+
+def _set(tables: Any, key: Sequence[str], value: Any) -> None:
+    """Set a value in tables, of tomlkit or plain; None removes it, and the table it leaves empty."""
+    import tomlkit
+    from tomlkit.items import InlineTable
+
+    name, *more = key
+    if more:
+        if name not in tables:
+            empty = tomlkit.table(is_super_table=isinstance(value, dict))
+            tables[name] = {} if type(tables) is dict else empty
+        _set(tables[name], more, value)
+        if value is None and not tables[name]:
+            del tables[name]
+    elif value is None:
+        del tables[name]
+    elif isinstance(value, dict) and type(tables) is not dict:
+        tables[name] = (
+            tomlkit.inline_table() if isinstance(tables, InlineTable) else tomlkit.table()
+        )
+        tables[name].update(value)
+    else:
+        tables[name] = value
 
 
 def put_in_place(path: Path, text: str) -> None:
@@ -323,9 +377,9 @@ def _said(kind: str, message: str) -> str:
 
 
 def portal_path(vault: Path, config: Config, portal: str) -> Path:
-    """Return the repository that a portal names; the vault itself for the empty name.
+    """Return the repository of a portal; the vault itself for the empty name.
 
-    Relative paths are from the vault, `~` is as in `from_home`. Raises KeyError for an unknown
+    Relative paths begin at the vault, `~` is as in `from_home`. Raises KeyError for an unknown
     portal.
     """
     if not portal:
@@ -335,18 +389,12 @@ def portal_path(vault: Path, config: Config, portal: str) -> Path:
 
 
 def repositories(vault: Path, config: Config) -> list[Path]:
-    """Return where the vault and its portals are, each place once.
-
-    A repository need not be there.
-    """
+    """Return the paths of the vault and of all portals, each once; they need not exist."""
     return list(
         dict.fromkeys([vault, *(portal_path(vault, config, name) for name in config.portals)])
     )
 
 
 def from_home(given: str) -> Path:
-    """Return a path with `~` as the person's home.
-
-    Of a person who is not known, it is a name like others.
-    """
+    """Return a path with `~` as the person's home, or as a plain name if there is none."""
     return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known

@@ -1,4 +1,4 @@
-"""Processes as lease owners, the clock that leases run on, and the lock that keeps one daemon to a vault."""
+"""Processes as owners of leases, the clock of leases, and the locks: one daemon per vault."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _LOCK_TEXT_BYTES = 4096
 
 
 def boottime_s() -> float:
-    """Seconds since boot, time asleep included; no step of the wall clock changes it.
+    """Return the seconds since boot, time asleep included, whatever the wall clock does.
 
-    macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps
-    (clock_gettime(3)).
+    macOS has no CLOCK_BOOTTIME; there CLOCK_MONOTONIC counts time asleep (clock_gettime(3)).
     """
     if sys.platform == "darwin":
         return time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -38,14 +37,14 @@ def boottime_s() -> float:
 
 
 def boot_id() -> str:
-    """An id that is the same for the whole machine and new with each boot."""
+    """Return an id of this boot of the machine."""
     if sys.platform == "darwin":
         return _output("sysctl", "-n", "kern.bootsessionuuid")
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def this_process() -> Owner:
-    """The calling process as an owner."""
+    """Return the calling process as an owner."""
     pid = os.getpid()
     start = _pid_start(pid)
     if start is None:
@@ -74,7 +73,7 @@ class _Flock:
         os.register_at_fork(after_in_child=forget)
 
     def _lock(self) -> bool:
-        """Lock the file that the path names; False if another holds it and goes on holding it."""
+        """Lock the file; return False if another process holds it for over _LOCK_PATIENCE_S."""
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while not self._try():
             if time.monotonic() >= deadline:
@@ -83,10 +82,7 @@ class _Flock:
         return True
 
     def _try(self) -> bool:
-        """Lock the file that the path names now.
-
-        False if another holds it or it was replaced meanwhile.
-        """
+        """Lock the file; return False if another process holds it, or the file was replaced."""
         try:
             fd = self._open()
         except OSError as error:
@@ -123,9 +119,9 @@ class _Flock:
 
 
 class VaultLock(_Flock):
-    """One daemon to a state folder: a lock on a file of its own that says who holds it.
+    """One daemon per state folder: a lock on a file that names its holder.
 
-    Entering raises UserError (exit code 2) that names the holder.
+    Entering raises UserError (exit code 2) that names the other holder.
     """
 
     def __init__(self, path: Path, owner: Owner, since: str) -> None:
@@ -155,10 +151,10 @@ class VaultLock(_Flock):
 
 
 class MarkerLock(_Flock):
-    """One daemon to a vault, by whatever path, user or state folder: a lock on the vault's marker, which stays as it is.
+    """One daemon per vault, by any path, user or state folder: a lock on the vault's marker.
 
-    `say` is told where the vault's file system has no locks; the state folder's lock is then the only one. Entering raises
-    UserError (exit code 2) where another daemon works on the vault.
+    `say` is told if the file system has no locks: then the state folder's lock is the only one.
+    Entering raises UserError (exit code 2) if another daemon works on the vault.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
@@ -170,14 +166,14 @@ class MarkerLock(_Flock):
             free = self._lock()
         except OSError as error:  # no server for locks, or none on this file system
             self._say(
-                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another user or machine "
-                "works on this vault."
+                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another "
+                "user or machine works on this vault."
             )
             return self
         if not free:
             raise UserError(
                 f"another placet daemon works on this vault: it holds {self._path}",
-                "It may have been started by another user, or with another state folder. Stop it first.",
+                "Another user may have started it, or it has another state folder. Stop it first.",
                 exit_code=2,
             )
         return self
@@ -204,12 +200,9 @@ class MarkerLock(_Flock):
 
 
 def lock_holder(path: Path) -> str | None:
-    """Who holds the vault's lock, as part of a sentence ("pid 7 on host since …").
+    """Return the holder of the vault's lock ("pid 7 on host since …"); None if no daemon runs.
 
-    None if no daemon runs.
-
-    The look takes a shared lock for some microseconds; a daemon that starts at that moment waits
-    for it.
+    This takes a shared lock for microseconds; a daemon that starts at that moment waits for it.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -222,7 +215,7 @@ def lock_holder(path: Path) -> str | None:
 
 
 def _read_text(path: Path) -> str:
-    """The holder that the lock file names, as part of a sentence."""
+    """Return the holder that the lock file names, as part of a sentence."""
     try:
         with path.open("rb") as file:
             holder = json.loads(file.read(_LOCK_TEXT_BYTES))
@@ -232,7 +225,7 @@ def _read_text(path: Path) -> str:
 
 
 def _host() -> str:
-    """The machine's name, and the pid namespace where it is not the first: pids mean nothing across them."""
+    """Return the machine's name, and the pid namespace if it is not the first."""
     name = socket.gethostname() or "localhost"
     if sys.platform == "darwin":
         return name
@@ -241,19 +234,16 @@ def _host() -> str:
 
 
 def _pid_start(pid: int) -> str | None:
-    """The process's start time as the system writes it.
-
-    "" for a zombie; None where it cannot be read.
-    """
+    """Return the process's start time as the system writes it; None if it cannot be read."""
     if sys.platform == "darwin":
         return _output("ps", "-o", "lstart=", "-p", str(pid)) or None
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    # proc(5): the name, in parentheses, may hold anything; state is field 3, starttime field 22
+    # proc(5): the name, in parentheses, may hold anything; starttime is field 22
     fields = text[text.rindex(b")") + 2 :].split()
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+    return fields[19].decode("ascii")
 
 
 def _output(*argv: str) -> str:

@@ -1,7 +1,7 @@
-"""Tell a person that a plan waits, a mission ended or something needs them: desktop, a command, a webhook.
+"""Notices to a person, by desktop, command or webhook: a plan waits, a mission ended.
 
-A notice says that something happened and where to look, never what a note says. Whatever goes wrong comes back as
-a sentence: a notification that cannot be sent must not stop the work it is about.
+A notice says what happened and where to look; it never quotes a note. An error comes back as a
+sentence, because a notice that cannot be sent must not stop the work that it is about.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from placet.core.errors import UserError
 from placet.core.life.case import State
 from placet.core.text.names import show
+from placet.host.config import NotifyTable
 
 
 class Event(StrEnum):
-    """What a notice is about. Each is one transition of a case, but for the last."""
+    """The event of a notice; each but the last is one transition of a case."""
 
     PLAN_WAITS = "plan_waits"
     MISSION_COMPLETED = "mission_completed"
@@ -52,13 +52,12 @@ _TITLES: Mapping[Event, str] = {
 _SECRET_NAME = re.compile(
     r"ANTHROPIC_.*|CREDENTIALS_DIRECTORY"
     r"|(?:.*[_-])?(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|PAT)S?"
-    # What holds a secret without saying so: addresses with a password in them, and files of log-ins
-    # as a text.
+    # secrets by other names: addresses with a password, files of log-ins as a text
     r"|PGPASS.*|SSHPASS|.*_(?:PASS|PWD|AUTH|DSN)|(?:.*_)?(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER|"
     r"RABBITMQ|CELERY_BROKER|SENTRY|WEBHOOK|SLACK)_(?:URL|URI|DSN|HOOK)|.*AUTH_CONFIG|.*AUTHORIZATION|.*COOKIE|.*_CONNECTION_STRING",
     re.IGNORECASE | re.DOTALL,
 )
-"""Environment variables that no notifier is given, by their names."""
+"""Names of environment variables that programs are not given."""
 
 # The words arrive as arguments of the script, so nothing in them is read as AppleScript.
 _APPLESCRIPT = (
@@ -70,13 +69,12 @@ _APPLESCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell.
+    """One notice.
 
-    `note_path` is relative to the vault; empty where there is no note to open.
-
-    `request_id` and `trace_id` may be empty where a note is no case yet; `state` is the case's
-    after the transition. Raises ValueError for an id that is not letters, digits and `-`: a notice
-    must not carry text of a note.
+    `note_path` is relative to the vault, empty without a note to open. `request_id` and `trace_id`
+    are empty for a note that is no case yet; `state` is the case's after the transition. Raises
+    ValueError for an id of other characters than letters, digits and `-`: a notice must not carry
+    text of a note.
     """
 
     event: Event
@@ -93,24 +91,24 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """What happened, in one fixed sentence for each event."""
+        """Return one fixed sentence per event."""
         return _TITLES[self.event]
 
     @property
     def text(self) -> str:
-        """Which request of which vault it is about."""
+        """Return the request and the vault that it is about."""
         about = f"Request {self.request_id}" if self.request_id else "A note"
         return f"{about} in the vault {show(self.vault_name)}"
 
     @property
     def link(self) -> str:
-        """The address that opens the note in Obsidian, percent-encoded (`/` too, as Obsidian asks)."""
+        """Return the address of the note in Obsidian, percent-encoded, `/` too."""
         file = f"&file={_encoded(self.note_path)}" if self.note_path else ""
         return f"obsidian://open?vault={_encoded(self.vault_name)}{file}"
 
     @property
     def facts(self) -> dict[str, str]:
-        """What commands get as `PLACET_*` variables and webhooks as JSON."""
+        """Return the data: `PLACET_*` variables for commands, JSON for webhooks."""
         return {
             "event": self.event.value,
             "request_id": self.request_id,
@@ -122,73 +120,48 @@ class Notice:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class NotifySettings:
-    """Where notices go; nowhere by default.
-
-    `command` is an argv, `timeout_s` holds for each way by itself.
-
-    Raises UserError (exit code 2) for settings that cannot work.
-    """
-
-    desktop: bool = False
-    command: tuple[str, ...] = ()
-    webhook: str = ""
-    timeout_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.command and (not self.command[0] or any("\0" in word for word in self.command)):
-            raise _wrong("command", "must begin with a program, and no word of it may hold a NUL")
-        if self.webhook and not _is_web_address(self.webhook):
-            raise _wrong(
-                "webhook",
-                "must be an http:// or https:// address without spaces, user name and password",
-            )
-        if self.timeout_s <= 0:
-            raise ValueError(f"timeout_s must be above 0, not {self.timeout_s}")
-
-    @property
-    def is_on(self) -> bool:
-        """Whether a notice goes anywhere at all."""
-        return bool(self.desktop or self.command or self.webhook)
+TIMEOUT_S = 10.0
+"""Longest time for one destination."""
 
 
-def send(notice: Notice, settings: NotifySettings) -> tuple[str, ...]:
-    """Send a notice every way that is on.
+def send(notice: Notice, settings: NotifyTable, timeout_s: float = TIMEOUT_S) -> tuple[str, ...]:
+    """Send a notice to every destination that is set; return a sentence for each that failed.
 
-    Return what went wrong, a sentence each, empty if nothing did.
-
-    Never raises. Blocks for up to `timeout_s` a way, so call it from a worker, and once for each
-    transition: a failed notice is not repeated. The sentences name no address beyond its host and
-    nothing that a program printed, for webhook addresses and commands may hold tokens.
+    Never raises, and never retries. Blocks for up to `timeout_s` per destination. The sentences
+    name no more of an address than its host, and nothing that a program printed: webhook addresses
+    and commands may hold tokens.
     """
     problems = []
     environment = {
         name: value for name, value in os.environ.items() if not _SECRET_NAME.fullmatch(name)
     }
     if settings.desktop:
-        problems.append(_desktop(notice, environment, settings.timeout_s))
+        problems.append(_desktop(notice, environment, timeout_s))
     if settings.command:
         facts = {f"PLACET_{name.upper()}": value for name, value in notice.facts.items()}
-        problems.append(_run("command", settings.command, environment | facts, settings.timeout_s))
+        problems.append(_run("command", settings.command, environment | facts, timeout_s))
     if settings.webhook:
-        problems.append(_post(settings.webhook, notice.facts, settings.timeout_s))
+        problems.append(_post(settings.webhook, notice.facts, timeout_s))
     return tuple(problem for problem in problems if problem)
 
 
 LAST_S = 10.0
-"""How long the end of a daemon may be held up by notices, all together."""
+"""Longest delay of the daemon's end by notices."""
 
 
 class Messenger:
-    """Sends notices one after the other, in a thread of its own: a slow webhook must not slow its caller. A context manager.
+    """Sends notices in order, in a thread of its own. A context manager.
 
-    `say` is told what went wrong. On leaving, what waits is sent for LAST_S more; what is not sent then is said and let go.
+    `say` is told what failed. On exit, notices are sent for LAST_S more; the rest is counted and
+    dropped.
     """
 
-    def __init__(self, settings: NotifySettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: NotifyTable, say: Callable[[str], None], timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._settings = settings
         self._say = say
+        self._timeout_s = timeout_s
         self._queue: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()
         self._until_s = float("inf")
         self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
@@ -210,7 +183,7 @@ class Messenger:
             self._say("A notice was still being sent when the daemon ended.")
 
     def send(self, notice: Notice) -> None:
-        """Send a notice soon. Never blocks."""
+        """Queue a notice. Never blocks."""
         self._queue.put(notice)
 
     def _work(self) -> None:
@@ -220,9 +193,7 @@ class Messenger:
             if left_s <= 0:
                 unsent += 1
                 continue
-            for problem in send(
-                notice, replace(self._settings, timeout_s=min(self._settings.timeout_s, left_s))
-            ):
+            for problem in send(notice, self._settings, min(self._timeout_s, left_s)):
                 self._say(problem)
         if unsent:
             self._say(f"{unsent} notices were not sent, because those before them took too long.")
@@ -243,17 +214,14 @@ def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -
         ]
     else:
         return (
-            "desktop: neither notify-send nor osascript is on the PATH; install notify-send (Debian: libnotify-bin) or "
-            "set desktop = false"
+            "desktop: neither notify-send nor osascript is on the PATH; install notify-send "
+            "(Debian: libnotify-bin) or set desktop = false"
         )
     return _run("desktop", argv, environment, timeout_s)
 
 
 def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
-    """Run a program without a shell; return what went wrong.
-
-    Past the time limit it is killed with its group.
-    """
+    """Run a program without a shell; return an error or "". After `timeout_s` its group is killed."""
     try:
         program = str(Path(argv[0]).expanduser()) if argv[0].startswith("~") else argv[0]
         process = subprocess.Popen(
@@ -281,12 +249,12 @@ def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_
 
 
 def _post(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
-    """POST the facts as JSON; return what went wrong.
+    """POST the facts as JSON; return an error or "".
 
-    In a thread of its own, because nothing else bounds a slow name server or a header that comes
-    byte by byte; a thread that is given up ends with its socket.
+    The thread bounds a slow name server, and a header that comes byte by byte; it ends with its
+    socket.
     """
-    import httpx2  # noqa: F401 - at the first webhook, and before its time runs: 150 ms and memory that an idle daemon must not carry
+    import httpx2  # noqa: F401 - not before the first webhook, and not within its time: 150 ms
 
     # at INFO it logs whole addresses, and these may hold tokens
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -320,7 +288,10 @@ def _posted(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
         ValueError,
         httpx2.InvalidURL,
     ):  # their words would quote the proxy's password
-        return f"webhook: {host} cannot be reached: the proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used"
+        return (
+            f"webhook: {host} cannot be reached: the proxy that the environment names "
+            "(HTTPS_PROXY, ALL_PROXY) cannot be used"
+        )
     try:
         with (
             client,
@@ -351,7 +322,7 @@ def _posted(address: str, facts: Mapping[str, str], timeout_s: float) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """Return what the system said, else only the error's kind: other words may quote what the server sent."""
+    """Return the system's error, or the type of others, whose text may quote the server."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
@@ -364,25 +335,3 @@ def _encoded(name: str) -> str:
 
 def _host(address: str) -> str:
     return urlsplit(address).hostname or ""
-
-
-def _is_web_address(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and "@" not in parts.netloc
-            and parts.port != 0
-            and re.fullmatch(r"[!-~]+", address) is not None
-        )
-    except ValueError:  # a port that is no number, a bracket that is not closed
-        return False
-
-
-def _wrong(setting: str, why: str) -> UserError:
-    return UserError(
-        f"[notify] {setting} in System/placet.toml {why}.",
-        "Mend that line, then try it: placet notify test",
-        exit_code=2,
-    )

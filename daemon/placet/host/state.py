@@ -1,4 +1,4 @@
-"""Where state lives: one folder for each vault, outside the vault, because vaults are synced."""
+"""The state folder: one per vault, outside the vault, because vaults are synced."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SLUG_LENGTH = 48
 
 
 def state_home(env: Mapping[str, str]) -> Path:
-    """The folder of every vault's state: $PLACET_STATE_HOME, else $XDG_STATE_HOME/placet, else ~/.local/….
+    """Return the folder of all state: $PLACET_STATE_HOME, $XDG_STATE_HOME/placet, or ~/.local/….
 
-    A relative $XDG_STATE_HOME is ignored, as the XDG Base Directory Specification asks; a relative
-    $PLACET_STATE_HOME is a UserError, and so is an environment without $HOME where it is needed.
+    A relative $XDG_STATE_HOME is ignored, as the XDG Base Directory Specification asks. Raises
+    UserError for a relative $PLACET_STATE_HOME, and without $HOME if it is needed.
     """
     own = env.get("PLACET_STATE_HOME", "")
     if own:
@@ -50,9 +50,9 @@ def state_home(env: Mapping[str, str]) -> Path:
 
 
 def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
-    """Return the vault: the one given, else `$PLACET_VAULT`, else the first folder upwards that has System/placet.toml.
+    """Return the vault given, else `$PLACET_VAULT`, else the nearest with a System/placet.toml.
 
-    Raises UserError (exit code 2) where there is none.
+    The search goes upwards from `here`. Raises UserError (exit code 2) if there is none.
     """
     named = given or env.get("PLACET_VAULT")
     if named:
@@ -76,7 +76,7 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """Where one vault's state is. `vault` and `folder` are absolute."""
+    """The paths of one vault's state. `vault` and `folder` are absolute."""
 
     vault: Path
     folder: Path
@@ -92,7 +92,7 @@ class StateFolder:
 
     @property
     def mark(self) -> Path:
-        """The last event of the journal as the daemon left it: a journal that does not know it was lost or put back."""
+        """The journal's last event; a journal that does not know it was lost or put back."""
         return self.folder / "journal.mark"
 
     @property
@@ -107,7 +107,7 @@ class StateFolder:
 
     @property
     def whose(self) -> Path:
-        """Which vault this is the state of: its id, and where it lay when it was last taken up."""
+        """The id and the last path of the vault that this state belongs to."""
         return self.folder / "vault.json"
 
     @property
@@ -117,7 +117,7 @@ class StateFolder:
 
     @property
     def acts(self) -> Path:
-        """The words that people's own commands leave of what they decide (`acts`)."""
+        """The words that people's commands leave (`acts`)."""
         return self.folder / "acts"
 
     @property
@@ -130,16 +130,14 @@ class StateFolder:
         sweep(self.folder)
 
     def ensure(self) -> tuple[str, ...]:
-        """Make the folders, readable by their owner alone.
+        """Make the folders, readable by their owner alone; return warnings for a person.
 
-        Return warnings for a person (none is the rule).
-
-        Raises UserError for a state folder that lies in the vault, is another user's, or cannot be
-        made.
+        Raises UserError for a folder that lies in the vault, is another user's, or cannot be made.
         """
         if _within(self.folder, self.vault):
             raise UserError(
-                f"the state folder {self.folder} lies in the vault {self.vault}, which may be synced",
+                f"the state folder {self.folder} lies in the vault {self.vault}, "
+                "which may be synced",
                 "set PLACET_STATE_HOME to a folder outside the vault",
                 exit_code=2,
             )
@@ -161,41 +159,33 @@ class StateFolder:
 
 
 def vault_state(vault: Path, env: Mapping[str, str]) -> StateFolder:
-    """Where this vault's state is.
+    """Return the state of a vault: the same by any path, and after a move. Creates nothing.
 
-    The same vault by any path has the same folder, also after it was moved. Makes nothing.
-
-    The vault's id decides (`MARKER`), and where it has none, or a placet kept no ids yet, its path.
-    A copy of a vault that is still where it was has a folder of its own.
+    The vault's id decides (`MARKER`), or without one its path. A copy of a vault that is still at
+    its place has a folder of its own.
     """
     return _find(vault, env)[0]
 
 
 def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the vault that this one is a copy of: same id, and still at its place.
-
-    None for one that is no copy.
-    """
+    """Return the vault that this one is a copy of (same id, still at its place), or None."""
     return _find(vault, env)[1]
 
 
 def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
-    """Return the id that the vault at this path had when it was last taken up, None where none was."""
+    """Return the last known id of the vault at this path, or None."""
     whose = _Whose.read(vault_state(vault, env).whose)
     return whose.id if whose is not None and whose.path == str(vault.resolve()) else None
 
 
 def known_vaults(env: Mapping[str, str]) -> list[Path]:
-    """Return where the vaults lay that were taken up with this environment's state folders."""
+    """Return the last paths of all vaults with state in this environment."""
     found = (_Whose.read(path) for path in sorted(state_home(env).glob("*/vault.json")))
     return [Path(whose.path) for whose in found if whose is not None]
 
 
 def remember(state: StateFolder) -> None:
-    """Write down which vault the state belongs to, and where that is now.
-
-    Raises UserError where it cannot be written.
-    """
+    """Write down which vault the state belongs to, and its path. Raises UserError if it cannot."""
     vault_id = _id_at(state.vault)
     if vault_id is None:
         return
@@ -212,10 +202,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 class _Whose(NamedTuple):
-    """What a state folder remembers of its vault.
-
-    `path` is as the system names it; bytes that are no UTF-8 are surrogates.
-    """
+    """The vault that a state folder belongs to. Bytes in `path` without UTF-8 are surrogates."""
 
     id: str
     path: str
@@ -241,7 +228,7 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
     first = _Whose.read(by_path / "vault.json")
     if first is not None and first.path == str(real) and vault_id in (None, first.id):
         return StateFolder(real, by_path), None
-    # Named by its path: free, or of a placet that kept no ids.
+    # named by its path: free, or of a version that kept no ids
     both = hashlib.sha256(os.fsencode(real) + (vault_id or "").encode()).hexdigest()[:8]
     own = by_path if first is None else home / f"{slug}-{both}"
     for path in sorted(home.glob("*/vault.json")):
@@ -258,10 +245,7 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
 
 
 def _id_at(vault: Path) -> str | None:
-    """The id of the vault in this folder.
-
-    None where there is none that can be read: a link, a pipe and a long text are none.
-    """
+    """Return the id in a vault's marker; None if it is missing, a link, a pipe, or too long."""
     try:
         with os.fdopen(
             os.open(vault / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC),
@@ -291,7 +275,7 @@ def _slug(name: str) -> str:
 
 
 def _within(folder: Path, vault: Path) -> bool:
-    """Whether `folder`, which need not exist, would lie in `vault` by any of its names (inodes decide)."""
+    """Return whether `folder`, which need not exist, would lie in `vault`, compared by inode."""
     real = Path(os.path.realpath(folder))
     try:
         top = vault.stat()
@@ -307,10 +291,7 @@ def _within(folder: Path, vault: Path) -> bool:
 
 
 def _make_private(folder: Path) -> None:
-    """Make `folder` and what is missing above it, mode 0700.
-
-    UserError if it or its link is another's.
-    """
+    """Make `folder` and its missing parents, mode 0700. Raises UserError if it is another user's."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)

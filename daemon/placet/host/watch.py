@@ -1,9 +1,9 @@
-"""The bell: something may have happened in the vault, look now.
+"""The bell: something may have happened in the vault, so look now.
 
 An event is only a hint. Events get lost (a burst of 50,000 files while the process sleeps loses
-nine of ten), come twice, or never come (network file systems, WSL). So nothing here says what
-happened; listing the folders does, on each ring and on a timer. What a hint adds is speed: a file
-that was closed or moved into place needs no second look.
+nine of ten), come twice, or never come (network file systems, WSL). So the bell never says what
+happened; listing the folders does, on each ring and on a timer. A hint adds speed: a file that was
+closed or moved into place needs no second look.
 """
 
 from __future__ import annotations
@@ -42,22 +42,16 @@ from placet.core.text.names import is_temporary
 from placet.host.mounts import remote_kind
 
 GAP_S = 0.05
-"""Least time between two rings that events cause: a burst makes 20 looks a second, not one a file."""
+"""Shortest time between rings by events: a burst causes 20 looks a second, not one per file."""
 
 MAX_HINTS = 10_000
-"""Hints kept between two waits. Those beyond it are dropped; the files then settle by two looks."""
+"""Hints kept between two waits; files beyond it settle by two looks."""
 
 MAX_WATCHED = 256
-"""Sub-folders of a deep folder that are watched.
-
-Beyond that the timer sees them. 5,050 cost 0.3 s of CPU.
-"""
+"""Subfolders of a deep folder that are watched; the timer sees the rest. 5,050 cost 0.3 s of CPU."""
 
 PROBE = ".placet-tmp-probe-"
-"""Begins the name of the file by which the bell finds out whether events arrive.
-
-No scan lists it.
-"""
+"""Begins the name of the file that tests whether events arrive; no scan lists it."""
 
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
@@ -73,7 +67,7 @@ if sys.platform == "darwin":
 
 
 class Mode(StrEnum):
-    """How to learn of changes. `auto`: by events where they arrive, else by the timer alone."""
+    """The source of changes. `auto`: events if they arrive, else the timer alone."""
 
     AUTO = "auto"
     EVENTS = "events"
@@ -82,10 +76,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Why a wait ended. `any` is false when its time was up.
+    """The result of a wait. `any` is false after a timeout.
 
     `paths`, relative to the vault, were closed after writing or moved into place since the last
-    wait; `moved` are the latter.
+    wait; `moved` are those moved.
     """
 
     paths: frozenset[str]
@@ -94,13 +88,10 @@ class Rung:
 
 
 class Bell:
-    """Rings when something happens in the watched folders, or when somebody rings.
+    """Rings when something happens in the watched folders, or by `ring`. A context manager.
 
-    A context manager.
-
-    `flat` and `deep` are folders relative to `root`; the deep ones are watched with their
-    sub-folders. Only these are watched, never the vault. Waiting is for one thread; `ring` is for
-    any.
+    `flat` and `deep` are folders relative to `root`; deep ones are watched with their subfolders.
+    Nothing else is watched. One thread may wait; any may ring.
     """
 
     def __init__(
@@ -119,14 +110,11 @@ class Bell:
         self._observer: BaseObserver | None = None
         self._reader: BaseThread | None = None
         self._identities: tuple[tuple[int, int] | None, ...] = ()
-        self._why = ""
+        self._is_unreliable = False
         self._log = _Listener(self)
 
     def __enter__(self) -> Self:
-        """Start listening.
-
-        Raises UserError where mode `events` is asked for and events cannot be had.
-        """
+        """Start listening. Raises UserError if the mode is `events` and there are none."""
         logging.getLogger("watchdog").addHandler(self._log)
         try:
             self._arm()
@@ -145,35 +133,23 @@ class Bell:
 
     @property
     def mode(self) -> Mode:
-        """How much the events can be relied on; never AUTO, and it may change with each `check`.
+        """Return how far events can be relied on: EVENTS or POLLING; `check` may change it.
 
-        EVENTS: they have been seen to arrive, so a slow timer is enough beside them. POLLING: look
-        every second or two; events that come nevertheless still ring.
+        EVENTS: some arrived, so a slow timer is enough. POLLING: look every second or two; events
+        that arrive nevertheless still ring.
         """
-        if self._observer is None or self._why:
+        if self._observer is None or self._is_unreliable:
             return Mode.POLLING
         return Mode.EVENTS if self._heard or self._wanted is Mode.EVENTS else Mode.POLLING
 
-    @property
-    def reason(self) -> str:
-        """Why the mode is POLLING, for people; empty when it is EVENTS."""
-        if self._wanted is Mode.POLLING:
-            return "polling is set in the configuration"
-        if self.mode is Mode.EVENTS:
-            return ""
-        return self._why or "no file event has arrived so far"
-
     def ring(self) -> None:
-        """End the wait. From any thread, and from a signal handler."""
+        """End the wait. Safe in any thread and in a signal handler."""
         with self._changed:
             self._rung = True
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> Rung:
-        """Wait for a ring, at most `timeout_s` seconds.
-
-        Rings during the last look count; many become one.
-        """
+        """Wait for a ring, at most `timeout_s` seconds; rings since the last wait count as one."""
         end_s = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: self._rung, timeout_s)
@@ -189,9 +165,9 @@ class Bell:
             return rung
 
     def check(self) -> None:
-        """Listen anew where a watched folder was replaced, appeared or vanished, or a watching thread died.
+        """Listen again, and ring, if a watched folder was replaced or a watching thread died.
 
-        Some stat calls; call it with every timed look. Rings when it had to do something.
+        It costs some stat calls; call it with every timed look.
         """
         if self._wanted is Mode.POLLING:
             return
@@ -201,7 +177,7 @@ class Bell:
             self.ring()
 
     def close(self) -> None:
-        """Stop listening and end the threads. A second time does nothing."""
+        """Stop listening and end the threads. Safe to repeat."""
         self._disarm()
         logging.getLogger("watchdog").removeHandler(self._log)
 
@@ -211,7 +187,7 @@ class Bell:
         if self._wanted is Mode.POLLING:
             return
         self._identities = self._look()
-        self._heard, self._why = False, ""
+        self._heard, self._is_unreliable = False, False
         try:
             self._observer, self._reader = _observer()
             handler = _Handler(self)
@@ -225,16 +201,15 @@ class Bell:
             self._observer.start()
         except OSError as error:  # too many watches or instances, or a folder that just vanished
             self._disarm()
-            self._why = f"file events cannot be had: {error.strerror or error}"
             if self._wanted is Mode.EVENTS:
                 raise UserError(
-                    f"{self._why}.",
-                    "Raise fs.inotify.max_user_watches and max_user_instances, or let the mode be `auto`.",
+                    f"file events cannot be had: {error.strerror or error}.",
+                    "Raise fs.inotify.max_user_watches and max_user_instances, or set "
+                    '[daemon] watch = "auto".',
                 ) from error
             return
-        remote = remote_kind(self._root)
-        if remote and self._wanted is Mode.AUTO:
-            self._why = f"the vault is on {remote}, where changes made elsewhere cause no event"
+        # changes made elsewhere cause no event there
+        self._is_unreliable = self._wanted is Mode.AUTO and bool(remote_kind(self._root))
         self._probe()
 
     def _disarm(self) -> None:
@@ -247,10 +222,7 @@ class Bell:
                     thread.join()
 
     def _is_alive(self) -> bool:
-        """Whether all of watchdog's threads run.
-
-        True where events cannot be had, so that there are none.
-        """
+        """Return whether all watchdog threads run; true without events, and so without threads."""
         if self._observer is None:
             return True
         threads = (
@@ -261,11 +233,11 @@ class Bell:
         return all(thread.is_alive() for thread in threads)
 
     def _look(self) -> tuple[tuple[int, int] | None, ...]:
-        """Which folders have the watched names now; None for one that is missing or no folder."""
+        """Return the identities of the watched folders; None for a missing one."""
         return tuple(_folder_identity(self._root / folder) for folder in (*self._flat, *self._deep))
 
     def _probe(self) -> None:
-        """Write and delete a dot file in a watched folder: one event is proof that they work."""
+        """Write and delete a dot file in a watched folder: one event proves that events work."""
         for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
             if identity is None:
                 continue
@@ -275,7 +247,7 @@ class Bell:
                 return
 
     def _hear(self, event: FileSystemEvent) -> None:
-        """Take one event; from watchdog's thread."""
+        """Take one event, in watchdog's thread."""
         self._heard = True
         places = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
         named = [p for p in places if not is_temporary(p.rpartition("/")[2])]
@@ -295,16 +267,13 @@ class Bell:
 
 
 class _Handler(FileSystemEventHandler):
-    """Passes watchdog's events on to the bell."""
+    """Passes watchdog's events to the bell."""
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Take one event.
-
-        Never raises: that would end watchdog's thread, and all hints, without a word.
-        """
+        """Take one event. Never raises: that would end watchdog's thread silently."""
         try:
             self._bell._hear(event)
         except Exception:  # an event that cannot be understood still says: look
@@ -312,7 +281,7 @@ class _Handler(FileSystemEventHandler):
 
 
 class _Listener(logging.Handler):
-    """Rings on every warning of watchdog: a queue that overflowed is told in no other way."""
+    """Rings on each warning of watchdog: only that tells of an overflown queue."""
 
     def __init__(self, bell: Bell) -> None:
         super().__init__(logging.WARNING)
@@ -324,9 +293,9 @@ class _Listener(logging.Handler):
 
 
 def _observer() -> tuple[BaseObserver, BaseThread | None]:
-    """Watchdog's observer for this system, and the thread that reads the system's queue, where it is apart.
+    """Return watchdog's observer, and on Linux the thread that reads the system's queue.
 
-    Raises OSError where the system has no more to give.
+    Raises OSError if the system has no more watches.
     """
     if sys.platform == "linux":
         from watchdog.observers.inotify import InotifyFullEmitter
@@ -344,7 +313,7 @@ def _observer() -> tuple[BaseObserver, BaseThread | None]:
 
 
 def _is_small(folder: Path) -> bool:
-    """Whether the folder has few enough sub-folders to watch each."""
+    """Return whether the folder has few enough subfolders to watch each."""
     count = 0
     for _, inner, _ in os.walk(folder):
         count += len(inner)
@@ -354,7 +323,7 @@ def _is_small(folder: Path) -> bool:
 
 
 def _folder_identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a folder; None where none is there."""
+    """Return device and inode of a folder; None if it is missing."""
     try:
         info = path.lstat()
     except OSError:
@@ -363,7 +332,7 @@ def _folder_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _touch(root: Path, path: str) -> None:
-    """Make an empty file and delete it, reaching it through no link below the root."""
+    """Make an empty file and delete it, following no link below the root."""
     *folders, name = path.split("/")
     with contextlib.ExitStack() as held:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -93,11 +93,11 @@ def teller(
     Raises UserError (exit code 2) for a destination that cannot be used.
     """
     table = config.notify
-    if not (table.desktop or table.command or table.webhook):
+    if not table.is_on:
         yield lambda _case: None
         return
     # Only here: HTTP and TLS cost 4 MB, which a daemon without notices must not.
-    from placet.host.notify import Event, Messenger, Notice, NotifySettings
+    from placet.host.notify import Event, Messenger, Notice
 
     events = {
         State.REVIEW: Event.PLAN_WAITS,
@@ -105,7 +105,7 @@ def teller(
         State.FAILED: Event.MISSION_FAILED,
     }
 
-    with Messenger(NotifySettings(table.desktop, table.command, table.webhook), say) as messenger:
+    with Messenger(table, say) as messenger:
 
         def tell(case: Case | Hold) -> None:
             if isinstance(case, Hold):

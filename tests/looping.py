@@ -180,15 +180,15 @@ def looping(
         opener = model or model_opener(config, vault.root, environ)
         ports = Ports(
             vault.root,
-            state.worktrees,
             config,
+            Level.NONE,
+            own_secrets(environ),
+            state.worktrees,
             journal,
             clock,
             opener,
             prices(config),
             retry or RetryPolicy(),
-            Level.NONE,
-            own_secrets(environ),
         )
         settings = ConfigWatch(
             vault.root,

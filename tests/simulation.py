@@ -216,14 +216,15 @@ class Play:
         config = Config(vault=VaultTable(quiet_s=0))
         ports = Ports(
             self.root,
-            self.state / "worktrees",
             config,
+            Level.NONE,
+            (),
+            self.state / "worktrees",
             self.journal,
             clock,
             no_model,
             (),
             RetryPolicy(),
-            Level.NONE,
         )
         self.waiting = []
         self.loop = self.loop_type(

@@ -30,11 +30,13 @@ def _not_done(error_type: str, message: str) -> Outcome:
 
 CUT_OFF = _not_done(
     "cut_off",
-    "Your answer was cut off at the token limit, so this call was not carried out. Make smaller calls.",
+    "Your answer was cut off at the token limit, so this call was not carried out. "
+    "Make smaller calls.",
 )
 INTERRUPTED = _not_done(
     "interrupted",
-    "The daemon was stopped during this call; part of it may have taken effect. Look before you repeat it.",
+    "The daemon was stopped during this call; part of it may have taken effect. "
+    "Look before you repeat it.",
 )
 
 
@@ -59,7 +61,7 @@ def changes_files(name: str) -> bool:
 
 
 def may_be_half_done(name: str) -> bool:
-    """Return whether a call of this tool that was cut off may have done work that cannot be repeated."""
+    """Return whether a call of this tool, cut off, may have done work that cannot be repeated."""
     return effect_of(name) is Effect.EXECUTE or name == "edit_file"
 
 
@@ -126,7 +128,7 @@ def settle_call(
     *,
     hold: bool = False,
 ) -> None:
-    """Record a call's outcome, with its row: `tool.refused` for whatever a policy or a guard refused.
+    """Record a call's outcome, with its row: `tool.refused` for what a policy or a guard refused.
 
     `took_s` is None where nobody saw the end of it.
     """

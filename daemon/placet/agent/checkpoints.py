@@ -1,4 +1,4 @@
-"""Checkpoints: commits on a hidden ref that keep the worktree after each round, to come back to after a kill."""
+"""Checkpoints: the worktree after each round, as a commit on a hidden ref."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def keep(work: Underway, entry: Key[str]) -> None:
         kept = ""
     try:
         record.settle(entry, kept)
-    except Stop:  # another daemon has the mission now, and may have ended it: nobody else would take this away
+    except Stop:
+        # another daemon has the mission now, and may have ended it: nobody else would delete this
         if kept:
             with suppress(GitError):
                 delete_ref(work.repo, ref, kept)
@@ -70,7 +71,10 @@ def put_back(work: Underway, kept: str | None) -> bool:
 
 
 def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
-    """Make the worktree what it was after `uses`, the first calls of a turn; return whether it could be done."""
+    """Make the worktree what it was after `uses`, the first calls of a turn.
+
+    Return whether it could be done.
+    """
     record = work.record
     if not put_back(work, known_state(record, work.tree.base, iteration, uses)):
         return False
@@ -88,7 +92,7 @@ def bring_back(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
 
 
 def rebuild(work: Underway) -> None:
-    """Fill a worktree that was lost, and made again from the branch, from the last checkpoint and the record.
+    """Fill a worktree that was lost from the last checkpoint and the record.
 
     Raises RepositoryChanged where what the record says was done cannot be done again.
     """
@@ -105,7 +109,10 @@ def rebuild(work: Underway) -> None:
 
 
 def may_have_changed(uses: Sequence[ToolUse]) -> bool:
-    """Return whether a turn may have changed the worktree: `complete_step` carries out the literal steps that follow."""
+    """Return whether a turn may have changed the worktree.
+
+    `complete_step` carries out the literal steps that follow.
+    """
     return any(changes_files(use.name) or use.name == "complete_step" for use in uses)
 
 
@@ -116,10 +123,10 @@ def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
 
 
 def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUse]) -> str:
-    """Return the commit from which the worktree can be made what it was after `uses`, the first calls of a turn.
+    """Return the commit from which the worktree after `uses`, a turn's first calls, can be made.
 
-    That is the last checkpoint before the turn, or `base` where nothing had been done. Empty where one of the calls, or
-    something since that checkpoint, cannot be done again from the record.
+    That is the last checkpoint before the turn, or `base` where nothing had been done. Empty where
+    one of the calls, or something since that checkpoint, cannot be done again from the record.
     """
     for i, use in enumerate(uses):
         outcome = record.get(CALL.at(iteration, i))
@@ -138,9 +145,10 @@ def known_state(record: Record, base: str, iteration: int, uses: Sequence[ToolUs
 
 
 def resumption(record: Record) -> dict[str, Any]:
-    """Return where a mission goes on, for the journal: `iteration`, and `from` ("start", "record", "checkpoint …").
+    """Return where a mission goes on, for the journal: `iteration`, and `from`.
 
-    It is a checkpoint where a call was cut off that is repeated from a known state.
+    `from` is "start", "record" or "checkpoint …"; it is a checkpoint where a call was cut off that
+    is repeated from a known state.
     """
     iteration, uses = last_round(record)
     place = record.get(PLACE)

@@ -108,7 +108,7 @@ def _must_be_unchanged(work: Underway, worktree: Writing) -> None:
 
 
 def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
-    """Return the changed files that the plan does not allow to be committed, or whose commit would delete one."""
+    """Return the changed files that the plan does not allow, or whose commit would delete one."""
     refused = {
         path for path in changed if not work.place.may_commit(path) or _leads_out(work, path)
     }
@@ -116,7 +116,7 @@ def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
 
 
 def ignored(work: Underway) -> Sequence[str]:
-    """Return the files that commands made, that the plan allows and that git ignores: they are in no commit."""
+    """Return the files that commands made, the plan allows and git ignores, so in no commit."""
     if not executes(work.mission.plan):  # tools refuse to write one
         return ()
     with suppress(GitError, OSError):  # it is only told
@@ -129,11 +129,12 @@ def ignored(work: Underway) -> Sequence[str]:
 
 
 def _leads_out(work: Underway, path: str) -> bool:
-    """Return whether a changed path is a link out of the repository, to all of it, or to what no mission may write."""
+    """Return whether a path is a link out of the repository, to its root, or to a protected one."""
     top, link = os.path.realpath(work.tree.path), work.tree.path / path
     if not link.is_symlink():
         return False
-    said = os.path.normpath(os.path.join(top, os.path.dirname(path), link.readlink()))  # noqa: PTH118, PTH120 - as it is written
+    folder = os.path.join(top, os.path.dirname(path))  # noqa: PTH118, PTH120 - as it is written
+    said = os.path.normpath(os.path.join(folder, link.readlink()))  # noqa: PTH118 - likewise
     ends = [os.path.relpath(end, top) for end in (said, os.path.realpath(link))]
     return link.readlink().is_absolute() or any(
         end == "." or end.split("/")[0] == ".." or work.place.root.protects(end) for end in ends
@@ -141,7 +142,7 @@ def _leads_out(work: Underway, path: str) -> bool:
 
 
 def _in_the_place_of(refused: AbstractSet[str], changed: Sequence[str], top: Path) -> set[str]:
-    """Return the changed files whose commit would delete a refused one: a file where a folder was, or the other way."""
+    """Return the changed files whose commit would delete a refused one (a file for a folder)."""
     folders = {above for path in refused for above in _above(path)}
     return {
         path
@@ -157,7 +158,7 @@ def _above(path: str) -> list[str]:
 
 
 def executes(plan: Plan) -> bool:
-    """Return whether a plan may start anything: that runs in the sandbox that its reviewer was told of."""
+    """Return whether a plan may start programs: they run in the sandbox that its reviewer saw."""
     return (
         bool(plan.scope.run)
         or plan.scope.shell
@@ -166,7 +167,7 @@ def executes(plan: Plan) -> bool:
 
 
 def named(plan: Plan) -> frozenset[str]:
-    """Return the tools that a plan names; one that names none gets those that its scope has a use for."""
+    """Return the tools that a plan names; if it names none, those that its scope has a use for."""
     found = {tool for step in plan.steps for tool in (*step.tools, *(a.tool for a in step.actions))}
     if found:
         return frozenset(found)

@@ -1,4 +1,4 @@
-"""The conversation with a model, as an iterator over its rounds: ask, carry the calls out, ask again."""
+"""The conversation with a model, as an iterator over rounds: ask, carry calls out, ask again."""
 
 from __future__ import annotations
 
@@ -82,10 +82,11 @@ def begin(
     texts: Callable[[str], Sequence[str]],
     silence: str,
 ) -> Conversation:
-    """Return a conversation, with its opening as it is sent: written once, without secrets, and then the record's.
+    """Return a conversation, with its opening as it is sent.
 
-    So one that goes on after a kill is the same byte for byte, whatever was written into the notes
-    and files meanwhile. `texts` gives the first turn, from the repository's AGENTS.md.
+    The opening is written once, without secrets, and is then the record's: a conversation that goes
+    on after a kill is the same byte for byte, whatever was written into notes and files meanwhile.
+    `texts` gives the first turn, from the repository's AGENTS.md.
     """
     opening = record.get(OPENING)
     if opening is None:
@@ -169,7 +170,8 @@ def _prepared(
 ) -> list[Turn]:
     """Return the turns as they are sent: with remarks, and old results replaced if it gets tight.
 
-    What is decided is recorded before it is sent, so that a resumed conversation says the same again, byte for byte.
+    The decision is recorded before they are sent, so that a resumed conversation says the same
+    again, byte for byte.
     """
     record, keep = limits.record, place.results.keep
     decided = record.get(TURN.at(iteration))
@@ -202,9 +204,9 @@ def _calls(
     restore: Callable[[int, Sequence[ToolUse]], bool],
     results: list[Mapping[str, Any]],
 ) -> Iterator[tuple[ToolUse, Outcome]]:
-    """Carry the calls of one turn out, in order; reads that follow one another run at the same time.
+    """Carry the calls of one turn out, in order; consecutive reads run in parallel.
 
-    `results` is what the model is told of them.
+    `results` gets the model's view of each.
     """
     record, uses = limits.record, reply.turn.tool_uses
     cut = reply.stop_reason in _BROKEN_OFF

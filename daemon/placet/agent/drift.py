@@ -13,7 +13,7 @@ from placet.repo.repository import resolve, tip_now
 from placet.repo.runner import Repo
 
 _REPORTS = (f"{Folder.REPORTS}/", "Knowledge/Portals/")
-"""Folders of the daemon's own notes; new ones there are no drift under a plan that may write `**`."""
+"""Folders of the daemon's own notes; new ones are no drift under a plan that may write `**`."""
 
 
 def changed_under(
@@ -72,6 +72,7 @@ def what_changed(drift: Drift, repo: Repo, base: str, tip: str, *, lost: bool) -
             else ", so nobody can say what changed since."
         )
     return (
-        f"Since the plan was written these files changed, which it read or may write: {named}{more}.\n"
+        "Since the plan was written these files changed, which it read or may write: "
+        f"{named}{more}.\n"
         f"Look at it: `{repo.by_hand} diff {base[:12]}..{tip[:12]}`"
     )

@@ -108,7 +108,10 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str, began_s: flo
 
 
 def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
-    """Commit what is left after the last step; return the end where it fails, and the files that were left out."""
+    """Commit what is left after the last step.
+
+    Return the end if that fails, and the files that were left out.
+    """
     work, record = steps.work, steps.work.record
     stop: Stop | None = None
     left_out: tuple[str, ...] | None = None
@@ -143,7 +146,7 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 
 
 def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: Ended) -> Ended:
-    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref of its own.
+    """Tidy git up behind a mission: a success keeps its branch, a failure's work goes to a ref.
 
     Safe to repeat after a crash at any point of it.
     """
@@ -160,7 +163,7 @@ def clean_up(ports: Ports, mission: Mission, record: Record, repo: Repo, ended: 
 
 
 def _keep_success(ports: Ports, case: Case, tree: Worktree, ended: Ended) -> Ended:
-    """Remove the worktree of a success; what its commands changed outside the scope is kept at a ref."""
+    """Remove a success' worktree; what its commands changed outside the scope is kept at a ref."""
     ckpt, _, left_out = refs(case, tree.path.name)
     try:
         remove_worktree(tree, ref=ckpt)
@@ -223,7 +226,7 @@ def tidy_up(ports: Ports, repo: Repo, record: Record) -> None:
 
 
 def drop_temporaries(tree: Worktree) -> list[str]:
-    """Delete the temporary files of writes that were killed half-way; return the other changed files."""
+    """Delete the temporary files of killed writes; return the other changed files."""
     changed = [change.path for change in status(tree)]
     kept = whole(changed)
     if len(kept) < len(changed):
@@ -268,7 +271,10 @@ def drifted(
 
 
 def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop, began_s: float) -> Ended:
-    """Return the end of a mission that a person stopped before its worktree was there, and remove what there is of that."""
+    """Return the end of a mission that a person stopped before it had a worktree.
+
+    Parts of one are removed.
+    """
     if (place := record.get(PLACE)) is not None:
         repo = repository(ports, mission.case.portal, record)
         abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)

@@ -180,7 +180,8 @@ class Restraint:
                 raise Interrupted("stopped while waiting for room in the day's budget")
             if isinstance(found, Exceeded) and found.limit is Limit.USD and call.prompt_usd is None:
                 raise Postponed(
-                    f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, or remove day_usd",
+                    f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, "
+                    "or remove day_usd",
                     BLOCKED_RETRY_S,
                     Why.BLOCKED,
                 )

@@ -217,7 +217,7 @@ def _limits(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> R
 
 
 def _work_through(steps: StepsUnderway) -> tuple[Stop | None, str]:
-    """Do the plan's steps; return the reason for a failure, None for none, and the agent's summary."""
+    """Do the plan's steps; return the reason for a failure, if any, and the agent's summary."""
     work, cancel = steps.work, steps.work.limits.cancel
     try:
         with leavable(cancel.is_set):
@@ -238,7 +238,7 @@ def _work_through(steps: StepsUnderway) -> tuple[Stop | None, str]:
 
 
 def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> str:
-    """Let the model do its steps, and return its summary. Raises Stop where it gives up, or at a limit."""
+    """Let the model do its steps; return its summary. Raises Stop if it gives up, or at a limit."""
     work, place = steps.work, steps.work.place
     plan = work.mission.plan
 

@@ -1,4 +1,4 @@
-"""Model calls on the record: the worst case before a call is made, the reply after, each asked for once."""
+"""Model calls on the record: the worst case before a call, the reply after."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def ask_model(
     cancel: Cancel,
     room: Callable[[Ask], AbstractContextManager[Room]],
 ) -> Reply:
-    """Return the model's reply to `ask`, its `turn`-th: the recorded one if there is one, else a new one.
+    """Return the model's reply to `ask`, its `turn`-th: the recorded one, or else a new one.
 
-    `room` holds what an attempt may come to, or raises Stop or Postponed where there is no room for it. Retries what
-    can be retried; a failed attempt that the server may have worked on counts with all that was held for it. Raises
-    Postponed where waiting longer would hold a worker for nothing, Interrupted when `cancel` is set, and
-    Stop(model_error) where no attempt can help. `spent` is added to; `model.called` is journalled in the transaction
-    that records the reply.
+    `room` holds the worst case of an attempt, or raises Stop or Postponed where there is no room
+    for it. Retries what can be retried; a failed attempt that the server may have worked on counts
+    with all that was held for it. Raises Postponed where waiting longer would hold a worker for
+    nothing, Interrupted when `cancel` is set, and Stop(model_error) where no attempt can help.
+    `spent` is added to; `model.called` is journalled in the transaction that records the reply.
     """
     attempts, failed = _earlier_attempts(ask, turn, record, spent)
     if (known := record.get(REPLY.at(turn))) is not None:
@@ -128,7 +128,7 @@ def _attempt(
         opened = model = line.open_model()
         reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancel.is_set)
     except (ModelError, UserError) as caught:
-        # A setting that no model can be opened with: a person has to fix it, and no request fails of it.
+        # A setting that no model can be opened with: a person has to fix it, no request fails.
         error = (
             caught
             if isinstance(caught, ModelError)
@@ -146,7 +146,7 @@ MAX_LAST_WORDS = 300
 
 
 def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
-    """Return the model's last text, on one line, without secrets and shortened; empty if there is none."""
+    """Return the model's last text on one line, without secrets, shortened; empty if none."""
     for replied in reversed(record.replies()):
         if said := one_line(redact(replied.reply.turn.text, secrets)[0], MAX_LAST_WORDS):
             return said
@@ -154,7 +154,7 @@ def last_words(record: Record, secrets: Sequence[str] = ()) -> str:
 
 
 def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[Price]) -> Amount:
-    """Return the most that a call without an answer used: the prompt as its server counted it, and the longest answer.
+    """Return the most that a call without an answer used: the prompt, and the longest answer.
 
     All that was held for it where the server had told nothing yet.
     """
@@ -168,7 +168,7 @@ def _lost(error: ModelError, held: Room, model: Model | None, prices: Sequence[P
 
 
 def _cost(reply: Reply, model: Model, prices: Sequence[Price]) -> Decimal | None:
-    """Return what a reply costs: by the model's name as the server gives it, else, where that has no price, as it was asked for."""
+    """Return a reply's cost, by the server's name for the model, or else by the one asked for."""
     free = model.provider == "scripted"
     cost = cost_usd(reply.usage, reply.model, prices, free=free) if reply.model else None
     return cost_usd(reply.usage, model.name, prices, free=free) if cost is None else cost
@@ -209,7 +209,7 @@ def _settle_unseen(record: Record, turn: int, number: int, purpose: Purpose) -> 
 
 
 def _earlier_attempts(ask: Ask, turn: int, record: Record, spent: Spent) -> tuple[int, int]:
-    """Count the attempts of earlier lives that brought no reply; return how many began, and failed in passing.
+    """Count the attempts of earlier lives without a reply: those that began, and failed in passing.
 
     One whose end nobody saw (the daemon was killed) counts with all that was held for it.
     """

@@ -324,7 +324,7 @@ class Record(Recorded):
             self.flush()
 
     def begin_life(self) -> int:
-        """Write down that a daemon takes the conversation up; return its crashes in a row just here.
+        """Write down that a daemon takes the conversation up; return its crashes in a row here.
 
         A life that was left on purpose (`leave_life`) is no crash.
         """

@@ -1,12 +1,12 @@
-"""Replay: a mission's recorded calls are carried out again in a fresh worktree, without a model and without the network.
+"""Replay: a mission's recorded calls, carried out again in a fresh worktree, without a model.
 
-It shows whether the branch is what the record says was done. The journal is only read; in the repository a worktree is
-made and taken away again, and no reference is touched.
+It shows whether the branch is what the record says was done. The journal is only read; in the
+repository a worktree is made and removed again, and no reference is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from placet.tools.registry import BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay departed: the step's number (0 for what was committed after the last), its commit, the files."""
+    """A difference from a commit: the step's number (0 for the last commit), commit, and files."""
 
     step: int
     commit: str
@@ -41,22 +41,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay came to: calls carried out again, steps compared, the mission's last commit that was, and its tree.
+    """The result of a replay: calls repeated, steps compared, the last commit and its tree.
 
-    `difference` is the first one, None where there is none.
+    `difference` is the first one, None if all is `equal`.
     """
 
+    equal: bool
     calls: int
     steps: int
     commit: str
     tree: str
     difference: Difference | None
-
-
-class _Departed(Exception):  # noqa: N818 - leaves the replay; nothing went wrong
-    def __init__(self, difference: Difference) -> None:
-        super().__init__(difference.commit)
-        self.difference = difference
 
 
 @dataclass(slots=True)
@@ -70,16 +65,17 @@ class _Play:
     calls: int = 0
     steps: int = 0
 
-    def everything(self) -> None:
-        self.literals_from(1)
+    def differences(self) -> Iterator[Difference]:
+        """Carry the calls out again, one by one, and give each difference from the commits."""
+        yield from self._literals_from(1)
         for turn, replied in enumerate(self.record.replies(), 1):
             for i, use in enumerate(replied.reply.turn.tool_uses):
-                self.call(CALL.at(turn, i), use)
+                yield from self._call(CALL.at(turn, i), use)
         if last := self.record.get(LAST_COMMIT):
-            self.compare(0, last)
+            yield from self._compare(0, last)
 
-    def call(self, entry: Key[Outcome], use: ToolUse) -> None:
-        known = self.record.get(entry)
+    def _call(self, key: Key[Outcome], use: ToolUse) -> Iterator[Difference]:
+        known = self.record.get(key)
         if known is None:
             return
         if (
@@ -91,38 +87,36 @@ class _Play:
             Toolbox(BY_NAME, self.place).dispatch(use.name, use.input)
         elif use.name == "complete_step" and known.ok:
             number = int(use.input["step"])
-            self.step(number)
-            self.literals_from(number + 1)
+            yield from self._step(number)
+            yield from self._literals_from(number + 1)
 
-    def literals_from(self, number: int) -> None:
+    def _literals_from(self, number: int) -> Iterator[Difference]:
         for n, step in enumerate(self.plan.steps[number - 1 :], number):
             if not step.actions or not self.record.has(LITERAL.at(n, 0)):
                 return
             for j, action in enumerate(step.actions):
-                entry = LITERAL.at(n, j)
-                self.call(entry, ToolUse(entry.key, action.tool, action.params))
-            self.step(n)
+                key = LITERAL.at(n, j)
+                yield from self._call(key, ToolUse(key.key, action.tool, action.params))
+            yield from self._step(n)
 
-    def step(self, number: int) -> None:
+    def _step(self, number: int) -> Iterator[Difference]:
         known = self.record.get(STEP.at(number))
         if known is not None:
             self.steps += 1
-            self.compare(number, known or self.tip)
+            yield from self._compare(number, known or self.tip)
 
-    def compare(self, number: int, commit: str) -> None:
-        """Raise _Departed unless what the scope lets be written is as it is in the commit."""
+    def _compare(self, number: int, commit: str) -> Iterator[Difference]:
+        """Compare the files that the scope lets be written with those of a commit."""
         self.tip = commit
-        paths = [
-            c.path
-            for c in changes(self.repo, commit, snapshot(self.tree))
-            if self.place.may_commit(c.path)
-        ]
-        if paths:
-            raise _Departed(Difference(number, commit, tuple(paths)))
+        changed = changes(self.repo, commit, snapshot(self.tree))
+        if paths := [file.path for file in changed if self.place.may_commit(file.path)]:
+            yield Difference(number, commit, tuple(paths))
 
 
 def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Recorded) -> Replayed:
-    """Carry a mission out again from its record, in a worktree below `worktrees`.
+    """Carry a mission out again from its record, up to the first difference.
+
+    It gets a worktree below `worktrees`.
 
     Raises UserError where the record has no mission, or its commits are gone from the repository.
     """
@@ -132,28 +126,26 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Reco
             f"See what there is: placet show {case.request_id}",
         )
     repo = open_repo(portal_path(bounds.vault, bounds.config, case.portal))
-    base = at.base
-    for commit in (base, *_commits(plan, record)):
+    for commit in (at.base, *_commits(plan, record)):
         if resolve(repo, commit) is None:
             raise UserError(
                 f"The commit {commit[:12]} of {case.request_id} is gone from {repo.path}.",
                 "Its branch was deleted.",
             )
     path = worktrees / f"replay-{case.trace8}-{case.generation}"
-    _remove(add_worktree(repo, path, "", base))  # one that a killed replay left may have its files
-    tree = add_worktree(repo, path, "", base, by_name=plan.scope.by_name())
+    # one that a killed replay left may have its files
+    _remove(add_worktree(repo, path, "", at.base))
+    tree = add_worktree(repo, path, "", at.base, by_name=plan.scope.by_name())
+    scope = replace(plan.scope, network=False)
     try:
-        scope = replace(plan.scope, network=False)
         with workplace(
             bounds, repo, tree, scope, _not_steered, lambda: False, writable=True
         ) as place:
-            play = _Play(plan, record, repo, tree, place, base)
-            difference = None
-            try:
-                play.everything()
-            except _Departed as departed:
-                difference = departed.difference
-        return Replayed(play.calls, play.steps, play.tip, tree_of(repo, play.tip), difference)
+            play = _Play(plan, record, repo, tree, place, at.base)
+            found = next(play.differences(), None)
+        return Replayed(
+            found is None, play.calls, play.steps, play.tip, tree_of(repo, play.tip), found
+        )
     finally:
         _remove(tree)
 
@@ -169,18 +161,3 @@ def _not_steered(args: Args) -> Any:
 def _commits(plan: Plan, record: Recorded) -> Sequence[str]:
     entries = [*(STEP.at(number) for number in range(1, len(plan.steps) + 1)), LAST_COMMIT]
     return [sha for sha in map(record.get, entries) if sha]
-
-
-def as_json(found: Replayed) -> dict[str, Any]:
-    """Return a replay as plain data."""
-    where = found.difference
-    return {
-        "equal": where is None,
-        "calls": found.calls,
-        "steps": found.steps,
-        "commit": found.commit,
-        "tree": found.tree,
-        "difference": None
-        if where is None
-        else {"step": where.step, "commit": where.commit, "paths": list(where.paths)},
-    }

@@ -1,4 +1,4 @@
-"""Reports: what a mission came to, as a note that a person reads and whose links resolve."""
+"""Reports: the result of a mission, as a note for people, with links that resolve."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ The report has all of them.
 """
 
 MAX_NAMED = 10
-"""How many files one sentence of a report names."""
+"""Maximum of files that one sentence of a report names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a report says besides what the mission came to.
+    """The report's facts besides the mission's result.
 
     `rows` are the mission's in the journal, `typical_usd` what missions of its size cost (None: too
     few are known), `is_there` says whether the vault has something at a path.
@@ -72,7 +72,7 @@ class Circumstances:
 
 
 def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
-    """Return a mission's outcome as the loop takes it: the report's text and path, and the facts for the journal."""
+    """Return a mission's outcome for the loop: report, path, facts for the journal."""
     case = at.case
     path = _path(
         case,
@@ -129,7 +129,7 @@ def outcome_of(ended: Ended, at: Circumstances) -> MissionEnded:
 
 
 def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
-    """Return where the report goes: where no other lies, nor lay that the case knows of."""
+    """Return the report's path: one that is free, and that no earlier report of the case had."""
     known = {case.report_path, *(branch.report_path for branch in case.earlier)}
     paths = (numbered(f"{Folder.REPORTS}/{name}", number) for number in count(1))
     return next(path for path in paths if path not in known and not is_there(path))
@@ -279,7 +279,8 @@ def _files(ended: Ended) -> str:
     if ended.ignored:
         lines += [
             "",
-            "In the scope, but ignored by git (see `.gitignore`), so in no commit, and gone with the worktree: "
+            "In the scope, but ignored by git (see `.gitignore`), so in no commit, "
+            "and gone with the worktree: "
             + ", ".join(code(show(p)) for p in ended.ignored[:20])
             + (f" and {len(ended.ignored) - 20} more." if len(ended.ignored) > 20 else "."),
         ]
@@ -291,7 +292,9 @@ def _target(file: ChangedFile) -> str:
 
 
 def _lines(added: int | None, deleted: int | None) -> str:
-    return "binary" if added is None or deleted is None else f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
+    if added is None or deleted is None:
+        return "binary"
+    return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
 def _commands(ended: Ended) -> str:
@@ -302,8 +305,9 @@ def _commands(ended: Ended) -> str:
             "| command | exit code |",
             "|---|---|",
             *(
-                f"| {cell(c.command)} | {'ended by force' if c.exit_code is None else c.exit_code} |"
-                for c in ended.commands
+                f"| {cell(run.command)} | "
+                f"{'ended by force' if run.exit_code is None else run.exit_code} |"
+                for run in ended.commands
             ),
         ]
     )
@@ -318,8 +322,8 @@ def _cost(ended: Ended, at: Circumstances) -> str:
     cost = spent.cost("cost unknown (no price for this model)")
     limit = at.plan.scope.budget_usd
     return (
-        f"{ended.iterations} iterations; {spent.input_tokens:,} tokens in, {spent.cache_read_tokens:,} from the cache, "
-        f"{spent.output_tokens:,} out; {cost}"
+        f"{ended.iterations} iterations; {spent.input_tokens:,} tokens in, "
+        f"{spent.cache_read_tokens:,} from the cache, {spent.output_tokens:,} out; {cost}"
         + (f" of at most ${limit}" if limit is not None else "")
         + f"; {ended.duration_s:.1f} s"
     )
@@ -342,12 +346,13 @@ def _where(ended: Ended, at: Circumstances) -> str:
         if not at.case.portal and after is not None and not after.remote
         else f"{place} remote add origin URL    # a pull request needs a remote"
         if after is None or not after.remote
-        else f"{place} push {after.remote} {branch} && (cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"
+        else f"{place} push {after.remote} {branch} && "
+        f"(cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"
     )
     if after is not None and after.bare:
         merge = (
-            f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && git -C {ident} push    "
-            "# merge it in a clone: here is no checkout"
+            f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && "
+            f"git -C {ident} push    # merge it in a clone: here is no checkout"
         )
         ask = (
             f"{place} push {after.remote} {branch}    # for a pull request there"
@@ -356,7 +361,8 @@ def _where(ended: Ended, at: Circumstances) -> str:
         )
     return "\n".join(
         [
-            f"Branch {code(ended.branch)} of {code(ended.repository)}, from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
+            f"Branch {code(ended.branch)} of {code(ended.repository)}, "
+            f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
             *(_beside(after) if after is not None else ()),
             "",
             "```sh",
@@ -371,7 +377,7 @@ def _where(ended: Ended, at: Circumstances) -> str:
 
 
 def _beside(after: After) -> list[str]:
-    """Return how the branch lies beside the one that work ends up in."""
+    """Return the branch's state against the one that work is merged into."""
     if not after.into:
         return []
     into = code(show(after.into))
@@ -389,7 +395,7 @@ def _beside(after: After) -> list[str]:
 
 
 def _peculiar(after: After) -> list[str]:
-    """Return what a person must know of the repository that the mission could not show in the diff."""
+    """Return notes on the repository that the diff cannot show."""
     lines = [f"- {sentence(note)}" for note in after.notes]
     if after.unseen:
         lines.append(
@@ -403,8 +409,9 @@ def _peculiar(after: After) -> list[str]:
 def _work(ended: Ended) -> str:
     if ended.left_at:
         return (
-            f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. With the cause mended and the "
-            "daemon stopped, `placet doctor --fix` keeps it at a ref and takes that folder away."
+            f"What the attempt had done was left where it is, in {code(show(ended.left_at))}. "
+            "With the cause fixed and the daemon stopped, `placet doctor --fix` keeps it at a ref "
+            "and removes that folder."
         )
     if not ended.kept:
         return "The attempt had changed nothing."
@@ -425,7 +432,7 @@ def _work(ended: Ended) -> str:
 
 
 def _happened(ended: Ended, at: Circumstances) -> str:
-    """Return the class of a failure, the rows that prove it, the timeline, what was tried, and what it cost."""
+    """Return a failure's class, the rows that prove it, timeline, calls tried, and cost."""
     found = verdict(ended.end)
     limit = at.plan.scope.budget_usd
     cost = against_estimate(
@@ -434,7 +441,8 @@ def _happened(ended: Ended, at: Circumstances) -> str:
         None if limit is None else float(limit),
     )
     parts = [
-        f"**{found.kind.capitalize()}** (`{ended.end.value}`, after {ended.iterations} iterations): {found.meaning}",
+        f"**{found.kind.capitalize()}** "
+        f"(`{ended.end.value}`, after {ended.iterations} iterations): {found.meaning}",
         f"Cost: {cost}.",
     ]
     if rows := proof(ended.end, at.rows):
@@ -450,11 +458,12 @@ def _happened(ended: Ended, at: Circumstances) -> str:
 
 
 def _ready(at: Circumstances, left: Remains) -> str:
-    """Return a request that starts from where the mission broke, folded: Obsidian shows a callout with `-` closed."""
+    """Return a request that starts from where the mission broke, as a callout that is folded."""
     text = _fenced(ready_request(at.case, at.plan, left).rstrip("\n"), "markdown")
     lines = [
         "[!example]- A request that starts from where it broke",
-        f"Copy it into `{Folder.REQUESTS}`, or: `placet why {at.case.request_id} --request | placet submit --file -`",
+        f"Copy it into `{Folder.REQUESTS}`, or: "
+        f"`placet why {at.case.request_id} --request | placet submit --file -`",
         "",
         *text.splitlines(),
     ]
@@ -467,10 +476,11 @@ def _next_steps(ended: Ended, case: Case) -> str:
     return "\n".join(
         [
             f"1. {first}",
-            f"2. For a new plan: {code(f'placet retry {case.request_id}')}, or set `status: pending` in "
-            f"{code(name)}. For a revision of this one set `status: needs_revision` in the plan: "
+            f"2. For a new plan: {code(f'placet retry {case.request_id}')}, "
+            f"or set `status: pending` in {code(name)}. "
+            "For a revision of this one set `status: needs_revision` in the plan: "
             "whoever writes it reads this report. Or approve the plan again, to repeat it as "
-            "it is: it lies in `Inbox/Plans`.",
+            "it is: it is in `Inbox/Plans`.",
             "3. Or leave it: nothing more happens by itself.",
         ]
     )

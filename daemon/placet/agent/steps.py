@@ -96,8 +96,9 @@ class StepsUnderway:
         steps = self.work.mission.plan.steps
         return ToolError(
             STEP_OPEN,
-            f"{what}: step {first} ({steps[first - 1].title}) is still open. Steps are done in their order. Do it and "
-            "call `complete_step` for it, or call `give_up`.",
+            f"{what}: step {first} ({steps[first - 1].title}) is still open. "
+            "Steps are done in their order. Do it and call `complete_step` for it, "
+            "or call `give_up`.",
             step=first,
             open=[n for n in range(first, len(steps) + 1) if n not in self.done],
         )
@@ -150,7 +151,7 @@ class StepsUnderway:
         return {"step": number, "title": step.title, "commit": sha}
 
     def _commit(self, number: int, summary: str) -> str | None:
-        """Commit the changes of a step that are in scope; return the commit, None where nothing had changed."""
+        """Commit a step's changes that are in scope; return the commit, None without changes."""
         work, record = self.work, self.work.record
         entry = STEP.at(number)
         known = record.get(entry)
@@ -173,7 +174,7 @@ class StepsUnderway:
         record.settle(entry, made.sha or "", *rows)
         return made.sha
 
-    # --- what calls came to
+    # --- outcomes of calls
     # -------------------------------------------------------------------------------
 
     def saw(self, use: ToolUse, outcome: Outcome) -> None:
@@ -221,7 +222,7 @@ class StepsUnderway:
         self._note_literals(result.get("carried_out", []))
 
     def tell_of_cut_off_calls(self) -> None:
-        """Journal and report the calls under way when the mission was ended: each may have done part of its work."""
+        """Journal and report the calls under way when the mission was ended: parts may be done."""
         work, record = self.work, self.work.record
         for key in list(record.intents):
             entry = Key(key, Outcome)
@@ -243,5 +244,5 @@ def _put_back(work: Underway, before: Key[str]) -> bool:
 
 
 def uncommitted(error: ToolError) -> Stop:
-    """Return the end of a mission that cannot commit its work; the error's own word says why: `secret_in_commit`."""
+    """Return the end of a mission that cannot commit its work, with the error's own type."""
     return Stop(End.TOOL_ERROR, error.message, error_type=error.error_type)

@@ -101,7 +101,7 @@ def path_of(ports: Ports, case: Case, record: Record) -> Path:
 
 
 def refs(case: Case, name: str) -> tuple[str, str, str]:
-    """Return a mission's references: its checkpoint, its work if it failed, the files it left out."""
+    """Return a mission's references: checkpoint, work of a failure, files that were left out."""
     return (
         checkpoint_ref(name),
         f"refs/placet/failed/{case.request_id}-{name}",

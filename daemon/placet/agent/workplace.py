@@ -1,4 +1,4 @@
-"""What the workers share: their ports to the outside, and a place to work in for one planning or mission."""
+"""The workers' ports to the outside, and a place to work in for one planning or mission."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from placet.agent.day_budget import Daybook
 from placet.agent.model_call import Line
@@ -43,33 +43,41 @@ from placet.tools.commits import refuse_lost
 from placet.tools.text import known_secrets
 
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *attachment_patterns())
-"""What a vault's initial commit leaves out, and `.git/info/exclude` keeps out: its own folders, and attachments."""
+"""Paths outside a vault's history, by `.git/info/exclude`: its own folders, and attachments."""
 FEW_FILES = 50
-"""A vault with so many notes at most is a new one: where nobody was asked it may have a history all the same."""
+"""Maximum of notes in a new vault, which may have a history where nobody was asked."""
 HISTORY_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """Everything outside that a worker reaches, handed to it by `app`.
+class Bounds:
+    """The vault, and the limits of a place to work in.
 
-    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the
-    folder below which worktrees are made. `daybook` keeps the day's budget. `secrets` are the
-    daemon's own, which no model is ever shown. `say` is for the daemon's own log; `left_out` are
-    the notes of which it has said that git cannot add them. `leaving` is set when the daemon stops:
-    a worker ends the round in flight and begins no other.
+    `secrets` are the daemon's own, which no model is ever shown.
     """
 
     vault: Path
-    worktrees: Path
     config: Config
+    sandbox: Level
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports(Bounds):
+    """Everything outside that a worker reaches, handed to it by `loop/app`.
+
+    `open_model` may be called from any worker's thread and raises ModelError. `worktrees` is the
+    folder below which worktrees are made. `daybook` keeps the day's budget. `say` is for the
+    daemon's own log; `left_out` are the notes of which it has said that git cannot add them.
+    `leaving` is set when the daemon stops: a worker ends the round in flight and begins no other.
+    """
+
+    worktrees: Path
     journal: Journal
     clock: Clock
     open_model: Callable[[], Model]
     prices: Sequence[Price]
     retry: RetryPolicy
-    sandbox: Level
-    secrets: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda _: None
     making: threading.Lock = field(default_factory=threading.Lock)
     left_out: set[str] = field(default_factory=set)
@@ -78,27 +86,14 @@ class Ports:
 
     @property
     def line(self) -> Line:
-        """How the model is reached now."""
+        """The way to the model now."""
         return Line(self.open_model, self.prices, self.retry)
-
-
-class Bounds(Protocol):
-    """What of the ports a place to work in takes its bounds from."""
-
-    @property
-    def vault(self) -> Path: ...  # noqa: D102 - as in Ports
-    @property
-    def config(self) -> Config: ...  # noqa: D102 - as in Ports
-    @property
-    def sandbox(self) -> Level: ...  # noqa: D102 - as in Ports
-    @property
-    def secrets(self) -> tuple[str, ...]: ...  # noqa: D102 - as in Ports
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
     """Return the repository that a portal names.
 
-    One that is none yet is made one, with an initial commit.
+    A folder that has no repository yet gets one, with an initial commit.
 
     Raises UserError for a portal that is not configured, or a folder that cannot be one; Postponed
     for a vault that may have no history.
@@ -112,7 +107,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     if not path.is_dir():
         raise UserError(
             f"The repository {path} is not a folder.",
-            "Put it back, or mend its path in System/placet.toml.",
+            "Put it back, or correct its path in System/placet.toml.",
         )
     if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
         raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
@@ -144,7 +139,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
 
 
 def _allowance(ports: Ports) -> Allowance:
-    """Return what the vault's history may hold when it begins.
+    """Return the size that the vault's history may have when it begins.
 
     Raises Postponed where a person has to allow it first.
     """
@@ -156,33 +151,37 @@ def _allowance(ports: Ports) -> Allowance:
     )
 
 
-NO_HISTORY = """This request names no portal, so it is about the vault itself, and the vault may have no history (git) yet. placet \
+NO_HISTORY = """This request names no portal, so it is about the vault itself, \
+and the vault may have no history (git) yet. placet \
 changes notes only where each change can be looked at and taken back.
 To allow a history: `placet config set vault.history true`, or `placet init --history`.
-To work in a repository instead: write `portal: NAME` into this request's properties (`placet portal list` names them, \
+To work in a repository instead: write `portal: NAME` into this request's properties \
+(`placet portal list` names them, \
 `placet portal add NAME PATH` adds one).
 This request goes on by itself when either is done."""
 
 
 def _too_much(size: Size, table: VaultTable) -> str:
-    """Return what people are told of a vault whose history would hold too much, or that nobody was asked about."""
+    """Return the message for a vault whose history would hold too much, or was not allowed."""
     if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
-        return f"{NO_HISTORY}\nIt would hold {size.files:,} files, {megabytes(size.bytes)}; {size.left_out:,} are left out."
+        held = f"{size.files:,} files, {megabytes(size.bytes)}"
+        return f"{NO_HISTORY}\nIt would hold {held}; {size.left_out:,} are left out."
     kinds = ", ".join(
         f"{show(kind)} {megabytes(some)}" for kind, some in list(size.kinds.items())[:3]
     )
     return (
-        f"The history (git) of the vault would hold {size.files:,} files, {megabytes(size.bytes)}: more than the "
-        f"{table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. The most is in: {kinds}.\n"
-        "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: a line for each kind or folder in a "
-        "file named `.gitignore` in the vault.\n"
+        f"The history (git) of the vault would hold {size.files:,} files, {megabytes(size.bytes)}: "
+        f"more than the {table.history_max_mb:g} MB of `history_max_mb`. Nothing was begun. "
+        f"The most is in: {kinds}.\n"
+        "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
+        "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
         "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
         "This request goes on by itself when that is done."
     )
 
 
 def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
-    """Commit what people changed in the vault, where placet keeps its history: what is planned and done next sees it."""
+    """Commit people's changes in the vault, if placet keeps its history, so that work sees them."""
     if ports.config.vault.history is False or repo.path != ports.vault.resolve():
         return
     try:
@@ -213,7 +212,7 @@ def kept_index(state: Path) -> Path:
 
 
 def journalled(record: Record) -> OnCall:
-    """Return what has git's processes journalled: together, an operation at a time, one that failed in a row of its own."""
+    """Return a function that journals git's processes, those that failed in rows of their own."""
 
     def on_call(call: GitCall) -> None:
         if call.stderr:
@@ -227,7 +226,7 @@ def journalled(record: Record) -> OnCall:
 
 
 def failure_of(call: GitCall) -> dict[str, Any]:
-    """Return what the journal says of a git process that failed: all of it, and its words."""
+    """Return the journal's facts about a git process that failed: all of it, and its words."""
     return {
         "operation": call.argv[0],
         "exit": call.returncode,
@@ -239,7 +238,10 @@ def failure_of(call: GitCall) -> dict[str, Any]:
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:
-    """Return what no mission may write in a repository: where the vault lies in it, or in a worktree of it, its own folders too."""
+    """Return the paths that no mission may write in a repository.
+
+    Where the vault is in it, or in a worktree of it, its own folders are among them.
+    """
     vault = vault.resolve()
     # Every one above it: a vault may be a repository of its own in another one, and what is merged
     # there lands in it.
@@ -263,7 +265,7 @@ def checkpoint_ref(name: str) -> str:
 
 @contextmanager
 def workplace(
-    ports: Bounds,
+    bounds: Bounds,
     repo: Repo,
     tree: Worktree,
     scope: Scope,
@@ -272,16 +274,16 @@ def workplace(
     *,
     writable: bool,
 ) -> Iterator[Workplace]:
-    """Give a place to work in: the worktree behind its wall, the vault's Knowledge for reading, the box for commands.
+    """Give a place to work in: the worktree behind its wall, the vault's Knowledge, the box.
 
     Commands may read but not change what belongs to git in and around the worktree.
     """
-    limits = ports.config.limits
+    limits = bounds.config.limits
     box = Box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
         network=scope.network,
-        hidden=(ports.vault,),
+        hidden=(bounds.vault,),
         limits=BoxLimits(
             timeout_s=limits.command_timeout_s,
             output_bytes=limits.output_bytes,
@@ -291,9 +293,9 @@ def workplace(
     )
     with ExitStack() as stack:
         root: Root = stack.enter_context(
-            Root(tree.path, writable=writable, denied=denied_in(repo, ports.vault))
+            Root(tree.path, writable=writable, denied=denied_in(repo, bounds.vault))
         )
-        notes = ports.vault / "Knowledge"
+        notes = bounds.vault / "Knowledge"
         knowledge = (
             stack.enter_context(Root(notes, writable=False))
             if notes.is_dir() and not notes.is_symlink()
@@ -301,7 +303,7 @@ def workplace(
         )
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
         secrets = (
-            *ports.secrets,
+            *bounds.secrets,
             *git_config_secrets(config),
             *known_secrets(root),
             *(known_secrets(knowledge) if knowledge is not None else ()),
@@ -311,10 +313,10 @@ def workplace(
             knowledge,
             scope,
             box,
-            ports.sandbox,
+            bounds.sandbox,
             steer,
             cancelled,
-            ports.config.commands.sandbox == "none",
+            bounds.config.commands.sandbox == "none",
             secrets,
             refuse=partial(refuse_lost, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),

@@ -180,15 +180,15 @@ def _loop(
         say(f"The model cannot be used yet: {error}")
     ports = Ports(
         vault,
-        settings.state.worktrees,
         config,
+        level,
+        own_secrets(env),
+        settings.state.worktrees,
         journal,
         clock,
         opener,
         prices(config),
         RetryPolicy(),
-        level,
-        own_secrets(env),
         say,
     )
     if config.daemon.paused:

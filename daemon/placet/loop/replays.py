@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from placet.agent.prompts import plan_of
 from placet.agent.record import PLACE, Recorded
-from placet.agent.replay import as_json, replay
+from placet.agent.replay import replay
+from placet.agent.workplace import Bounds
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.case import Case
 from placet.host.accepted import in_force
-from placet.host.config import Config
 from placet.host.state import vault_state
 from placet.journal.reader import open_reader
 from placet.loop.means import own_secrets, sandbox_level
-from placet.sandbox.values import Level
-
-
-@dataclass(frozen=True, slots=True)
-class _VaultBounds:
-    vault: Path
-    config: Config
-    sandbox: Level
-    secrets: tuple[str, ...]
 
 
 def replay_mission(
@@ -58,5 +49,5 @@ def replay_mission(
             "See: placet status",
         )
     plan = plan_of(text)
-    bounds = _VaultBounds(vault, config, sandbox_level(config, say), own_secrets(env))
-    return as_json(replay(bounds, state.worktrees, case, plan, record))
+    bounds = Bounds(vault, config, sandbox_level(config, say), own_secrets(env))
+    return asdict(replay(bounds, state.worktrees, case, plan, record))

@@ -31,7 +31,7 @@ from typing import Any
 import placet.journal.transaction
 from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
-from placet.cli.doctor import remove_leftovers
+from placet.cli.leftovers import remove_leftovers
 from placet.files.vault import Vault
 from placet.host.lock import VaultLock
 from placet.journal.writer import Journal

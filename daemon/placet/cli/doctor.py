@@ -14,12 +14,12 @@ from shlex import quote
 import click
 
 from placet.cli.gestures import user
+from placet.cli.leftovers import at_work, remove_leftovers
 from placet.cli.look import NO_ROOM, disk_trouble
 from placet.cli.portals import problem_of
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import colour, local_times, out, say
 from placet.core.errors import UserError
-from placet.core.life.case import WORKING
 from placet.core.text.names import CONFIG_PATH, MARKER, QUEUES
 from placet.core.text.names import show as visible
 from placet.core.turn.talk import ModelError, ModelErrorKind
@@ -29,10 +29,8 @@ from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.state import StateFolder, write_private
 from placet.journal.maintenance import examine
-from placet.journal.reader import open_reader
 from placet.loop.means import model_answers
-from placet.repo.removal import remove_leftovers as leftovers
-from placet.repo.repository import is_repository, old_locks, open_repo
+from placet.repo.repository import old_locks, open_repo
 from placet.repo.runner import MINIMUM_GIT, git_found
 from placet.sandbox.probe import probe
 from placet.sandbox.values import Level
@@ -250,7 +248,7 @@ def _journal(state: StateFolder) -> Iterator[Line]:
     try:
         damage = examine(path, state.mark)[2] or "\n".join(disk_trouble(path))
         yield _line("journal", "bad" if damage else "good", damage or str(path))
-        live = _at_work(path)
+        live = at_work(path)
     except UserError as error:  # a disk that is full or read-only
         yield _line("journal", "bad", error.what, error.hint)
         return
@@ -264,11 +262,6 @@ def _journal(state: StateFolder) -> Iterator[Line]:
             f"They are in {state.worktrees}. Remove them, with their work kept at a ref: "
             "placet doctor --fix",
         )
-
-
-def _at_work(journal: Path) -> set[str]:
-    with open_reader(journal) as reader:
-        return {row.trace_id[:8] for row in reader.cases(*WORKING)}
 
 
 def _helps_to_write(place: Path, number: int) -> str:
@@ -323,42 +316,3 @@ def doctor_text(found: Sequence[Mapping[str, str]]) -> str:
         if line["helps"]:
             lines.append(f"{'':<21}{visible(line['helps'])}")
     return "\n".join(lines)
-
-
-def remove_leftovers(site: Site) -> list[str]:
-    """Remove worktrees that a crash left behind, after keeping their work at a ref.
-
-    Return a sentence on each.
-
-    A leftover is a worktree whose case is not at work. Raises UserError while a daemon runs: its
-    worktrees are in use.
-    """
-    state = site.state
-    if holder := site.daemon:
-        raise UserError(
-            f"The daemon is running ({holder}); its worktrees are in use.", "Stop it first."
-        )
-    if not state.journal.exists():
-        return []
-    live = _at_work(state.journal)
-    repos, said = [], []
-    for place in repositories(site.vault, site.in_force().config):
-        if is_repository(place):
-            try:
-                repos.append(open_repo(place))
-            except UserError as error:
-                said.append(f"{place} is not looked at: {error.what}")
-    now = Clock().wall()
-    return [
-        *said,
-        *(
-            f"{one.path} "
-            + (
-                f"is left as it is: {one.problem}"
-                if not one.removed
-                else "is removed; "
-                + (f"its work is kept at {one.kept}." if one.kept else "it had no work in it.")
-            )
-            for one in leftovers(repos, state.worktrees, live, now, now)
-        ),
-    ]

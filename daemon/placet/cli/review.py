@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import PurePosixPath
-from shlex import join
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
-from placet.cli.gestures import change_note, not_there_any_more, say_if_down, user
+from placet.cli.gestures import change_note, say_if_down, user
 from placet.cli.glance import glance
-from placet.cli.look import as_float, text_of
+from placet.cli.proposal import approvable, proposal, proposal_text
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
-from placet.cli.terminal import colour, echo, out, say
+from placet.cli.terminal import echo, out, say
 from placet.core.errors import UserError
-from placet.core.life.case import Case, NoteSeen, State
-from placet.core.life.notice import lost_keys
-from placet.core.life.observe import look_at, refusal
+from placet.core.life.case import Case, State
 from placet.core.life.plan_note import plan_digest
 from placet.core.text.comments import with_comment
-from placet.core.text.dangers import dangers
 from placet.core.text.names import Folder, active_name, plan_name, rejected_name
-from placet.core.text.names import show as visible
 from placet.core.text.note import REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.wording import local
 from placet.files.vault import Vault
@@ -52,15 +47,15 @@ def approve_command(site: Site, ident: str, yes: bool, bound: str, as_json: bool
 
     On a terminal it shows what that allows, and asks.
     """
+    case = _awaiting(site, ident, "approved")
     if not yes and sys.stdin.isatty():
-        found = proposal(site, ident)
+        found = proposal(site, case)
         echo(proposal_text(found), err=True)
         if not click.confirm("Approve it?", err=True):
             raise UserError(
                 "Not approved; nothing was changed.", f"Read all of it: placet show {ident}"
             )
         bound = bound or found["digest"]  # what was shown is what is approved
-    case = _awaiting(site, ident, "approved")
     if bound and not re.fullmatch("[0-9a-f]{8,64}", bound):
         raise UserError(
             f"{bound!r} is no digest.",
@@ -69,7 +64,7 @@ def approve_command(site: Site, ident: str, yes: bool, bound: str, as_json: bool
         )
 
     def approved(raw: bytes) -> bytes:
-        note = _approvable(case, raw)
+        note = approvable(case, raw)
         if not note.digest.startswith(bound):
             raise UserError(
                 f"{case.plan_path} is not what you read: its digest is {note.digest[:12]}, "
@@ -265,95 +260,3 @@ def _word(
     return lambda raw: leave_word(
         site.state.acts, case.trace_id, Word(what, digest_of(raw), user(), "cli")
     )
-
-
-def _approvable(case: Case, raw: bytes) -> NoteSeen:
-    """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
-    from placet.agent.prompts import plannable
-
-    note = look_at(case.plan_path, raw, "")
-    if why := note.problem or lost_keys(case, note) or refusal(case, note, plannable()):
-        raise UserError(
-            f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
-        )
-    return note
-
-
-def proposal(site: Site, ident: str) -> dict[str, Any]:
-    """Return what `approve` would approve.
-
-    That is the plan's title, where it works, what it may do, what stands out, and its digest.
-    Raises UserError for a plan that the daemon would refuse, with the same words.
-    """
-    from placet.agent.prompts import plan_of
-    from placet.host.config import portal_path
-
-    case = _awaiting(site, ident, "approved")
-    with Vault(site.vault) as folder:
-        raw = text_of(folder, case.plan_path)
-    if raw is None:
-        raise not_there_any_more(case)
-    note = _approvable(case, raw)
-    plan, config = plan_of(raw), site.in_force().config
-    portal = str(note.meta.get("portal") or "")
-    is_known = not portal or portal in config.portals
-    scope = plan.scope
-    return {
-        "request_id": case.request_id,
-        "title": plan.title,
-        "digest": note.digest,
-        "edited": note.digest != case.plan_digest,
-        "portal": portal,
-        "repository": str(portal_path(site.vault, config, portal)) if is_known else "",
-        "branch": f"feat/{case.request_id}-{case.trace8}",
-        "base": case.base_branch or str(note.meta.get("base_commit") or "")[:12],
-        "steps": [step.title for step in plan.steps],
-        "write": list(scope.write),
-        "run": [join(argv) for argv in scope.run],
-        "network": scope.network,
-        "shell": scope.shell,
-        "budget_usd": as_float(scope.budget_usd),
-        "dangers": dangers(scope),
-        "risks": list(plan.risks),
-    }
-
-
-def proposal_text(found: Mapping[str, Any]) -> str:
-    """Return a proposal for the person who is asked to approve it."""
-
-    def listed(name: str, items: Sequence[str]) -> list[str]:
-        return [
-            f"{name if not number else '':<10}{visible(item)}"
-            for number, item in enumerate(items or ["nothing"])
-        ]
-
-    budget = (
-        "no limit of its own"
-        if found["budget_usd"] is None
-        else f"at most ${found['budget_usd']:.2f}"
-    )
-    where = (
-        visible(found["repository"]) or f"a portal that there is not: {visible(found['portal'])}"
-    )
-    base = f", from {visible(found['base'])}" if found["base"] else ""
-    lines = [
-        colour(visible(found["title"]), "white", bold=True) + f"  ({visible(found['request_id'])})",
-        f"where     {where}",
-        f"branch    {visible(found['branch'])}{base}",
-        *(
-            f"{'step' if n == 1 else '':<10}{n}. {visible(title)}"
-            for n, title in enumerate(found["steps"], 1)
-        ),
-        *listed("write", found["write"]),
-        *listed("run", found["run"]),
-        f"network   {'yes' if found['network'] else 'no'}",
-        f"shell     {'yes' if found['shell'] else 'no'}",
-        f"cost      {budget}",
-        *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found["edited"] else []),
-        *(
-            f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"
-            for sentence in found["dangers"]
-        ),
-        f"digest    {found['digest'][:16]}",
-    ]
-    return "\n".join(lines)

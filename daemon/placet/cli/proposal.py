@@ -1,0 +1,110 @@
+"""A plan as it is shown to who is to approve it: what it allows, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from shlex import join
+from typing import Any
+
+from placet.cli.gestures import not_there_any_more
+from placet.cli.look import as_float, text_of
+from placet.cli.site import Site
+from placet.cli.terminal import colour
+from placet.core.errors import UserError
+from placet.core.life.case import Case, NoteSeen
+from placet.core.life.notice import lost_keys
+from placet.core.life.observe import look_at, refusal
+from placet.core.text.dangers import dangers
+from placet.core.text.names import show as visible
+from placet.files.vault import Vault
+
+
+def approvable(case: Case, raw: bytes) -> NoteSeen:
+    """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
+    from placet.agent.prompts import plannable
+
+    note = look_at(case.plan_path, raw, "")
+    if why := note.problem or lost_keys(case, note) or refusal(case, note, plannable()):
+        raise UserError(
+            f"{case.plan_path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
+        )
+    return note
+
+
+def proposal(site: Site, case: Case) -> dict[str, Any]:
+    """Return what `approve` would approve.
+
+    That is the plan's title, where it works, what it may do, what stands out, and its digest.
+    Raises UserError for a plan that the daemon would refuse, with the same words.
+    """
+    from placet.agent.prompts import plan_of
+    from placet.host.config import portal_path
+
+    with Vault(site.vault) as folder:
+        raw = text_of(folder, case.plan_path)
+    if raw is None:
+        raise not_there_any_more(case)
+    note = approvable(case, raw)
+    plan, config = plan_of(raw), site.in_force().config
+    portal = str(note.meta.get("portal") or "")
+    is_known = not portal or portal in config.portals
+    scope = plan.scope
+    return {
+        "request_id": case.request_id,
+        "title": plan.title,
+        "digest": note.digest,
+        "edited": note.digest != case.plan_digest,
+        "portal": portal,
+        "repository": str(portal_path(site.vault, config, portal)) if is_known else "",
+        "branch": f"feat/{case.request_id}-{case.trace8}",
+        "base": case.base_branch or str(note.meta.get("base_commit") or "")[:12],
+        "steps": [step.title for step in plan.steps],
+        "write": list(scope.write),
+        "run": [join(argv) for argv in scope.run],
+        "network": scope.network,
+        "shell": scope.shell,
+        "budget_usd": as_float(scope.budget_usd),
+        "dangers": dangers(scope),
+        "risks": list(plan.risks),
+    }
+
+
+def proposal_text(found: Mapping[str, Any]) -> str:
+    """Return a proposal for the person who is asked to approve it."""
+
+    def listed(name: str, items: Sequence[str]) -> list[str]:
+        return [
+            f"{name if not number else '':<10}{visible(item)}"
+            for number, item in enumerate(items or ["nothing"])
+        ]
+
+    budget = (
+        "no limit of its own"
+        if found["budget_usd"] is None
+        else f"at most ${found['budget_usd']:.2f}"
+    )
+    where = (
+        visible(found["repository"]) or f"a portal that there is not: {visible(found['portal'])}"
+    )
+    base = f", from {visible(found['base'])}" if found["base"] else ""
+    lines = [
+        colour(visible(found["title"]), "white", bold=True) + f"  ({visible(found['request_id'])})",
+        f"where     {where}",
+        f"branch    {visible(found['branch'])}{base}",
+        *(
+            f"{'step' if n == 1 else '':<10}{n}. {visible(title)}"
+            for n, title in enumerate(found["steps"], 1)
+        ),
+        *listed("write", found["write"]),
+        *listed("run", found["run"]),
+        f"network   {'yes' if found['network'] else 'no'}",
+        f"shell     {'yes' if found['shell'] else 'no'}",
+        f"cost      {budget}",
+        *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found["edited"] else []),
+        *(
+            f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"
+            for sentence in found["dangers"]
+        ),
+        f"digest    {found['digest'][:16]}",
+    ]
+    return "\n".join(lines)

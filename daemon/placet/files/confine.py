@@ -59,7 +59,7 @@ from placet.files.handles import (
     LISTING,
     PASSAGE,
     EntryKind,
-    closing,
+    Held,
     descend,
     enter,
     kind_of,
@@ -169,20 +169,20 @@ class Root:
         one may be outside.
         """
         parts = self._parts(path)
-        with _explained(path), closing(self._open(path, parts, FILE)) as handle:
+        limit = self.max_read_bytes
+        with _Explained(path), Held(self._open(path, parts, FILE)) as handle:
             info = os.fstat(handle)
-            _must_be_file(info, path)
-            if info.st_nlink > 1:
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+                _must_be_file(info, path)
                 raise fault_at(
                     Fault.HARD_LINK,
                     path,
                     "has another hard link, which may be outside of the root folder",
                 )
-            limit = self.max_read_bytes
-            data = b"" if info.st_size > limit else read_at_most(handle, limit)
-            if max(info.st_size, len(data)) > limit:
-                raise fault_at(Fault.TOO_LARGE, path, f"has more than {limit} bytes")
-            return data
+            data = b"" if info.st_size > limit else read_at_most(handle, limit, info.st_size)
+        if max(info.st_size, len(data)) > limit:
+            raise fault_at(Fault.TOO_LARGE, path, f"has more than {limit} bytes")
+        return data
 
     def stat(self, path: str) -> Entry:
         """Return the entry at `path`, links followed: never a symlink.
@@ -190,9 +190,9 @@ class Root:
         `Entry.path` is the canonical path.
         """
         parts = self._parts(path)
-        with _explained(path):
+        with _Explained(path):
             base, name = self._follow(path, parts)
-            with closing(base):
+            with Held(base):
                 info = os.stat(name, dir_fd=base, follow_symlinks=False)
         return _entry(os.fsdecode(b"/".join(parts) or b"."), info)
 
@@ -217,7 +217,7 @@ class Root:
         """
         parts = self._parts(path)
         too_large = fault_at(Fault.TOO_LARGE, path, f"holds more than {MAX_LISTED} entries")
-        with _explained(path), closing(self._open(path, parts, LISTING)) as handle:
+        with _Explained(path), Held(self._open(path, parts, LISTING)) as handle:
             return [*self._entries(handle, os.fsdecode(b"/".join(parts)), MAX_LISTED, too_large)]
 
     def walk(self, path: str = ".", *, max_entries: int) -> Iterator[Entry]:
@@ -235,7 +235,7 @@ class Root:
             path,
             f"has more than {max_entries} entries below it; name a smaller folder",
         )
-        with _explained(path), closing(self._open(path, parts, LISTING)) as top:
+        with _Explained(path), Held(self._open(path, parts, LISTING)) as top:
             yield from self._below(top, os.fsdecode(b"/".join(parts)), max_entries, too_large)
 
     def write(self, path: str, data: bytes) -> int:
@@ -259,8 +259,8 @@ class Root:
                 f"was not written: {len(data)} bytes are more than {self.max_write_bytes}",
             )
         with (
-            _explained(path),
-            closing(descend(self._handle, parts[:-1], PASSAGE, create=True)) as folder,
+            _Explained(path),
+            Held(descend(self._handle, parts[:-1], PASSAGE, create=True)) as folder,
         ):
             _replace(folder, parts[-1], path, data)
         return len(data)
@@ -269,7 +269,7 @@ class Root:
         """Remove a regular file, a link (not its target) or an empty folder."""
         parts = self._changeable(path)
         name = parts[-1]
-        with _explained(path), closing(descend(self._handle, parts[:-1], PASSAGE)) as folder:
+        with _Explained(path), Held(descend(self._handle, parts[:-1], PASSAGE)) as folder:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 os.rmdir(name, dir_fd=folder)
@@ -308,7 +308,7 @@ class Root:
             if error.errno != errno.ELOOP:
                 raise
         base, name = self._follow(path, parts)
-        with closing(base):
+        with Held(base):
             return enter(base, name, flags)
 
     def _follow(self, path: str, parts: Sequence[bytes]) -> tuple[int, bytes]:
@@ -400,7 +400,7 @@ class Root:
                 continue
             parts = os.fsencode(entry.path[start:]).split(b"/")
             try:
-                with closing(open_below(top, parts, LISTING)) as handle:
+                with Held(open_below(top, parts, LISTING)) as handle:
                     found = self._entries(handle, entry.path, left, too_large)
             except PermissionError:
                 yield shut
@@ -413,13 +413,20 @@ class Root:
             ahead += reversed(found)
 
 
-@contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Turn the system's errors into ToolError about `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise translated(error, path) from error
+class _Explained:
+    """Turns the system's errors into ToolError about `path`, on the way out of a `with` block."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            raise translated(error, self.path) from error
 
 
 def _entry(path: str, info: os.stat_result) -> Entry:

@@ -51,22 +51,21 @@ def enter(folder: int, name: Name, flags: int) -> int:
 
     Raises OSError: ELOOP for a link, EXDEV for what is not a single name (`..`, `a/b`).
     """
-    raw = os.fsencode(name)
-    if raw == b".." or b"/" in raw:
+    if (name == ".." or "/" in name) if isinstance(name, str) else (name == b".." or b"/" in name):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
     try:
-        return os.open(raw, flags | os.O_NOFOLLOW, dir_fd=folder)
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except NotADirectoryError:
         # With O_DIRECTORY a link is "not a directory"; say what it is.
-        if target(folder, raw) is not None:
+        if target(folder, name) is not None:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
 
 
-def target(folder: int, name: bytes) -> bytes | None:
+def target(folder: int, name: Name) -> bytes | None:
     """Return the path in the link `name`, None for anything but a link."""
     try:
-        return os.readlink(name, dir_fd=folder)
+        return os.readlink(os.fsencode(name), dir_fd=folder)
     except OSError as error:
         if error.errno == errno.EINVAL:
             return None
@@ -78,7 +77,7 @@ def descend(base: int, names: Sequence[Name], flags: int, *, create: bool = Fals
 
     With `create` missing folders are made, and flushed if `flags` allow it.
     """
-    here = os.dup(base)
+    here = base
     try:
         for name in names:
             try:
@@ -90,39 +89,50 @@ def descend(base: int, names: Sequence[Name], flags: int, *, create: bool = Fals
                     os.mkdir(name, dir_fd=here)
                     sync(here)
                 below = enter(here, name, flags)
-            os.close(here)
+            if here != base:
+                os.close(here)
             here = below
     except BaseException:
-        os.close(here)
+        if here != base:
+            os.close(here)
         raise
-    return here
+    return os.dup(base) if here == base else here
 
 
-@contextlib.contextmanager
-def closing(handle: int) -> Iterator[int]:
-    """Give an open handle and close it on the way out."""
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+class Held:
+    """An open handle that is closed on the way out of a `with` block."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> int:
+        return self.handle
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.handle)
 
 
 def open_below(base: int, names: Sequence[Name], flags: int) -> int:
     """Return a handle of `names` below `base`, opened with `flags`; of `base` for no names."""
-    with closing(descend(base, names[:-1], PASSAGE)) as folder:
-        return enter(folder, names[-1] if names else ".", flags)
+    if len(names) < 2:
+        return enter(base, names[0] if names else ".", flags)
+    with Held(descend(base, names[:-1], PASSAGE)) as folder:
+        return enter(folder, names[-1], flags)
 
 
-def read_at_most(handle: int, limit_bytes: int) -> bytes:
-    """Return the content of an open file, of a longer one its first `limit_bytes + 1` bytes."""
-    pieces: list[bytes] = []
-    left = limit_bytes + 1
-    # The size is a guess: the file may grow meanwhile.
-    at_once = max(os.fstat(handle).st_size + 1, 4096)
-    while left and (piece := os.read(handle, min(left, at_once))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+def read_at_most(handle: int, limit_bytes: int, size: int) -> bytes:
+    """Return the content of an open file, of a longer one its first `limit_bytes + 1` bytes.
+
+    `size` is a guess: the file may grow meanwhile, and those of /proc say 0.
+    """
+    data = os.read(handle, min(limit_bytes, max(size, 4096)) + 1)
+    if len(data) == size:
+        return data  # one byte more was asked for: the end was seen
+    while len(data) <= limit_bytes and (piece := os.read(handle, limit_bytes + 1 - len(data))):
+        data += piece
+    return data
 
 
 @dataclass(slots=True)

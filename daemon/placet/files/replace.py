@@ -25,7 +25,7 @@ from typing import Any
 from placet.core.life.settle import Fingerprint
 from placet.core.text.names import TEMP_PREFIX
 from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
-from placet.files.handles import FILE, Temporary, closing, enter, read_at_most, sync, temporary
+from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.files.scan import NOTE_LIMIT, fingerprint
 
 WRITERS_S = 0.5
@@ -60,13 +60,13 @@ def read(
         if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
             raise NotAFile(path) from None
         raise
-    with closing(handle):
+    with Held(handle):
         before = os.fstat(handle)
         if not stat.S_ISREG(before.st_mode):
             raise NotAFile(path)
         if before.st_size > limit_bytes:
             raise TooLarge(path)
-        data = read_at_most(handle, limit_bytes)
+        data = read_at_most(handle, limit_bytes, before.st_size)
         if fingerprint(os.fstat(handle)) != fingerprint(before) or len(data) != before.st_size:
             raise NotSettled(path)
         return data, before
@@ -212,7 +212,7 @@ def _await_writers(folder: int, name: str) -> bool:
         handle = os.open(name, FILE | os.O_NOFOLLOW, dir_fd=folder)
     except FileNotFoundError:
         return True
-    with closing(handle):
+    with Held(handle):
         # A broken lease is told by a signal: one that is ignored, instead of SIGIO, which kills.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         until = time.monotonic() + WRITERS_S

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from placet.core.life.settle import Fingerprint
 from placet.core.text.names import TEMP_PREFIX, is_note, is_side_note, is_temporary
-from placet.files.handles import FILE, LISTING, EntryKind, closing, enter, kind_of
+from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 
 NOTE_LIMIT = 2 * 1024 * 1024
 """Bytes of the largest note that is read; a sparse file can claim a terabyte."""
@@ -101,7 +101,7 @@ class Listing:
             self.problems.append(FolderProblem(path, why))
             return
         try:
-            with closing(enter(handle, name, LISTING)) as below:
+            with Held(enter(handle, name, LISTING)) as below:
                 self.add(below, path, depth - 1)
         except FileNotFoundError:
             return
@@ -125,14 +125,14 @@ def sweep(folder: int, depth: int) -> int:
             if name.startswith(TEMP_PREFIX) and not is_folder:
                 swept += _delete_leftover(folder, name)
             elif is_folder and depth and not name.startswith("."):
-                with closing(enter(folder, name, LISTING)) as below:
+                with Held(enter(folder, name, LISTING)) as below:
                     swept += sweep(below, depth - 1)
     return swept
 
 
 def _delete_leftover(folder: int, name: str) -> bool:
     """Delete a temporary file unless its writer lives (it holds a lock); return whether it did."""
-    with closing(enter(folder, name, FILE)) as handle:
+    with Held(enter(folder, name, FILE)) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,7 +22,7 @@ from placet.core.errors import PlacetError, UserError
 from placet.core.life.settle import Fingerprint
 from placet.core.text.names import MARKER, MAX_MARKER_BYTES, Folder, is_side_note, show
 from placet.files.errors import AlreadyThere, Changed, Gone, NotSettled, VaultTrouble, explained
-from placet.files.handles import LISTING, closing, descend, sync
+from placet.files.handles import LISTING, Held, descend, sync
 from placet.files.replace import (
     digest,
     holds,
@@ -342,7 +342,7 @@ class Vault:
         """Give a handle of a folder; close it on the way out."""
         with self._lock:
             root = os.dup(self._handle)
-        with closing(root), closing(descend(root, parts, LISTING, create=create)) as folder:
+        with Held(root), Held(descend(root, parts, LISTING, create=create)) as folder:
             yield folder
 
     @contextlib.contextmanager
@@ -359,7 +359,7 @@ def _marker(root: int) -> str | None:
     """Return the id in the marker of the vault with this handle, None without a readable one."""
     *folders, name = MARKER.split("/")
     try:
-        with closing(descend(root, folders, LISTING)) as folder:
+        with Held(descend(root, folders, LISTING)) as folder:
             data, _ = read(folder, name, MARKER, MAX_MARKER_BYTES)
         return data.decode("ascii").strip() or None
     except (OSError, PlacetError, UnicodeDecodeError):

@@ -26,7 +26,6 @@ def checked(tool: str, args: type[A], given: Mapping[str, Any]) -> A:
 
     Raises ToolError `invalid_arguments` with every problem.
     """
-    names = sorted(args.model_fields)
     try:
         if other := {key: value for key, value in given.items() if key != "path"}:
             json.dumps(other, ensure_ascii=False).encode()
@@ -35,24 +34,28 @@ def checked(tool: str, args: type[A], given: Mapping[str, Any]) -> A:
         # else may.
         is_half = isinstance(error, UnicodeEncodeError)
         why = "half of a surrogate pair is no text" if is_half else "they are no JSON"
-        raise _invalid(tool, names, [f"arguments: {why}"]) from error
+        raise _invalid(tool, args, [f"arguments: {why}"]) from error
     try:
         return args.model_validate(dict(given))
     except ValidationError as error:
         problems = [
             f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
-            + (did_you_mean(str(e["loc"][-1]), names) if e["type"] == "extra_forbidden" else "")
+            + (
+                did_you_mean(str(e["loc"][-1]), args.model_fields)
+                if e["type"] == "extra_forbidden"
+                else ""
+            )
             for e in error.errors()
         ]
-        raise _invalid(tool, names, problems) from error
+        raise _invalid(tool, args, problems) from error
 
 
-def _invalid(tool: str, names: list[str], problems: list[str]) -> ToolError:
+def _invalid(tool: str, args: type[Args], problems: list[str]) -> ToolError:
     return ToolError(
         "invalid_arguments",
         f"{tool} was not called: {len(problems)} problem(s) in its arguments.",
         problems=problems,
-        parameters=names,
+        parameters=sorted(args.model_fields),
     )
 
 

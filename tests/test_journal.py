@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disks import fill_up, small_disk_at
-from placet.core.activity import Action, Activity, Actor, Entity
+from placet.core.activity import Action, Activity, Actor, CommittedRow, Entity
 from placet.core.errors import UserError
 from placet.core.life.lease import Owner
 from placet.core.text.names import show
@@ -41,7 +41,6 @@ from placet.journal.writes import (
     AddActivity,
     AddRecord,
     BadRow,
-    CommittedActivity,
     Conflict,
     DropSeen,
     Enqueue,
@@ -74,7 +73,7 @@ class World:
         self.now = BOOT
         self.boottime_s = 1_000.0
         self.said: list[str] = []
-        self.rows: list[CommittedActivity] = []
+        self.rows: list[CommittedRow] = []
 
     def open(self) -> Journal:
         return Journal(

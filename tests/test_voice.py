@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from placet.cli.follow import Voice
-from placet.core.activity import Action
+from placet.core.activity import Action, CommittedRow
 from placet.core.text.comments import diff_callout
 from placet.core.text.story import Loud, Story
-from placet.journal.writes import CommittedActivity
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])
@@ -144,7 +143,7 @@ def test_every_action_can_be_told_whatever_its_row_says() -> None:
             '{"reason": null, "steps": null, "files_changed": null, "cost_usd": null, "kind": "transient"}',
         ):
             story.line(
-                CommittedActivity(
+                CommittedRow(
                     1,
                     "2026-11-22T10:00:00.000Z",
                     "t" * 8,
@@ -160,7 +159,7 @@ def test_every_action_can_be_told_whatever_its_row_says() -> None:
 
 
 def test_nothing_that_a_request_names_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    row = CommittedActivity(
+    row = CommittedRow(
         1,
         "2026-11-22T10:00:00.000Z",
         "t" * 8,
@@ -215,8 +214,8 @@ def test_a_terminal_of_80_columns_gets_lines_that_fit_and_a_service_no_times(
     )
 
 
-def a_row(action: str, metadata: Mapping[str, str]) -> CommittedActivity:
-    return CommittedActivity(
+def a_row(action: str, metadata: Mapping[str, str]) -> CommittedRow:
+    return CommittedRow(
         1,
         "2026-11-22T10:00:00.000Z",
         "t" * 8,

@@ -32,7 +32,7 @@ from placet.cli.stage import Stage, paced
 from placet.cli.terminal import colour, harmless, shown_time
 from placet.cli.text import model_line, table_text
 from placet.core.errors import UserError
-from placet.core.text.names import Folder
+from placet.core.text.names import Folder, plan_name
 from placet.core.text.note import read_note
 from placet.core.text.story import facts
 from placet.core.wording import dollars
@@ -116,7 +116,7 @@ def _show(folder: Path, stage: Stage, *, live: bool) -> None:
         if row["action_type"] == "plan.failed":
             raise UserError(f"There is no plan: {row['metadata']['reason']}")
         ident = row["entity_id"]
-        plan = vault / Folder.PLANS / f"{ident}_plan.md"
+        plan = vault / Folder.PLANS / plan_name(ident)
         stage.head("2  The plan, as it waits for review")
         _wait_for(plan)
         stage.body(read_note(plan.read_bytes()).body)

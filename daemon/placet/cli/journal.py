@@ -14,11 +14,11 @@ from placet.cli.look import as_row
 from placet.cli.site import Site, find, json_option, site_option
 from placet.cli.terminal import echo, out, say
 from placet.cli.text import row_text, table_text
+from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import diagram
 from placet.journal.maintenance import backup, examine
 from placet.journal.reader import open_reader, query
-from placet.journal.writes import CommittedActivity
 
 FOLLOW_STEP_S = 0.2
 LAST = 50
@@ -140,7 +140,7 @@ def journal_rows(
     with open_reader(path) if ident is None else site.reader(ident) as reader:
         trace = find(reader, ident).trace_id if ident is not None else None
         most = limit if limit is not None else LAST if trace is None else -1
-        rows: Sequence[CommittedActivity] = reader.activity(
+        rows: Sequence[CommittedRow] = reader.activity(
             trace, limit=most, newest=True, routine=routine
         )
         newest = reader.activity(limit=1, newest=True)

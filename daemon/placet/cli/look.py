@@ -16,7 +16,7 @@ from placet.cli.glance import Glance, glance, held_back, is_in
 from placet.cli.site import Site, find, ident_argument, json_option, site_option
 from placet.cli.terminal import out
 from placet.cli.text import case_text, plans_text, status_text
-from placet.core.activity import Action
+from placet.core.activity import Action, CommittedRow
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, State
 from placet.core.life.observe import look_at
 from placet.core.life.plan_note import below
@@ -31,7 +31,7 @@ from placet.files.errors import Gone
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 from placet.journal.reader import Reader, open_reader
-from placet.journal.writes import BodyDamaged, CommittedActivity
+from placet.journal.writes import BodyDamaged
 
 OVER = (State.COMPLETED, State.FAILED, State.REJECTED, State.WITHDRAWN)
 NO_ROOM = 64 * 1024
@@ -300,7 +300,7 @@ def progress(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     return {"step": step, "of": of, "iterations": turns, "cost_usd": cost}
 
 
-def as_row(row: CommittedActivity) -> dict[str, Any]:
+def as_row(row: CommittedRow) -> dict[str, Any]:
     """Return a journal row as plain data."""
     return {
         "id": row.id,

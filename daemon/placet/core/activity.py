@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 
 class Actor(StrEnum):
@@ -117,24 +118,25 @@ class Activity:
             )
 
 
-class CommittedRow(Protocol):
-    """A row of table `activity` as it was stored; `details` is its metadata."""
+@dataclass(frozen=True, slots=True)
+class CommittedRow:
+    """A row of table `activity` as it was stored. `metadata` is JSON, `hash` the chain's."""
+
+    id: int
+    timestamp: str
+    trace_id: str
+    actor: str
+    agent: str
+    action_type: str
+    entity_type: str
+    entity_id: str
+    metadata: str
+    hash: str
 
     @property
-    def id(self) -> int: ...  # noqa: D102 - columns of the table
-    @property
-    def timestamp(self) -> str: ...  # noqa: D102
-    @property
-    def trace_id(self) -> str: ...  # noqa: D102
-    @property
-    def actor(self) -> str: ...  # noqa: D102
-    @property
-    def agent(self) -> str: ...  # noqa: D102
-    @property
-    def action_type(self) -> str: ...  # noqa: D102
-    @property
-    def entity_type(self) -> str: ...  # noqa: D102
-    @property
-    def entity_id(self) -> str: ...  # noqa: D102
-    @property
-    def details(self) -> Mapping[str, Any]: ...  # noqa: D102
+    def details(self) -> Mapping[str, Any]:
+        """Return the metadata; raises ValueError if a hand-made row holds no JSON object."""
+        value = json.loads(self.metadata)
+        if not isinstance(value, dict):
+            raise ValueError(f"row {self.id} is no object")  # noqa: TRY004 - the text is wrong
+        return value

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from placet.core.activity import CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.lease import Lease, Owner
 from placet.journal import schema
@@ -22,7 +23,6 @@ from placet.journal.sums import ModelCalls
 from placet.journal.writes import (
     BodyDamaged,
     CaseRow,
-    CommittedActivity,
     JournalDamaged,
     PendingCommand,
     RecordEntry,
@@ -285,7 +285,7 @@ class Reader:
         limit: int = 1_000,
         newest: bool = False,
         routine: bool = True,
-    ) -> tuple[CommittedActivity, ...]:
+    ) -> tuple[CommittedRow, ...]:
         """Events with ids above `after_id`, of one trace or all, in order: the first `limit` (-1: all), or the last.
 
         Without `routine` the git processes that went well are left out.
@@ -297,9 +297,9 @@ class Reader:
             f"ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?",
             (after_id, trace_id, limit),
         ).fetchall()
-        return tuple(CommittedActivity(*row) for row in (reversed(rows) if newest else rows))
+        return tuple(CommittedRow(*row) for row in (reversed(rows) if newest else rows))
 
-    def last_of(self, *actions: str, trace_id: str) -> CommittedActivity | None:
+    def last_of(self, *actions: str, trace_id: str) -> CommittedRow | None:
         """The newest event of these kinds of one trace, None if there is none.
 
         Of no trace ("") there are very many events.
@@ -312,7 +312,7 @@ class Reader:
             f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? ORDER BY id DESC LIMIT 1",
             (*actions, trace_id),
         ).fetchone()
-        return CommittedActivity(*row) if row else None
+        return CommittedRow(*row) if row else None
 
 
 def _cases(

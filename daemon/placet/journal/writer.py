@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from placet.core.activity import CommittedRow
 from placet.core.wording import rfc3339
 from placet.journal.blobs import remove_temporaries
 from placet.journal.errors import is_damage, is_full, may_pass, plainly, rollback
@@ -30,13 +31,7 @@ from placet.journal.maintenance import ARCHIVING, archive
 from placet.journal.opening import open_journal
 from placet.journal.reader import Reader, connect, open_reader, plain_errors
 from placet.journal.transaction import Leases, Prepared, Transaction, prepare
-from placet.journal.writes import (
-    Committed,
-    CommittedActivity,
-    JournalDamaged,
-    JournalPaused,
-    Write,
-)
+from placet.journal.writes import Committed, JournalDamaged, JournalPaused, Write
 
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
 _FIRST_DELAY_S = 0.05
@@ -77,7 +72,7 @@ class Journal:
         boottime_s: Callable[[], float],
         boot_id: str,
         on_trouble: Callable[[str], None],
-        on_rows: Callable[[Sequence[CommittedActivity]], None] | None = None,
+        on_rows: Callable[[Sequence[CommittedRow]], None] | None = None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._path = path.absolute()
@@ -337,7 +332,7 @@ class Journal:
             else:
                 job.future.set_result(answer)
         if rows and self._on_rows is not None:
-            self._on_rows([CommittedActivity(*row) for row in rows])
+            self._on_rows([CommittedRow(*row) for row in rows])
 
     def _transact(self, group: list[_Batch]) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Run a group as one transaction; return the events' rows, and an answer for each batch."""

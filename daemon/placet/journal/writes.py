@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from placet.core.activity import Activity
 from placet.core.errors import PlacetError, UserError
@@ -232,30 +230,6 @@ class ReleaseLease(Guard):
 
 
 Write = AddActivity | AcquireLease | Change
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedActivity:
-    """One row of `activity`. `metadata` is the JSON text."""
-
-    id: int
-    timestamp: str
-    trace_id: str
-    actor: str
-    agent: str
-    action_type: str
-    entity_type: str
-    entity_id: str
-    metadata: str
-    hash: str
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """Return the metadata, parsed; raises ValueError if a hand-made row holds no JSON object."""
-        value = json.loads(self.metadata)
-        if not isinstance(value, dict):
-            raise ValueError(f"row {self.id} is no object")  # noqa: TRY004 - the text is wrong, not a type
-        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from placet.host.sockets import places
 from placet.host.state import StateFolder, remember
 from placet.host.watch import Bell, Mode
 from placet.journal.writer import Journal
-from placet.journal.writes import CommittedActivity, Conflict, JournalPaused
+from placet.journal.writes import Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_mark, mark_end, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending
@@ -135,7 +135,7 @@ def _journal(
     """Open the journal; its rows go to the event socket and to `follow`."""
     events = stack.enter_context(Broadcast(places(state.folder, env)[0], say))
 
-    def on_rows(rows: Sequence[CommittedActivity]) -> None:
+    def on_rows(rows: Sequence[CommittedRow]) -> None:
         events.publish(rows)
         follow(rows)
 

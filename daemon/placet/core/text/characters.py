@@ -137,51 +137,49 @@ def _pictographic(char: str) -> bool:
 
 def _ordinary(text: str, at: int, kind: UnseenKind) -> bool:
     """Return whether ordinary writing needs the invisible character at `at` in its place."""
-    char = text[at]
-    before = text[at - 1] if at else ""
-    after = text[at + 1] if at + 1 < len(text) else ""
     match kind:
-        case UnseenKind.ZERO_WIDTH if char == "\ufeff":
-            return at == 0
-        case UnseenKind.ZERO_WIDTH if not before:
-            return False
-        case UnseenKind.ZERO_WIDTH if char == "\u200b":
-            return _script(before) in _UNSPACED and _script(after) in _UNSPACED
-        case UnseenKind.ZERO_WIDTH if char in "\u200c\u200d":
-            if _script(before) in _JOINING and not _concealed(before) and not _concealed(after):
-                # Between letters; or after a virama (combining class 9), where it may end a word.
-                return _script(after) in _JOINING or unicodedata.combining(before) == 9
-            base = at - 1
-            while base > 0 and text[base] in _EMOJI_PARTS and at - base < 4:
-                base -= 1
-            return char == "\u200d" and _pictographic(text[base]) and _pictographic(after)
-        case UnseenKind.VARIATION if not before or _concealed(before):
-            return False
-        case UnseenKind.VARIATION if char in "\ufe0e\ufe0f":
-            keycap = before in "0123456789#*" and after == "\u20e3"
-            return keycap or _pictographic(before) or before in _EMOJI_PARTS
-        case UnseenKind.VARIATION if ord(char) >= 0xE0100:
-            return _script(before) == "CJK"
+        case UnseenKind.ZERO_WIDTH:
+            return _ordinary_zero_width(text, at)
         case UnseenKind.VARIATION:
-            return _script(before) in _VARIED or unicodedata.category(before) == "Sm"
+            return _ordinary_variation(text, at)
         case UnseenKind.TAG:
             flag = text.rfind("\U0001f3f4", max(0, at - _FLAG_LENGTH + 1), at)
             return flag >= 0 and text[flag : flag + _FLAG_LENGTH] in _FLAGS
-        case UnseenKind.BIDI if char in _IMPLICIT_MARKS:
-            # A single mark beside or near right-to-left letters steers punctuation; runs of marks
-            # carry data.
-            near = text[max(0, at - 8) : at + 9]
-            return (
-                not _concealed(before)
-                and not _concealed(after)
-                and any(
-                    unicodedata.bidirectional(c) in ("R", "AL")
-                    for c in near
-                    if c not in _IMPLICIT_MARKS
-                )
-            )
-        case _:
-            return False
+        case UnseenKind.BIDI if text[at] in _IMPLICIT_MARKS:
+            # A single mark near right-to-left letters steers punctuation; runs of marks carry data.
+            near = (c for c in text[max(0, at - 8) : at + 9] if c not in _IMPLICIT_MARKS)
+            alone = not _concealed(text[at - 1 : at]) and not _concealed(text[at + 1 : at + 2])
+            return alone and any(unicodedata.bidirectional(c) in ("R", "AL") for c in near)
+    return False
+
+
+def _ordinary_zero_width(text: str, at: int) -> bool:
+    char, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
+    if char == "\ufeff" or not before:
+        return char == "\ufeff" and at == 0
+    if char == "\u200b":
+        return _script(before) in _UNSPACED and _script(after) in _UNSPACED
+    if char not in "\u200c\u200d":
+        return False
+    if _script(before) in _JOINING and not _concealed(before) and not _concealed(after):
+        # Between letters; or after a virama (combining class 9), where it may end a word.
+        return _script(after) in _JOINING or unicodedata.combining(before) == 9
+    base = at - 1
+    while base > 0 and text[base] in _EMOJI_PARTS and at - base < 4:
+        base -= 1
+    return char == "\u200d" and _pictographic(text[base]) and _pictographic(after)
+
+
+def _ordinary_variation(text: str, at: int) -> bool:
+    char, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
+    if not before or _concealed(before):
+        return False
+    if char in "\ufe0e\ufe0f":
+        keycap = before in "0123456789#*" and after == "\u20e3"
+        return keycap or _pictographic(before) or before in _EMOJI_PARTS
+    if ord(char) >= 0xE0100:
+        return _script(before) == "CJK"
+    return _script(before) in _VARIED or unicodedata.category(before) == "Sm"
 
 
 def hidden_characters(text: str) -> Iterator[tuple[int, UnseenKind]]:

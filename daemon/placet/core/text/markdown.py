@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from placet.core.text.characters import OVERLAY, shortened, visible
-from placet.core.text.plan_text import BULLET, RUN, clean, escaped, one_line, span_end
-from placet.core.text.reading_view import QUERY
+from placet.core.text.plan_text import BULLET, clean, escaped, one_line
+from placet.core.text.reading_view import QUERY, RUN, span_end
 from placet.core.text.unseen import Unseen
 
 # Characters of one code span; a longer word is cut, and how long it is is said. A glob may have

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placet.core import wording
-from placet.core.text.reading_view import ENTITY, QUERY, Fence, fence_at, lines_of
+from placet.core.text.reading_view import ENTITY, QUERY, RUN, Fence, fence_at, lines_of, span_end
 
 REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
@@ -53,15 +53,6 @@ LABEL = re.compile(
     rf"({_CONTAINER}[*_`]*(tools?|done[ -]when)[*_` \t]*)(\\*)(:.*)$", re.IGNORECASE | re.DOTALL
 )
 _LABELLED = re.compile(rf"{_CONTAINER}\[")
-RUN = re.compile("`+")
-
-
-def span_end(line: str, start: int, length: int) -> int:
-    """Return where the code span ends that `length` backticks opened before `start`.
-
-    -1: not on this line.
-    """
-    return next((run.end() for run in RUN.finditer(line, start) if len(run[0]) == length), -1)
 
 
 def _means_something(line: str, at: int) -> bool:

@@ -75,15 +75,15 @@ class Reading:
     spans: list[tuple[int, str]] = field(default_factory=list)
 
 
-def _span_end(line: str, start: int, length: int) -> int:
-    """Return where the span ends that `length` backticks opened before `start`.
+RUN = re.compile("`+")
+
+
+def span_end(line: str, start: int, length: int) -> int:
+    """Return where the code span ends that `length` backticks opened before `start`.
 
     -1: not on this line.
     """
-    for run in re.finditer("`+", line[start:]):
-        if len(run[0]) == length:
-            return start + run.end()
-    return -1
+    return next((run.end() for run in RUN.finditer(line, start) if len(run[0]) == length), -1)
 
 
 _QUOTE = re.compile(r" {0,3}> ?")
@@ -97,86 +97,103 @@ def _unquoted(line: str, depth: int) -> tuple[str, int]:
     return line[at:], found
 
 
-def read_markdown(lines: Sequence[str]) -> Reading:
-    """Walk the lines once, as a machine with three states: prose, in a fence, in a comment."""
-    reading = Reading()
-    last_with = {
-        c: max((n for n, line in enumerate(lines) if c in line), default=-1) for c in ("-->", "%%")
-    }
-    fence: Fence | None = None
-    depth = 0  # quotation marks before the fence: it ends with the quotation (CommonMark 4.5, 5.1)
-    closer, begun, content = "", (0, 0), [""]
-    paired = True  # no stray backtick yet in this paragraph: what looks like a code span is one
-    for number, line in enumerate(lines):
+class _Walk:
+    """One walk over the lines, as a machine with three states: prose, in a fence, in a comment."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self.reading = Reading()
+        self.last_with = {
+            closer: max((n for n, line in enumerate(lines) if closer in line), default=-1)
+            for closer in _CLOSER.values()
+        }
+        self.fence: Fence | None = None
+        # quotation marks before the fence: it ends with the quotation (CommonMark 4.5, 5.1)
+        self.depth = 0
+        self.closer, self.begun, self.content = "", (0, 0), [""]
+        # no stray backtick yet in this paragraph: what looks like a code span is one
+        self.paired = True
+
+    def line(self, number: int, line: str) -> str:
+        """Take in a line and return its prose."""
         at = 0
-        masked: list[str] = []
-        inner, quoted = _unquoted(line, depth if fence else len(line))
-        if fence and quoted < depth:
-            fence = None
-            inner, quoted = _unquoted(line, len(line))
-        if closer:
-            end = line.find(closer)
+        if self.closer:
+            end = line.find(self.closer)
+            self.content.append(line if end < 0 else line[:end])
             if end < 0:
-                content.append(line)
-                reading.prose.append("")
-                continue
-            content.append(line[:end])
-            reading.comments.append((begun[0] + 1, begun[1], number + 1, "\n".join(content)))
-            at = end + len(closer)
-            masked.append("\0" * at)
-            closer = ""
-        elif fence:
-            reading.code[number + 1] = fence.language
-            reading.prose.append("")
-            if fence.closes(inner):
-                fence = None
-            continue
-        elif fence := fence_at(inner):
-            depth = quoted
-            reading.code[number + 1] = fence.language
-            reading.prose.append("")
-            paired = True
-            continue
-        if not line.strip():
-            paired = True
-        while not closer and (token := _TOKEN.search(line, at)):
-            start, at = at, token.end()
-            masked.append(line[start : token.start()])
-            mark = token[0]
-            if mark[0] == "`":
-                end = _span_end(line, at, len(mark)) if paired else -1
-                paired = end >= 0
-                # One that is not closed on this line may go on on the next one.
-                inside = (
-                    line[at : end - len(mark)]
-                    if paired
-                    else "\n".join([line[at:], *lines[number + 1 : number + 2]])
-                )
-                reading.spans.append((number + 1, inside))
-                at = max(at, end)
-            elif mark in _CLOSER:
-                end = line.find(_CLOSER[mark], at)
-                if end >= 0:
-                    reading.comments.append((number + 1, token.start(), number + 1, line[at:end]))
-                    at = end + len(_CLOSER[mark])
-                elif last_with[_CLOSER[mark]] > number or not line[: token.start()].strip():
-                    closer, begun, content = _CLOSER[mark], (number, token.start()), [line[at:]]
-                    at = len(line)
-                else:
-                    # Opened in mid-line and closed nowhere: some readers show it, others hide it.
-                    reading.comments.append((number + 1, token.start(), number + 1, line[at:]))
-                    at = len(line)
-            elif mark in ("<!", "<?"):
-                end = line.find(">", at)
-                if mark == "<?" or line[at : at + 1].isalpha() or line[at : at + 1] == "[":
-                    end = end if end >= 0 else len(line)
-                    reading.comments.append((number + 1, token.start(), number + 1, line[at:end]))
-                    at = end
-            masked.append("\0" * (at - token.start()))
-        reading.prose.append("".join(masked) + ("" if closer else line[at:]))
-    if closer:
-        reading.comments.append((begun[0] + 1, begun[1], len(lines), "\n".join(content)))
-    return reading
+                return ""
+            at = end + len(self.closer)
+            self.end_comment(number + 1)
+        elif self._is_code(number, line):
+            return ""
+        self.paired = self.paired or not line.strip()
+        out = ["\0" * at]
+        while not self.closer and (token := _TOKEN.search(line, at)):
+            out.append(line[at : token.start()])
+            at = self._token(number, line, token)
+            out.append("\0" * (at - token.start()))
+        return "".join(out) + ("" if self.closer else line[at:])
+
+    def end_comment(self, last: int) -> None:
+        first, column = self.begun
+        self.reading.comments.append((first + 1, column, last, "\n".join(self.content)))
+        self.closer = ""
+
+    def _is_code(self, number: int, line: str) -> bool:
+        """Return whether a line is a fence's, its first or its last one included."""
+        if self.fence:
+            inner, quoted = _unquoted(line, self.depth)
+            if quoted == self.depth:
+                self.reading.code[number + 1] = self.fence.language
+                self.fence = None if self.fence.closes(inner) else self.fence
+                return True
+        inner, self.depth = _unquoted(line, len(line))
+        self.fence = fence_at(inner)
+        if self.fence:
+            self.reading.code[number + 1] = self.fence.language
+            self.paired = True
+        return self.fence is not None
+
+    def _token(self, number: int, line: str, token: re.Match[str]) -> int:
+        """Take in a mark and return where it, or what it opens, ends on the line."""
+        begin, at, mark = token.start(), token.end(), token[0]
+        comments = self.reading.comments
+        if mark[0] == "`":
+            end = span_end(line, at, len(mark)) if self.paired else -1
+            self.paired = end >= 0
+            # One that is not closed on this line may go on on the next one.
+            open_span = "\n".join([line[at:], *self.lines[number + 1 : number + 2]])
+            inside = line[at : end - len(mark)] if self.paired else open_span
+            self.reading.spans.append((number + 1, inside))
+            return max(at, end)
+        inside = line[at : at + 1]
+        if mark == "<?" or (mark == "<!" and (inside.isalpha() or inside == "[")):
+            end = line.find(">", at)
+            end = end if end >= 0 else len(line)
+            comments.append((number + 1, begin, number + 1, line[at:end]))
+            return end
+        if mark not in _CLOSER:
+            return at
+        closer = _CLOSER[mark]
+        end = line.find(closer, at)
+        if end >= 0:
+            comments.append((number + 1, begin, number + 1, line[at:end]))
+            return end + len(closer)
+        if self.last_with[closer] > number or not line[:begin].strip():
+            self.closer, self.begun, self.content = closer, (number, begin), [line[at:]]
+        else:
+            # Opened in mid-line and closed nowhere: some readers show it, others hide it.
+            comments.append((number + 1, begin, number + 1, line[at:]))
+        return len(line)
+
+
+def read_markdown(lines: Sequence[str]) -> Reading:
+    """Return the lines as reading view takes them."""
+    walk = _Walk(lines)
+    walk.reading.prose = [walk.line(number, line) for number, line in enumerate(lines)]
+    if walk.closer:
+        walk.end_comment(len(lines))
+    return walk.reading
 
 
 def commented_lines(text: str) -> frozenset[int]:

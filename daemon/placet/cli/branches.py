@@ -25,17 +25,11 @@ from placet.repo.checkout import (
     one_at_a_time,
 )
 from placet.repo.commit import commit_message
-from placet.repo.history import (
-    content,
-    diff_text,
-    is_ancestor,
-    merge_base,
-    patch_bytes,
-    trailers_of,
-)
+from placet.repo.history import content, diff_text, is_ancestor, merge_base, patch_bytes
 from placet.repo.repository import all_refs, head, is_kept, is_repository, open_repo, resolve
 from placet.repo.runner import GitError, Repo
 from placet.repo.snapshots import keep_notes
+from placet.repo.traces import trailers_of
 
 MAX_NOTE_BYTES = 1_000_000
 

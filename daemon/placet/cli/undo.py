@@ -33,15 +33,10 @@ from placet.repo.checkout import (
     revert_in_checkout,
     where_checked_out,
 )
-from placet.repo.history import (
-    REVERTS,
-    is_ancestor,
-    log,
-    parents_of,
-    trailers_of,
-)
+from placet.repo.history import is_ancestor, log, parents_of
 from placet.repo.repository import resolve
 from placet.repo.runner import GitError, Repo, RepositoryChanged
+from placet.repo.traces import REVERTS, trailers_of
 
 
 @click.command("undo")

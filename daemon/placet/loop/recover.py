@@ -21,9 +21,9 @@ from placet.files.errors import Unreadable
 from placet.files.vault import Vault
 from placet.loop.casebook import Casebook
 from placet.loop.rows import of_daemon
-from placet.repo.history import traced_work
 from placet.repo.repository import is_repository, open_repo
 from placet.repo.runner import GitError
+from placet.repo.traces import traced_work
 
 
 def look_back(

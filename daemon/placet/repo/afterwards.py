@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -14,19 +15,14 @@ from placet.core.turn.mission import After
 from placet.repo.history import (
     ahead_behind,
     changes,
-    commits_traced,
     contained_in,
-    has_hooks,
     is_ancestor,
     merge_base,
     merge_preview,
     merged_by,
-    messages_since,
-    reverts_in,
-    same_patches,
-    signs_commits,
     touched_by,
 )
+from placet.repo.patches import same_patches
 from placet.repo.repository import (
     Refs,
     all_refs,
@@ -40,6 +36,7 @@ from placet.repo.repository import (
 )
 from placet.repo.runner import GitCall, GitError, Repo
 from placet.repo.sift import Ends, News, sift
+from placet.repo.traces import commits_traced, messages_since, reverts_in
 
 MAX_UNSEEN = 10
 """How many of the person's uncommitted files a report names."""
@@ -61,9 +58,9 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
                 merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
             )
         said = list(notes(repo))
-        if signs_commits(repo):
+        if _signs_commits(repo):
             said.append("Your commits are signed; placet's are not.")
-        if has_hooks(repo):
+        if _has_hooks(repo):
             said.append("Your git hooks did not run on placet's commits.")
         remote, theirs = remote_of(repo)
         if f"refs/remotes/{remote}/{into}" in refs.at:
@@ -83,6 +80,29 @@ def look_after(repo: Repo, branch: str, base_branch: str) -> After:
         return After(
             "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
         )
+
+
+def _signs_commits(repo: Repo) -> bool:
+    said = [item.partition("\n") for scope, item in repo.settings if scope != "command"]
+    signs = [
+        not given or value.lower() in ("true", "yes", "on", "1")
+        for key, given, value in said
+        if key == "commit.gpgsign"
+    ]
+    return signs[-1:] == [True]
+
+
+def _has_hooks(repo: Repo) -> bool:
+    """Return whether git would run hooks on a commit, in the folder that `core.hooksPath` names."""
+    named = [
+        item.partition("\n")[2]
+        for scope, item in repo.settings
+        if scope != "command" and item.startswith("core.hookspath\n")
+    ]
+    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - nobody's `~`
+    folder = repo.path / (own or repo.common_dir / "hooks")
+    hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
+    return any((folder / name).exists() for name in hooks)
 
 
 # --- what became of it

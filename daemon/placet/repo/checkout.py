@@ -21,16 +21,8 @@ from pathlib import Path
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.case import Branch
 from placet.core.text.names import show
-from placet.repo.history import (
-    changes,
-    commits_traced,
-    content,
-    merge_base,
-    of_others,
-    parents_of,
-    patch_of,
-    patches_of,
-)
+from placet.repo.history import changes, content, merge_base, parents_of
+from placet.repo.patches import patch_of, patches_of
 from placet.repo.repository import (
     current_branch,
     filters_named,
@@ -55,6 +47,7 @@ from placet.repo.runner import (
     with_env,
 )
 from placet.repo.staging import as_author, read_status, update_ref
+from placet.repo.traces import commits_traced, of_others
 
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 

@@ -124,71 +124,72 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
         raise UserError(
             f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2
         )
-    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it
-    # to this folder.
-    place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
-    bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
-    try:
-        # The last question fails in a bare repository, after the others were answered.
-        asked = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
-        code, out = run_git(
-            place,
-            "rev-parse",
-            "--path-format=absolute",
-            *asked,
-            "--show-toplevel",
-            config=bare_layout,
-            ok=(0, 128),
-        )
-        if code != 0:
-            _, out = run_git(
-                place, "rev-parse", "--path-format=absolute", *asked, config=bare_layout
-            )
-        bare, shallow, git_dir, common_dir, top_dir = [
-            *text_of(out).split("\n"),
-            *([""] if code != 0 else []),
-        ]
-    except GitError as error:
-        raise UserError(
-            f"git does not accept {top} as a repository: {error.stderr}",
-            f"Look at: git -C '{top}' status",
-            exit_code=2,
-        ) from error
-    except ValueError as error:
-        raise UserError(
-            f"a repository's path must not have a line break in it: {str(top)!r}"
-        ) from error
+    bare, shallow, *places = _asked(top, on_call)
+    git_dir, common_dir, top_dir = [Path(place).resolve() if place else None for place in places]
     if bare == "false" and not top_dir:
         raise UserError(
             f"{top} is where git keeps a repository, not the folder with its files",
             "Name that folder instead.",
             exit_code=2,
         )
-    if bare == "false" and Path(top_dir).resolve() != top:
+    if bare == "false" and top_dir != top:
         raise UserError(
             f"the work tree of {top} is elsewhere ({top_dir})",
             f"Look at: git -C '{top}' config core.worktree",
             exit_code=2,
         )
-    found = Path(git_dir).resolve(), Path(common_dir).resolve()
-    for link in (
-        *(found[1] / name for name in _OURS),
-        *found[1].glob("refs/placet/*"),
-        *found[1].glob("logs/refs/placet/*"),
-    ):
+    assert git_dir is not None
+    assert common_dir is not None
+    _must_fit(top, common_dir)
+    return Repo(top, git_dir, common_dir, bare == "true", shallow == "true", on_call)
+
+
+def _asked(top: Path, on_call: OnCall | None) -> list[str]:
+    """Return whether it is bare, and shallow; git's folder, the common one, and the work tree.
+
+    The last is empty if there is none. Raises UserError where git does not accept the repository.
+    """
+    # Found by looking, not by --git-dir: only so does git check whose it is. The ceiling keeps it
+    # to this folder.
+    place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
+    bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
+    what = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
+    asked = ("rev-parse", "--path-format=absolute", *what)
+    try:
+        # The last question fails in a bare repository, after the others were answered.
+        code, out = run_git(place, *asked, "--show-toplevel", config=bare_layout, ok=(0, 128))
+        if code != 0:
+            out = run_git(place, *asked, config=bare_layout)[1] + b"\n"
+    except GitError as error:
+        raise UserError(
+            f"git does not accept {top} as a repository: {error.stderr}",
+            f"Look at: git -C '{top}' status",
+            exit_code=2,
+        ) from error
+    answers = text_of(out).split("\n")
+    if len(answers) != len(what) + 1:
+        raise UserError(f"a repository's path must not have a line break in it: {str(top)!r}")
+    return answers
+
+
+def _must_fit(top: Path, common: Path) -> None:
+    """Raise UserError for a repository in which placet cannot safely make worktrees and branches."""
+    ours = (common / name for name in _OURS)
+    below = (*common.glob("refs/placet/*"), *common.glob("logs/refs/placet/*"))
+    for link in (*ours, *below):
         if link.is_symlink():
             raise UserError(
-                f"{link} is a symbolic link, and what placet writes there would be outside of the repository",
+                f"{link} is a symbolic link, and what placet writes there would be outside of the "
+                "repository",
                 f"Look at it, then: rm {shlex.quote(str(link))}",
                 exit_code=2,
             )
-    if (found[1] / "reftable").exists():
+    if (common / "reftable").exists():
         raise UserError(
             f"{top} keeps its references in a reftable, with which placet cannot work yet",
             f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
             exit_code=2,
         )
-    return Repo(top, *found, bare == "true", shallow == "true", on_call)
 
 
 def resolve(repo: Repo, rev: str) -> str | None:

@@ -444,6 +444,11 @@ def run_git(
     return code, out
 
 
+def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> bytes:
+    """Return the output of a git command that reads in a repository; raises as `run_git`."""
+    return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
+
+
 def text_of(raw: bytes) -> str:
     """Return output that is one value, without its last newline."""
     return os.fsdecode(raw.removesuffix(b"\n"))

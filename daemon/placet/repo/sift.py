@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placet.core.life.case import Branch
-from placet.repo.history import patch_ids
+from placet.repo.patches import patch_ids
 from placet.repo.runner import BULK_TIMEOUT_S, GitError, Repo, items_of, place_of, run_git, text_of
 
 _TRACE = re.compile(r"^\s*Placet-Trace: (\S+)\s*$", re.MULTILINE)

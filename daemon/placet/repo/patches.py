@@ -1,0 +1,80 @@
+"""Commits by the changes that they make: patch-ids, to which the place in a file does not matter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from placet.repo.history import changes
+from placet.repo.runner import BULK_TIMEOUT_S, Repo, ask
+from placet.repo.traces import of_others
+
+
+def same_patches(
+    repo: Repo, since: str, tip: str, among: Sequence[str], of: tuple[str, str]
+) -> str:
+    """Return the newest commit of `among` beyond `since` that repeats `since..tip`; "" for none.
+
+    `among` are revisions, or `--branches` and the like. Either all of the commits are repeated one
+    by one (rebase, cherry-pick), or all of them as one (squash). Commits that name another mission
+    than `of` (its trace id and its plan's digest) are that one's, whatever they change.
+    """
+    paths = [change.path for change in changes(repo, since, tip)]
+    there = patches_of(repo, among, (since,), paths)
+    if not there:
+        return ""
+    branch, whole = patches_of(repo, (tip,), (since,)), patch_of(repo, since, tip)
+    found = _repeats(there, branch, whole)
+    if found and (others := of_others(repo, among, since, of)):
+        found = _repeats(patches_of(repo, among, (since,), paths, without=others), branch, whole)
+    return found
+
+
+def _repeats(there: Mapping[str, str], branch: Mapping[str, str], whole: str) -> str:
+    if branch and branch.keys() <= there.keys():
+        shas = {there[patch] for patch in branch}
+        return next(sha for sha in there.values() if sha in shas)
+    return there.get(whole, "")
+
+
+def patches_of(
+    repo: Repo,
+    among: Sequence[str],
+    beyond: Sequence[str],
+    paths: Sequence[str] = (),
+    without: Collection[str] = (),
+) -> dict[str, str]:
+    """Return patch-ids with their commits, of `among` but not `beyond`, newest first; no merges.
+
+    Only of commits that touch one of `paths`, if some are given, and not of those `without`. No
+    setting of the person's on how patches look changes them.
+    """
+    only = () if any("\n" in path for path in paths) else paths  # a line each
+    lines = os.fsencode("\n".join(["--", *only, ""])) if only else b"\n"
+    wanted = (*among, *(f"^{sha}" for sha in beyond), "--stdin")
+    asked = ("rev-list", "--no-merges", "--full-history", *wanted)
+    found = ask(repo, *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S).decode().split()
+    patches = patch_ids(repo, [sha for sha in found if sha not in without])
+    return {patch: sha for sha, patch in patches.items()}
+
+
+def patch_of(repo: Repo, base: str, tip: str) -> str:
+    """Return the patch-id of all that differs between two commits; empty where nothing does."""
+    return patch_ids(repo, [f"{tip} {base}"]).get(tip, "")
+
+
+def patch_ids(repo: Repo, commits: Sequence[str]) -> dict[str, str]:
+    """Return the patch-id of each of these commits, in their order.
+
+    `COMMIT BASE` is the difference from that base. A commit that changes nothing has no patch-id.
+    Two processes.
+    """
+    if not commits:
+        return {}
+    lines = "".join(f"{line}\n" for line in commits).encode()
+    options = ("-p", "-r", "--root", "--no-ext-diff", "--no-textconv", "--no-renames")
+    asked = ("diff-tree", *options, "--full-index", "--stdin")
+    patches = ask(repo, *asked, stdin=lines, timeout_s=BULK_TIMEOUT_S)
+    patches = patches or b"\n"
+    out = ask(repo, "patch-id", "--stable", stdin=patches, timeout_s=BULK_TIMEOUT_S)
+    return {sha: patch for patch, sha in (line.split() for line in out.decode().splitlines())}

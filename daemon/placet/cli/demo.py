@@ -229,10 +229,7 @@ def _is_up(site: Site) -> bool:
 
 
 def _follow(site: Site, patience_s: float) -> Iterator[dict[str, Any]]:
-    """Give the journal's rows as they are written.
-
-    Raises UserError where none comes for as long as `patience_s`.
-    """
+    """Yield the journal's rows as they come; raises UserError after `patience_s` without one."""
     last, until = 0, time.monotonic() + patience_s
     while time.monotonic() < until:
         for row in journal_rows(site, None, limit=1000, follow=False, routine=False):
@@ -249,10 +246,7 @@ def _follow(site: Site, patience_s: float) -> Iterator[dict[str, Any]]:
 
 
 def _until(stage: Stage, rows: Iterator[dict[str, Any]], *ends: str) -> dict[str, Any]:
-    """Show what happens, a line a call or a decision, until a row of one of these actions.
-
-    Return that row.
-    """
+    """Show a line for each call and decision until a row of one of these actions; return that."""
     seen = []
     for row in rows:
         data, action = row["metadata"], row["action_type"]
@@ -286,7 +280,7 @@ _SHOWN = {
 
 
 def _wait_for(path: Path) -> None:
-    """A journal row comes before the effect that it announces: wait for the effect."""
+    """Wait for an effect on the vault: the journal announces it before."""
     until = time.monotonic() + PATIENCE_S
     while not path.exists():
         if time.monotonic() > until:

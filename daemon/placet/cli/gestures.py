@@ -72,7 +72,7 @@ def can_be_edited(what: str) -> Iterator[None]:
 
 
 def say_if_down(site: Site) -> None:
-    """Say that nothing follows from what was just done before the daemon runs, if it does not."""
+    """Tell the person that nothing follows until the daemon runs, if it does not run."""
     if site.daemon is None:
         say("the daemon is not running; nothing follows before: placet run")
 
@@ -81,8 +81,5 @@ def user() -> str:
     """Return the name of the person at this machine, as notes and the journal have it."""
     try:
         return getpass.getuser()
-    except (
-        KeyError,
-        OSError,
-    ):  # neither a name in the environment nor an entry of the uid (OSError from Python 3.13 on)
+    except (KeyError, OSError):  # no name in the environment, no entry of the uid; 3.13: OSError
         return f"uid:{os.getuid()}"

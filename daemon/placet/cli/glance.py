@@ -39,7 +39,7 @@ class Undecided:
 
     @property
     def sentence(self) -> str:
-        """What was done and when, without a full stop."""
+        """The act and its time, without a full stop."""
         at = f" at {self.at}" if self.at else ""
         return f"{self.what[:1].upper()}{self.what[1:]}{at}, which was not taken up yet"
 
@@ -142,10 +142,7 @@ def _news(
 
 
 def held_back(folder: Vault, reader: Reader, case: Case, quiet_s: float) -> str:
-    """Return why a plan that was asked for is not begun although nothing is in its way.
-
-    That is a request that is still being written; empty for any other case.
-    """
+    """Return why a request that is still being written is not planned; empty for any other case."""
     if case.state not in (State.PLANNING, State.REVISING) or not case.request_path:
         return ""
     try:

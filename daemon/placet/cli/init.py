@@ -33,11 +33,9 @@ def template() -> Path:
 
 
 def history_of(folder: Path) -> Size | None:
-    """Return what a history of this vault, or folder that becomes one, would hold.
+    """Return what a history (git) of this folder would hold, as far as a person has to be asked.
 
-    None where nobody need be asked.
-
-    That is a repository, and a vault whose configuration says already.
+    None for a repository, and for a vault whose configuration has the answer.
     """
     if is_repository(folder) or (
         (folder / CONFIG_PATH).is_file() and load(folder).vault.history != "ask"
@@ -49,13 +47,11 @@ def history_of(folder: Path) -> Size | None:
 def init(
     folder: Path, env: Mapping[str, str] = os.environ, *, history: bool | None = None
 ) -> tuple[list[str], list[str]]:
-    """Make a folder a vault.
+    """Make a folder a vault; return the files made, and those that were there and stay.
 
-    Return the files made and those that were there already, which stay as they are.
-
-    A configuration that is made for a vault on which a daemon worked already is accepted by that,
-    and a lost id is its old one. `history` says whether placet may keep a history (git) of it; None
-    where nobody was asked. Raises UserError where something stands in the way.
+    A vault on which a daemon worked before gets its old id back, and its new configuration is
+    accepted. `history` says whether placet may keep a history (git) of it; None if nobody was
+    asked. Raises UserError where something is in the way.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +62,8 @@ def init(
     made: list[str] = []
     kept: list[str] = []
     source = template()
-    # Property types hold for the whole vault: one that people work in already keeps its own.
-    # of a call that did not come to its end
+    # Property types hold for the whole vault: one that people work in already keeps its own. Ours
+    # may be there from a call that did not come to its end.
     ours = {path.name for path in (source / ".obsidian").iterdir()}
     settled = (folder / ".obsidian").is_dir() and any(
         path.name not in ours for path in (folder / ".obsidian").iterdir()
@@ -89,22 +85,16 @@ def init(
             write_setting(folder, ("vault", "host"), socket.gethostname())
         if history is not None:
             write_setting(folder, ("vault", "history"), history)
+        known = _known_id(folder, env)
         if vault.marker() is None:
-            vault.create_marker(_known_id(folder, env) or os.urandom(16).hex())
-    if (
-        CONFIG_PATH in made
-        and _known_id(folder, env)
-        and (state := vault_state(folder, env)).accepted.exists()
-    ):
+            vault.create_marker(known or os.urandom(16).hex())
+    if CONFIG_PATH in made and known and (state := vault_state(folder, env)).accepted.exists():
         accept(state, load(folder))
     return made, kept
 
 
 def _known_id(folder: Path, env: Mapping[str, str]) -> str | None:
-    """Return the id that the vault had when a daemon worked on it last.
-
-    None where there is none, or no place for state.
-    """
+    """Return the id that a daemon knew the vault by; None without one, or a place for state."""
     try:
         return known_id(folder, env)
     except UserError:
@@ -151,10 +141,7 @@ def init_command(site: Site, folder: str | None, history: bool | None, yes: bool
 
 
 def _ask_for_history(place: Path, *, yes: bool) -> bool | None:
-    """Return whether placet may keep a history of a vault, as the person says.
-
-    None where nobody need be asked.
-    """
+    """Return whether placet may keep a history of a vault; None if nobody has to be asked."""
     size = history_of(place)
     if size is None:
         return None

@@ -46,6 +46,6 @@ def remove_leftovers(site: Site) -> list[str]:
 
 
 def at_work(journal: Path) -> set[str]:
-    """Return the beginnings of the trace_ids of cases at work, which worktrees have in their names."""
+    """Return the trace_ids of cases at work, as far as worktrees have them in their names."""
     with open_reader(journal) as reader:
         return {row.trace_id[:8] for row in reader.cases(*WORKING)}

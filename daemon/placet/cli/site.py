@@ -64,7 +64,7 @@ class Site:
         return in_force(self.vault, self.env)
 
     def configured(self) -> Configured:
-        """Return the settings that those who look need.
+        """Return the settings that status, plans, show and why need.
 
         A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
         shown without it is shown first.
@@ -106,7 +106,7 @@ class Site:
 
 
 def here() -> Path:
-    """Return the folder that we are in, by its name where it was deleted meanwhile."""
+    """Return the working folder; one that was deleted meanwhile, by its name."""
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -111,12 +111,10 @@ def local_times(lines: Sequence[str]) -> list[str]:
 
 
 def fitted(text: str, width: int, *, hang: int = 2) -> str:
-    """Return lines that are broken at blanks to fit a terminal.
+    """Return lines broken at blanks to fit a terminal.
 
-    What continues a line stands below its second column.
-
-    Where it has only one, it stands `hang` columns further in than the line's beginning.
-    A word that is longer than a line, a path for one, stays whole: it can still be copied.
+    A line continues below its second column, or `hang` columns further in if it has only one. A
+    word longer than a line, such as a path, stays whole: it can still be copied.
     """
     return "\n".join(piece for line in text.split("\n") for piece in _broken(line, width, hang))
 

@@ -25,10 +25,11 @@ from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity
 from placet.core.errors import End, Interrupted, UserError
-from placet.core.life.case import CASE_JSON, WORKING, Drafted, NoteSeen, PlanningFailed, State
+from placet.core.life.case import CASE_JSON, WORKING, NoteSeen, State
+from placet.core.life.events import Drafted, PlanningFailed
 from placet.core.life.lease import Owner
-from placet.core.life.observe import ASKS, look_at
 from placet.core.life.request import RequestProblems, read_request
+from placet.core.life.sight import ASKS, look_at
 from placet.core.text.names import (
     QUEUES,
     TEMP_PREFIX,

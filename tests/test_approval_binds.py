@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from placet.core.life.builder import sha256
-from placet.core.life.case import Case, Decision, Publish, Rewrite, Stamp, Started, State
+from placet.core.life.case import Case, State
+from placet.core.life.commands import Decision, Publish, Rewrite, Stamp
 from placet.core.life.decide import decide
+from placet.core.life.events import Started
 from placet.core.life.notice import beside
-from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.observe import observe
 from placet.core.life.plan_note import bare, headed, show
+from placet.core.life.sight import look_at
+from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.note import PLAN_STAMPS, digest, read_note, stamp, without_keys
 from placet.core.text.scalars import UnsafeEdit

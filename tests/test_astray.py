@@ -11,22 +11,14 @@ from pathlib import Path
 import pytest
 
 from placet.core.life.adopt import adopt_outcome
-from placet.core.life.case import (
-    Case,
-    Decision,
-    Drafted,
-    EventKind,
-    Gesture,
-    Hand,
-    MissionEnded,
-    Move,
-    NoteSeen,
-    Stamp,
-    State,
-)
+from placet.core.life.case import Case, EventKind, NoteSeen, State
+from placet.core.life.commands import Decision, Move, Stamp
 from placet.core.life.decide import decide
-from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.events import Drafted, Gesture, Hand, MissionEnded
+from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed, show
+from placet.core.life.sight import look_at
+from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.note import read_note
 from placet.core.turn.mission import KeptOutcome
 from placet.tools.registry import PLANNABLE

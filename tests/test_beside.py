@@ -12,8 +12,10 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.core.life.case import Case, EventKind, NoteSeen, State
 from placet.core.life.notice import beside
-from placet.core.life.observe import CaseNotes, look_at, observe, sort_notes
+from placet.core.life.observe import observe
 from placet.core.life.request import RequestProblems, read_request
+from placet.core.life.sight import look_at
+from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.note import read_note
 from placet.core.turn.talk import Ask, Purpose, Reply
 from placet.files.errors import VaultTrouble

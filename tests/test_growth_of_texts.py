@@ -13,9 +13,10 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
+from placet.core.life.approval import plan_problems
 from placet.core.life.case import Case, State
-from placet.core.life.observe import look_at, plan_problems
 from placet.core.life.plan_note import headed, show
+from placet.core.life.sight import look_at
 from placet.core.secrets import outside, redact
 from placet.core.shorten import cut, fold
 from placet.core.text.comments import comments, diff_callout

@@ -14,30 +14,17 @@ from functools import cache
 
 import pytest
 
+from placet.core.life.approval import may_begin
 from placet.core.life.builder import sha256
-from placet.core.life.case import (
-    CASE_JSON,
-    TABLE,
-    Case,
-    Drafted,
-    Event,
-    EventKind,
-    Gesture,
-    MissionEnded,
-    Move,
-    NoteSeen,
-    PlanningFailed,
-    Publish,
-    Rewrite,
-    Show,
-    Stamp,
-    Started,
-    State,
-)
+from placet.core.life.case import CASE_JSON, TABLE, Case, EventKind, NoteSeen, State
+from placet.core.life.commands import Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.decide import decide, open_case
-from placet.core.life.observe import CaseNotes, look_at, may_begin, observe, sort_notes, trace_of
+from placet.core.life.events import Drafted, Event, Gesture, MissionEnded, PlanningFailed, Started
+from placet.core.life.observe import observe
 from placet.core.life.plan_note import headed
 from placet.core.life.request import read_request
+from placet.core.life.sight import look_at, trace_of
+from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, read_note, stamp
 from placet.core.turn.mission import Drifted

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from placet.core.life.observe import sort_notes
+from placet.core.life.sorting import sort_notes
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note
 from placet.core.text.plan_reader import PlanProblems, parse_plan

@@ -11,17 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from placet.core.life.case import (
-    CASE_JSON,
-    COMMAND_JSON,
-    Branch,
-    Case,
-    Move,
-    Publish,
-    Rewrite,
-    Stamp,
-    State,
-)
+from placet.core.life.case import CASE_JSON, Branch, Case, State
+from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
 from placet.core.stored import Stored
 from placet.core.turn.budget import Complexity
 from placet.core.turn.mission import Ended

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping
-from placet.core.life.case import Case, Move, Stamp, State
-from placet.core.life.observe import look_at, sort_notes
+from placet.core.life.case import Case, State
+from placet.core.life.commands import Move, Stamp
+from placet.core.life.sight import look_at
+from placet.core.life.sorting import sort_notes
 from placet.core.text.blocks import Frontmatter
 from placet.host.watch import Mode
 from placet.loop.outbox import OutboxPorts, perform
@@ -62,7 +64,7 @@ def test_the_trace_wins_over_the_place_in_every_order() -> None:
         found = sort_notes({TRACE: CASE}, notes)
         assert found.of_case[TRACE].request is renamed
         assert found.of_case[TRACE].plans == [plan]
-        assert found.new == (newer,)
+        assert found.new == [newer]
 
 
 def test_an_editor_that_drops_the_properties_makes_no_new_request_of_a_note() -> None:

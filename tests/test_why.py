@@ -19,22 +19,20 @@ from hypothesis import strategies as st
 from messages_api import MessagesApi, call, reply
 from placet.core.errors import End
 from placet.core.life.case import Case, State
+from placet.core.life.ends import ENDS, FailureClass
+from placet.core.life.timeline import MAX_BARS, chart
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
-    MAX_BARS,
     MAX_TRIED,
     PROOF,
-    FailureClass,
     Remains,
     against_estimate,
-    chart,
     median,
     of_last_mission,
     proof,
     ready_request,
     row_line,
     tried,
-    verdict,
 )
 from placet.core.text.plan import Plan, Step
 from placet.core.text.scope import Scope
@@ -164,7 +162,7 @@ def test_three_rows_prove_an_end(end: End, ids: list[int]) -> None:
 def test_every_end_has_a_class_a_meaning_and_advice_and_is_proved_by_what_there_is(
     end: End,
 ) -> None:
-    found = verdict(end)
+    found = ENDS[end]
     assert (found.kind is FailureClass.NONE) is (end is End.FINISHED)
     assert found.meaning.endswith(".")
     assert found.advice.endswith(".")

@@ -25,7 +25,8 @@ from placet.core.errors import (
     passing,
     with_last_words,
 )
-from placet.core.life.case import Case, Drafted, PlanningFailed
+from placet.core.life.case import Case
+from placet.core.life.events import Drafted, PlanningFailed
 from placet.core.life.plan_note import PlanHead, compose
 from placet.core.life.request import changed_keys
 from placet.core.life.waiting import Why

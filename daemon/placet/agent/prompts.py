@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.core.errors import ToolError
-from placet.core.life.observe import plan_in
+from placet.core.life.approval import plan_in
 from placet.core.text.note import parse_note, read_note
 from placet.core.text.plan import Plan
 from placet.core.turn.talk import Purpose

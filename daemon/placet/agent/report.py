@@ -15,18 +15,19 @@ from textwrap import shorten
 from typing import Any
 
 from placet.core.errors import End, with_last_words
-from placet.core.life.case import Case, EventKind, MissionEnded
+from placet.core.life.case import Case, EventKind
+from placet.core.life.ends import ENDS
+from placet.core.life.events import MissionEnded
+from placet.core.life.timeline import chart
 from placet.core.life.why_failed import (
     Remains,
     Rows,
     against_estimate,
-    chart,
     proof,
     ready_request,
     remains,
     row_line,
     tried,
-    verdict,
 )
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.characters import visible
@@ -433,7 +434,7 @@ def _work(ended: Ended) -> str:
 
 def _happened(ended: Ended, at: Circumstances) -> str:
     """Return a failure's class, the rows that prove it, timeline, calls tried, and cost."""
-    found = verdict(ended.end)
+    found = ENDS[ended.end]
     limit = at.plan.scope.budget_usd
     cost = against_estimate(
         None if ended.spent.cost_usd is None else float(ended.spent.cost_usd),
@@ -471,7 +472,7 @@ def _ready(at: Circumstances, left: Remains) -> str:
 
 
 def _next_steps(ended: Ended, case: Case) -> str:
-    first = verdict(ended.end).advice
+    first = ENDS[ended.end].advice
     name = case.request_path or "the request"
     return "\n".join(
         [

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from placet.cli.site import Site
 from placet.core.activity import Action
-from placet.core.life.case import Case, Gesture, NoteSeen, State
+from placet.core.life.case import Case, NoteSeen, State
 from placet.core.life.case import EventKind as Did
-from placet.core.life.observe import DRAFT, CaseNotes, look_at, observe, sort_notes
+from placet.core.life.events import Gesture
+from placet.core.life.observe import observe
+from placet.core.life.sight import DRAFT, look_at
+from placet.core.life.sorting import CaseNotes, sort_notes
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.core.wording import rfc3339
 from placet.files.errors import Unreadable

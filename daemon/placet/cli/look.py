@@ -18,8 +18,8 @@ from placet.cli.terminal import out
 from placet.cli.text import case_text, plans_text, status_text
 from placet.core.activity import Action, CommittedRow
 from placet.core.life.case import CASE_JSON, OPEN, WORKING, Case, State
-from placet.core.life.observe import look_at
 from placet.core.life.plan_note import below
+from placet.core.life.sight import look_at
 from placet.core.life.waiting import Hold, Why
 from placet.core.text.names import QUEUES, Folder
 from placet.core.text.names import show as visible

@@ -11,9 +11,10 @@ from placet.cli.look import as_float, text_of
 from placet.cli.site import Site
 from placet.cli.terminal import colour
 from placet.core.errors import UserError
+from placet.core.life.approval import refusal
 from placet.core.life.case import Case, NoteSeen
 from placet.core.life.notice import lost_keys
-from placet.core.life.observe import look_at, refusal
+from placet.core.life.sight import look_at
 from placet.core.text.dangers import dangers
 from placet.core.text.names import show as visible
 from placet.files.vault import Vault

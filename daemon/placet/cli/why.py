@@ -16,6 +16,8 @@ from placet.cli.terminal import colour, local_times, out, visible_lines
 from placet.core.activity import Action, CommittedRow
 from placet.core.errors import UserError
 from placet.core.life.case import WORKING, Case, State
+from placet.core.life.ends import ENDS
+from placet.core.life.timeline import timeline
 from placet.core.life.waiting import Why
 from placet.core.life.why import standing
 from placet.core.life.why_failed import (
@@ -25,9 +27,7 @@ from placet.core.life.why_failed import (
     ready_request,
     remains,
     row_line,
-    timeline,
     tried,
-    verdict,
 )
 from placet.core.text.names import Folder, request_id
 from placet.core.text.names import show as visible
@@ -213,7 +213,7 @@ def _failed_mission(
     text = reader.text(facts["digest"])
     assert text is not None, "what is carried out was stored when it was approved"
     plan = parse_plan(read_note(text).body, None)
-    found = verdict(left.end)
+    found = ENDS[left.end]
     limit = plan.scope.budget_usd
     return {
         "class": found.kind.value,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
-from placet.core.life.case import CASE_JSON, COMMAND_JSON, Case, Decision, Event
+from placet.core.life.case import CASE_JSON, Case
+from placet.core.life.commands import COMMAND_JSON, Decision
 from placet.core.life.decide import decide
+from placet.core.life.events import Event
 from placet.core.life.waiting import Hold
 from placet.core.text.blocks import Frontmatter
 from placet.files.vault import Vault

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from placet.core.life.approval import may_begin
 from placet.core.life.case import OPEN, Case, NoteSeen, State
 from placet.core.life.notice import beside
-from placet.core.life.observe import CaseNotes, Sorted, is_by_place, may_begin, sort_notes
+from placet.core.life.sorting import CaseNotes, Sorted, is_by_place, sort_notes
 from placet.core.text.comments import diff_callout
 from placet.core.text.note import PLAN_STAMPS, without_keys
 from placet.files.scan import Found

@@ -18,21 +18,14 @@ from placet.agent.underway import Mission
 from placet.agent.workplace import Ports
 from placet.core.activity import Action
 from placet.core.errors import Interrupted
-from placet.core.life.case import (
-    WORKING,
-    Case,
-    Decision,
-    Drafted,
-    EventKind,
-    Gesture,
-    MissionEnded,
-    PlanningFailed,
-    Started,
-    State,
-)
+from placet.core.life.approval import may_begin
+from placet.core.life.case import WORKING, Case, EventKind, State
+from placet.core.life.commands import Decision
 from placet.core.life.drift import KEY, IfChanged
+from placet.core.life.events import Drafted, Gesture, MissionEnded, PlanningFailed, Started
 from placet.core.life.lease import Owner
-from placet.core.life.observe import CaseNotes, look_at, may_begin
+from placet.core.life.sight import look_at
+from placet.core.life.sorting import CaseNotes
 from placet.core.life.waiting import Why
 from placet.core.life.why_failed import median, of_last_mission
 from placet.core.text.blocks import Frontmatter

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from placet.agent.prompts import agents, plan_of, plannable
-from placet.core.life.case import Case, Decision, EventKind, Gesture, Hand
-from placet.core.life.observe import OUTDATED, CaseNotes, observe
+from placet.core.life.approval import OUTDATED
+from placet.core.life.case import Case, EventKind
+from placet.core.life.commands import Decision
+from placet.core.life.events import Gesture, Hand
+from placet.core.life.observe import observe
 from placet.core.life.request import unknown_agent, unknown_portal
+from placet.core.life.sorting import CaseNotes
 from placet.core.text.names import is_utf8, show
 from placet.core.text.note import read_note
 from placet.core.turn.budget import Limits, money_problem

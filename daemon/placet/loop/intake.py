@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from placet.core.life.case import NoteSeen
-from placet.core.life.observe import look_at
 from placet.core.life.request import MAX_REQUEST_BYTES
 from placet.core.life.settle import SETTLE_S, Looks, look
+from placet.core.life.sight import look_at
 from placet.core.text.comments import diff_callout
 from placet.core.text.names import QUEUES, Folder, conflict_of
 from placet.files.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import assert_never
 
-from placet.core.life.case import COMMAND_JSON, Case, Move, Publish, Rewrite, Show, Stamp, State
-from placet.core.life.observe import is_draft, trace_of
+from placet.core.life.case import Case, State
+from placet.core.life.commands import COMMAND_JSON, Move, Publish, Rewrite, Show, Stamp
 from placet.core.life.plan_note import headed, show
+from placet.core.life.sight import is_draft, trace_of
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder, numbered
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, digest, stamp

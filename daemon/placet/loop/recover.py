@@ -12,7 +12,7 @@ from uuid import UUID
 from placet.core.activity import Action
 from placet.core.errors import UserError
 from placet.core.life.adopt import adopt_outcome, distrust
-from placet.core.life.observe import look_at
+from placet.core.life.sight import look_at
 from placet.core.text.names import Folder, is_request_id, show
 from placet.core.text.note import parse_note
 from placet.core.turn.mission import KeptOutcome

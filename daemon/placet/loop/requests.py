@@ -8,11 +8,13 @@ from pathlib import PurePosixPath
 
 from placet.agent.prompts import agents
 from placet.core.life.adopt import adopt_plan
-from placet.core.life.case import Case, Decision, NoteSeen, Request
+from placet.core.life.case import Case, NoteSeen, Request
+from placet.core.life.commands import Decision
 from placet.core.life.decide import open_case
-from placet.core.life.observe import DRAFT, CaseNotes
 from placet.core.life.quiet import Quiet
 from placet.core.life.request import RequestProblems, read_request
+from placet.core.life.sight import DRAFT
+from placet.core.life.sorting import CaseNotes
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.names import Folder, is_request_id, request_id, trace_id
 from placet.core.text.note import read_note, stamp

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from placet.agent.record import Postponed
 from placet.agent.workplace import Ports
 from placet.core.errors import End, Interrupted, UserError, mistake
-from placet.core.life.case import Drafted, MissionEnded, PlanningFailed
+from placet.core.life.events import Drafted, MissionEnded, PlanningFailed
 from placet.core.life.waiting import Why
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.talk import ModelError

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import DecisionBuilder, plan_path
-from placet.core.life.case import Case, Decision, Move, NoteSeen, State
+from placet.core.life.case import Case, NoteSeen, State
+from placet.core.life.commands import Decision, Move
 from placet.core.life.plan_note import HOW_TO_REVIEW
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, read_note, without_keys

@@ -8,19 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from placet.core.activity import Action, Activity, Actor, Entity
-from placet.core.life.case import (
-    Case,
-    Decision,
-    Hand,
-    Move,
-    NoteSeen,
-    Publish,
-    Request,
-    Rewrite,
-    Show,
-    Stamp,
-    State,
-)
+from placet.core.life.case import Case, NoteSeen, Request, State
+from placet.core.life.commands import Decision, Move, Publish, Rewrite, Show, Stamp
+from placet.core.life.events import Hand
 from placet.core.life.plan_note import headed, show
 from placet.core.text.names import Folder, plan_name, rejected_name
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, stamp, without_keys

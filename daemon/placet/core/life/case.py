@@ -1,12 +1,30 @@
-"""The life cycle of a request: states, the transition table, and what passes between `observe` and `decide` as values.
+"""How an approval binds: the case of a request, its states, and what a person has approved.
 
-A case is one request with everything that became of it. What people want is where their notes lie; what the daemon
-last acknowledged is the case. `observe` compares the two and names the difference, `TABLE` says which differences
-mean something in which state, and `decide` turns one into a new case, journal rows and commands. All of it is pure:
-start-up, a missed event and an ordinary save are the same path.
+A case is one request with all that became of it. What people want is where their notes are; what
+the daemon last acknowledged is the case. `observe` compares the two and names the difference,
+`TABLE` says which differences mean something in which state, and `decide` turns one into a new
+case, journal rows and commands. All of it is pure: start-up, a missed event and an ordinary save
+are the same path.
 
-A decision's commands are recorded with it and performed afterwards, each as often as it takes; a case is not
-observed while it has commands to perform, so a half-done move is never mistaken for a person's gesture.
+A person approves a plan by moving its note to System/Active. The approval binds a digest, not a
+file: `plan_digest` is the text that the daemon wrote, `approved_digest` the text that settled in
+System/Active, without the keys that change during a plan's life. Only that text runs. It is stored
+with the decision, so a later edit cannot change it, and the mission begins only while the note,
+read again in that moment, still has it. Five rules follow:
+
+- Only a text that was shown is approved. The callout on top says what the plan may do; a note whose
+  callout says something else (an edited scope, another place) is put back with today's callout.
+- The mark of an approval is used once. `approved_at` goes to `spent_approvals` when the mission
+  ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
+  tool brings back approves nothing.
+- Of two plans of one case none counts, nor while a file that may be a second one is unread.
+- What the approval rested on must still hold: files that changed under the plan, a weaker sandbox
+  (`approved_level`) and a damaged text send it back to review.
+- Work carries the case's `generation`. Whatever makes an approval void counts it up, and an outcome
+  of an older generation is dropped.
+
+A decision's commands are recorded with it and performed afterwards, each as often as it takes. A
+case is not observed while it has commands to perform, so a half-done move is no gesture.
 """
 
 from __future__ import annotations
@@ -15,18 +33,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
-from placet.core.activity import Activity
-from placet.core.errors import End
 from placet.core.stored import Stored
 from placet.core.text.names import Folder
 from placet.core.turn.budget import Complexity
-from placet.core.turn.mission import Drifted
 
 
 class State(StrEnum):
-    """Where a case stands. What happens next is in `TABLE`."""
+    """The state of a case; `TABLE` has the transitions."""
 
     PLANNING = "planning"  # the agent writes the first plan, or a new one after a failure
     REVIEW = "review"  # a plan lies in Inbox/Plans and awaits a person
@@ -41,7 +56,7 @@ class State(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What can happen to a case: people's gestures first, then what the daemon's own work came to."""
+    """The events of a case: people's gestures first, then results of the daemon's own work."""
 
     REQUEST_ARRIVED = "request arrived"
     REQUEST_EDITED = "request edited"
@@ -135,16 +150,16 @@ TABLE: Mapping[tuple[State | None, EventKind], State] = {
     (S.COMPLETED, K.PLAN_TAKEN_BACK): S.REVIEW,
     (S.COMPLETED, K.APPROVAL_REFUSED): S.COMPLETED,
 }
-"""The whole life cycle. A pair that is not here changes nothing."""
+"""The whole life cycle; a pair that is not here is a no-op."""
 
 WORKING = frozenset({S.PLANNING, S.REVISING, S.APPROVED, S.RUNNING})
 """States in which it is the daemon's turn."""
 OPEN = WORKING | {S.REVIEW}
-"""States in which it is somebody's turn: what was begun is not over, and its notes should be there."""
+"""States in which it is somebody's turn; the case's notes should be there."""
 
 
 def diagram() -> str:
-    """Return `TABLE` as a Mermaid state diagram: one arrow for each pair of states, with all that leads along it."""
+    """Return `TABLE` as a Mermaid state diagram: one arrow for each pair of states."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (source, kind), target in TABLE.items():
         if source is not target:
@@ -159,7 +174,7 @@ def diagram() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request says.
+    """The content of a request.
 
     `priority` is 0 to 10, 10 first; `portal` is empty for the vault itself.
     """
@@ -176,10 +191,9 @@ class Request:
 class Branch:
     """The branch of a completed mission.
 
-    `base` and `tip` are the commits that its work lies between, empty if it changed nothing.
-
-    `base_branch` is what was checked out when it was planned, `digest` that of the plan that was
-    carried out; empty if not known.
+    `base` and `tip` are the commits before and after its work, empty if it changed nothing.
+    `base_branch` was checked out when it was planned, `digest` is that of its plan; empty if
+    unknown. `became` is its fate: `merged`, `dropped`, `reverted`, or empty.
     """
 
     trace_id: str
@@ -199,7 +213,7 @@ class Branch:
 
     @property
     def named(self) -> tuple[str, str]:
-        """What its commits name in their trailers: the trace id, and the digest of the plan."""
+        """The trace id and the plan's digest, as in the trailers of its commits."""
         return self.trace_id, self.digest
 
 
@@ -207,11 +221,9 @@ class Branch:
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
-    `version` is the ledger row's. `generation` goes up whenever work under way becomes void: a
-    worker's outcome counts only if it carries the case's generation. Digests are SHA-256 in hex;
-    `request_digest` and `plan_digest` leave out the keys that the daemon stamps. `plan_digest` is
-    the plan as the daemon wrote it, `approved_digest` the text that a person approved and the only
-    one that runs; it is empty while nothing is approved.
+    `version` is the ledger row's. `generation` counts up whenever work under way becomes void.
+    Digests are SHA-256 in hex; `request_digest` and `plan_digest` leave out the keys that the
+    daemon stamps. `approved_digest` is empty while nothing is approved. Times are RFC 3339.
     """
 
     trace_id: str
@@ -265,7 +277,7 @@ class Case:
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
-        """What the request says in its keys."""
+        """The request's keys and values."""
         return (
             ("agent", self.agent),
             ("portal", self.portal),
@@ -276,7 +288,7 @@ class Case:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the request names another repository than its last plan was written for: then that plan is no beginning."""
+        """Whether the request names another repository than its last plan was written for."""
         return bool(self.planned) and dict(self.planned)["portal"] != self.portal
 
     @property
@@ -296,7 +308,7 @@ class Case:
 
     @property
     def watched(self) -> tuple[Branch, ...]:
-        """The branches with which people may still do something that counts: merge them, drop them, bring them back."""
+        """The branches that people may still merge, drop or bring back."""
         ended = (
             self.state is State.COMPLETED and self.tip and self.became not in ("merged", "reverted")
         )
@@ -304,7 +316,7 @@ class Case:
 
     @property
     def trace8(self) -> str:
-        """The first eight characters of the trace id, as names carry it."""
+        """The first eight characters of the trace id, as in names."""
         return self.trace_id[:8]
 
 
@@ -312,9 +324,9 @@ class Case:
 class NoteSeen:
     """A settled note in one of the watched folders.
 
-    `digest` leaves out the stamped keys of its sort, `sha256` is of every byte. `is_plan` says that
-    the note has a plan's keys, `problem` why it cannot be read or used (one sentence for a person),
-    empty if it can. `owner` is the user who owns the file.
+    `digest` leaves out the keys that the daemon stamps. `is_plan` says that the note has a plan's
+    keys, `problem` why it cannot be read or used, in one sentence for a person. `owner` is the user
+    who owns the file.
     """
 
     path: str
@@ -329,195 +341,4 @@ class NoteSeen:
     problem: str = ""
 
 
-# --- what is observed
-# -----------------------------------------------------------------------------------------
-
-
-SOMEONE = "someone who can write the vault"
-"""Who did what shows in the vault alone: nobody can say who moved or wrote a file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hand:
-    """Who did something, where it is known, and how: `cli`.
-
-    `move` and `property` are what a note shows of itself.
-    """
-
-    who: str = SOMEONE
-    via: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Gesture:
-    """Something a person did. `note` is the note it shows in, None where one was taken away."""
-
-    kind: EventKind
-    note: NoteSeen | None = None
-    why: str = ""
-    # the request's note as it is now, for stamping; None where there is none
-    request: NoteSeen | None = None
-    plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
-    approved_text: str = ""  # for an edit in System/Active: the body that was approved
-    level: int = 0  # for an approval: how strong the box for commands is
-    # for an approval of another text than the daemon wrote: that text, without the keys that are
-    # stamped
-    written: bytes = b""
-    drift: Drifted | None = None  # for files that changed under the plan
-    hand: Hand = field(default_factory=Hand)
-    # for what leads to a plan: the request as it is read now; None where there is none
-    asked: Request | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """A planner's outcome: the whole plan note, ready to be written. `facts` go into the journal.
-
-    `base_branch` and `based_on` say what it was based on, as in `Case`.
-    """
-
-    generation: int
-    text: bytes
-    revision: int
-    kind: Literal[EventKind.PLAN_DRAFTED] = EventKind.PLAN_DRAFTED
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    base_branch: str = ""
-    based_on: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningFailed:
-    """A planner's failure: `reason` is a sentence for a person, `end` its name, `iterations` the model's turns until then."""
-
-    generation: int
-    reason: str
-    error_type: str
-    kind: Literal[EventKind.PLANNING_FAILED] = EventKind.PLANNING_FAILED
-    end: End = End.INTERNAL_ERROR
-    iterations: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The loop takes an approved plan up. `facts` go into the journal."""
-
-    generation: int
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    kind: Literal[EventKind.MISSION_STARTED] = EventKind.MISSION_STARTED
-
-
-@dataclass(frozen=True, slots=True)
-class MissionEnded:
-    """A mission's outcome. `report` is the whole report note, `facts` what queries rely on.
-
-    With `drift` the plan goes back to review instead, where its note still lies in System/Active.
-    """
-
-    generation: int
-    kind: Literal[EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED]
-    report: bytes
-    report_path: str
-    facts: Mapping[str, Any]
-    reason: str = ""
-    branch: str = ""
-    drift: Drifted | None = None
-    detail: str = ""
-
-
-Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded
-
-
-# --- what is to be done
-# ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Set single frontmatter keys of the note at `path` (None removes one).
-
-    Nothing else of it changes.
-
-    A note of another case is left alone, and with `digest` (of the request without its stamped
-    keys) one that does not say whose it is and has another.
-    """
-
-    path: str
-    changes: Mapping[str, str | int | None]
-    digest: str = ""
-    do: Literal["stamp"] = "stamp"
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Write a new note with the stored text `text`; an existing file is never overwritten."""
-
-    path: str
-    text: str
-    do: Literal["publish"] = "publish"
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Replace the plan at `path`, if it still has the plan digest `expected`, by the stored text `text`.
-
-    With `keep` another text that is found there instead is moved to `keep` first, so that neither is lost;
-    without it, the other text stays and nothing is written.
-    """
-
-    path: str
-    expected: str
-    text: str
-    keep: str = ""
-    do: Literal["rewrite"] = "rewrite"
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Move the note at `src` to `dst`, unless it is another case's.
-
-    Done already where `src` is gone. A taken `dst` gets a number.
-
-    With `digest` (of the request without its stamped keys) the note moves only while it still has
-    it.
-    """
-
-    src: str
-    dst: str
-    digest: str = ""
-    do: Literal["move"] = "move"
-
-
-@dataclass(frozen=True, slots=True)
-class Show:
-    """Write the daemon's callout on top of the plan at `path` anew; every byte below it stays.
-
-    The first line is `> [!{sort}|placet] {title}`. What the plan's scope permits stands between
-    `above` and `below`, as it is read from the text in that moment; `branch` is where. What a
-    person wrote into the callout is kept below it; `before` is the notice that stood in it until
-    now, which nobody has to keep.
-    """
-
-    path: str
-    sort: str
-    title: str
-    branch: str
-    above: tuple[str, ...] = ()
-    below: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
-    do: Literal["show"] = "show"
-
-
 CASE_JSON: Stored[Case] = Stored(Case)
-COMMAND_JSON: Stored[Stamp | Publish | Rewrite | Move | Show] = Stored(
-    Stamp | Publish | Rewrite | Move | Show
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What follows from an event: the new case, rows for the journal, texts to store, commands in order."""
-
-    case: Case
-    rows: tuple[Activity, ...]
-    commands: tuple[Stamp | Publish | Rewrite | Move | Show, ...] = ()
-    texts: tuple[bytes, ...] = ()

@@ -14,29 +14,22 @@ from placet.core.life.builder import (
     plan_path,
     rejected_path,
 )
-from placet.core.life.case import (
+from placet.core.life.case import TABLE, Case, EventKind, NoteSeen, Request, State
+from placet.core.life.commands import Decision, Move, Stamp
+from placet.core.life.drift import KEY, DriftVerdict, IfChanged
+from placet.core.life.events import (
     SOMEONE,
-    TABLE,
-    Case,
-    Decision,
     Drafted,
     Event,
-    EventKind,
     Gesture,
     Hand,
     MissionEnded,
-    Move,
-    NoteSeen,
     PlanningFailed,
-    Request,
-    Stamp,
     Started,
-    State,
 )
-from placet.core.life.drift import KEY, DriftVerdict, IfChanged
-from placet.core.life.observe import reason_of
 from placet.core.life.outcomes import drafted, mission_ended, planning_failed
 from placet.core.life.plan_note import HOW_TO_REVIEW, bare, below, show
+from placet.core.life.sight import reason_of
 from placet.core.text.comments import changed_lines, comments, diff_callout
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, without_keys

@@ -7,7 +7,9 @@ from typing import Any
 
 from placet.core.activity import Action, Entity
 from placet.core.life.builder import DecisionBuilder
-from placet.core.life.case import Branch, Case, Decision, Hand, Stamp, State
+from placet.core.life.case import Branch, Case, State
+from placet.core.life.commands import Decision, Stamp
+from placet.core.life.events import Hand
 
 # git does not say who did it
 _COMMITTER = Hand("someone who can write the repository")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placet.core.life.case import Case, NoteSeen, State
-from placet.core.life.observe import DRAFT, CaseNotes
 from placet.core.life.plan_note import HOW_TO_REVIEW, below
+from placet.core.life.sight import DRAFT
+from placet.core.life.sorting import CaseNotes
 from placet.core.text.comments import comments
 from placet.core.text.names import Folder
 from placet.core.text.note import read_note

@@ -7,16 +7,9 @@ from typing import Any
 
 from placet.core.activity import Action, Actor, Entity
 from placet.core.life.builder import NO_APPROVAL, DecisionBuilder, archived_path, plan_path
-from placet.core.life.case import (
-    Drafted,
-    EventKind,
-    MissionEnded,
-    Move,
-    PlanningFailed,
-    Publish,
-    Rewrite,
-    Stamp,
-)
+from placet.core.life.case import EventKind
+from placet.core.life.commands import Move, Publish, Rewrite, Stamp
+from placet.core.life.events import Drafted, MissionEnded, PlanningFailed
 from placet.core.life.plan_note import headed, show
 from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, stamp, without_keys

@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from placet.core.life.case import Case, Show, State
+from placet.core.life.case import Case, State
+from placet.core.life.commands import Show
 from placet.core.text.blocks import Frontmatter
 from placet.core.text.dangers import dangers
 from placet.core.text.markdown import code, codes, link, sentence, warning_callout

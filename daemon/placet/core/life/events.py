@@ -1,0 +1,105 @@
+"""The events of a case as values: people's gestures, and the results of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from placet.core.errors import End
+from placet.core.life.case import EventKind, NoteSeen, Request
+from placet.core.turn.mission import Drifted
+
+SOMEONE = "someone who can write the vault"
+"""The maker of a gesture that shows in the vault alone: nobody knows who moved or wrote a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """The maker of a gesture, and the way it was made: `cli`, or `move` and `property`, which a note shows itself."""
+
+    who: str = SOMEONE
+    via: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gesture:
+    """A person's act, or a finding of the loop's about an approved plan.
+
+    `note` is the note in which it shows, None if it was taken away.
+    """
+
+    kind: EventKind
+    note: NoteSeen | None = None
+    why: str = ""
+    # the request's note as it is now, for stamping; None where there is none
+    request: NoteSeen | None = None
+    plan: NoteSeen | None = None  # the case's only plan as it is now, if there is one
+    approved_text: str = ""  # for an edit in System/Active: the body that was approved
+    level: int = 0  # for an approval: how strong the box for commands is
+    # for an approval of another text than the daemon wrote: that text, without the keys that are
+    # stamped
+    written: bytes = b""
+    drift: Drifted | None = None  # for files that changed under the plan
+    hand: Hand = field(default_factory=Hand)
+    # for what leads to a plan: the request as it is read now; None where there is none
+    asked: Request | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A planner's result: the whole plan note. `facts` go into the journal.
+
+    `base_branch` and `based_on` are as in `Case`.
+    """
+
+    generation: int
+    text: bytes
+    revision: int
+    kind: Literal[EventKind.PLAN_DRAFTED] = EventKind.PLAN_DRAFTED
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    base_branch: str = ""
+    based_on: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFailed:
+    """A planner's failure: `reason` is a sentence for a person, `iterations` counts the model's turns."""
+
+    generation: int
+    reason: str
+    error_type: str
+    kind: Literal[EventKind.PLANNING_FAILED] = EventKind.PLANNING_FAILED
+    end: End = End.INTERNAL_ERROR
+    iterations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The start of a mission. `facts` go into the journal."""
+
+    generation: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal[EventKind.MISSION_STARTED] = EventKind.MISSION_STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class MissionEnded:
+    """A mission's result: the whole report note, and `facts` for the journal.
+
+    `reason` is a sentence for a person, `detail` the error's own words. With `drift` the plan goes
+    back to review instead, if its note is still in System/Active.
+    """
+
+    generation: int
+    kind: Literal[EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED]
+    report: bytes
+    report_path: str
+    facts: Mapping[str, Any]
+    reason: str = ""
+    branch: str = ""
+    drift: Drifted | None = None
+    detail: str = ""
+
+
+Event = Gesture | Drafted | PlanningFailed | Started | MissionEnded

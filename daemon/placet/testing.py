@@ -56,8 +56,8 @@ from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import CompleteStep, Finish, GiveUp, SubmitPlan
 from placet.tools.registry import TOOLS
 
+# A command's answer: a `Ran`, or exit code, standard output and standard error.
 Answer = Ran | tuple[int, str, str]
-"""A command's answer: a `Ran`, or exit code, standard output and standard error."""
 
 Answers = Mapping[str, Answer] | Callable[[Sequence[str]], Answer]
 

@@ -70,20 +70,20 @@ from placet.files.handles import (
 )
 from placet.files.paths import MAX_DEPTH, Fault, canonical, fault_at, translated
 
+# Default limit of `read`; more would not fit a conversation.
 MAX_READ_BYTES = 2 * 1024 * 1024
-"""Default limit of `read`; more would not fit a conversation."""
 
+# Default limit of `write`.
 MAX_WRITE_BYTES = 2 * 1024 * 1024
-"""Default limit of `write`."""
 
+# Maximum of entries that `list` gives of one folder.
 MAX_LISTED = 10_000
-"""Maximum of entries that `list` gives of one folder."""
 
+# Maximum of links followed on one path: the kernel's own limit (path_resolution(7)).
 MAX_LINKS = 40
-"""Maximum of links followed on one path: the kernel's own limit (path_resolution(7))."""
 
+# Glob of the names that `write` uses until the content is complete; kill -9 can leave one.
 TEMPORARY = ".placet-*.tmp"
-"""Glob of the names that `write` uses until the content is complete; kill -9 can leave one."""
 
 
 @dataclass(frozen=True, slots=True)

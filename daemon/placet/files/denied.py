@@ -85,8 +85,8 @@ class Denied:
         return self.hides(path) or bool(re.match(_disguises(self.at_root), folded))
 
 
+# Paths that no mission may touch in any repository.
 ALWAYS = Denied(anywhere=(".git",))
-"""Paths that no mission may touch in any repository."""
 
+# Paths that no mission may touch in the vault.
 VAULT = Denied(anywhere=(".git",), at_root=(".obsidian", "Inbox", "System", "SYSTEM_PROMPT.md"))
-"""Paths that no mission may touch in the vault."""

@@ -65,7 +65,7 @@ class Changed(Stale):
 class Gone(Stale):
     """The file, or a folder on the way to it, is not there."""
 
-    sentence = "is not there any more"
+    sentence = "is no longer there"
 
 
 class NotSettled(Stale):

@@ -18,8 +18,8 @@ from enum import StrEnum
 # O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: no terminal becomes ours.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A folder to go through: O_PATH asks for search permission only, as resolving a path does.
 PASSAGE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""A folder to go through: O_PATH asks for search permission only, as resolving a path does."""
 
 Name = str | bytes
 

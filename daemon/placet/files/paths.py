@@ -13,11 +13,11 @@ from enum import StrEnum
 from placet.core.errors import ToolError
 from placet.files.denied import Denied
 
+# Maximum of a path's components, links resolved. Real trees stay below 20; a walk must end.
 MAX_DEPTH = 64
-"""Maximum of a path's components, links resolved. Real trees stay below 20; a walk must end."""
 
+# Longest path: PATH_MAX without its NUL.
 MAX_PATH_BYTES = 4095
-"""Longest path: PATH_MAX without its NUL."""
 
 
 class Fault(StrEnum):
@@ -53,7 +53,7 @@ _FAULT_OF_ERRNO: dict[int, tuple[Fault, str]] = {
     errno.ENOENT: (Fault.NOT_FOUND, "does not exist"),
     errno.ENOTDIR: (
         Fault.NOT_A_DIRECTORY,
-        "is not a folder, or lies below something that is not one",
+        "is not a folder, or is below something that is not one",
     ),
     errno.EISDIR: (Fault.IS_A_DIRECTORY, "is a folder"),
     errno.ENOTEMPTY: (

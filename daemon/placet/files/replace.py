@@ -28,8 +28,8 @@ from placet.files.errors import AlreadyThere, Changed, NotAFile, NotSettled, Too
 from placet.files.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.files.scan import NOTE_LIMIT, fingerprint
 
+# Longest wait for programs that have the old file open: opening and writing are µs apart.
 WRITERS_S = 0.5
-"""Longest wait for programs that have the old file open: opening and writing are µs apart."""
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
 # this kernel or file system lacks them

@@ -13,11 +13,11 @@ from placet.core.life.settle import Fingerprint
 from placet.core.text.names import TEMP_PREFIX, is_note, is_side_note, is_temporary
 from placet.files.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 
+# Bytes of the largest note that is read; a sparse file can claim a terabyte.
 NOTE_LIMIT = 2 * 1024 * 1024
-"""Bytes of the largest note that is read; a sparse file can claim a terabyte."""
 
+# Levels of sub-folders below `Inbox/Requests` that are listed: each holds a handle open.
 MAX_DEPTH = 8
-"""Levels of sub-folders below `Inbox/Requests` that are listed: each holds a handle open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Listing:
     def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
         """List a sub-folder; an error in it is a problem of the scan."""
         if depth == 0:
-            why = f"it lies more than {MAX_DEPTH} folders deep; move it, or its notes, up"
+            why = f"it is more than {MAX_DEPTH} folders deep; move it, or its notes, up"
             self.problems.append(FolderProblem(path, why))
             return
         try:

@@ -35,15 +35,15 @@ from placet.files.replace import (
 )
 from placet.files.scan import MAX_DEPTH, Listing, Scan, fingerprint, sweep
 
+# Tries of an edit when somebody else saves the file at the same time.
 EDIT_TRIES = 5
-"""Tries of an edit when somebody else saves the file at the same time."""
 
+# Age that the content of a file gets that is put in place whole: some ticks of any kernel's clock,
+# the longest of which are 10 ms.
 BEFORE_ITS_NAME_NS = 50_000_000
-"""Age that the content of a file gets that is put in place whole: some ticks of any kernel's clock,
-the longest of which are 10 ms."""
 
+# Room that a disk must have for notes.
 PROBE_BYTES = 64 * 1024
-"""Room that a disk must have for notes."""
 
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

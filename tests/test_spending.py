@@ -19,7 +19,7 @@ import pytest
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
-from placet.agent.model_call import Line, ask_model
+from placet.agent.model_call import ask_model
 from placet.agent.record import Record
 from placet.core.turn.budget import Amount, Room, prompt_at_most
 from placet.core.turn.cancel import Cancel
@@ -318,7 +318,7 @@ def test_a_call_that_a_kill_cut_off_counts_in_the_next_life(tmp_path: Path) -> N
         def life(open_model: Callable[[], Fake]) -> Spent:
             record, spent = Record.load(ports.journal, case, 99, ports.clock), Spent()
             ask_model(
-                Line(open_model, (), ports.retry),
+                dataclasses.replace(ports, open_model=open_model, prices=()),
                 ask,
                 1,
                 record,

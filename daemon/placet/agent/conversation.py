@@ -144,7 +144,7 @@ def rounds(
         turns = _prepared(ask, iteration, remarks, talk, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
         reply = ask_model(
-            limits.ports.line, ask, iteration, record, limits.spent, limits.cancel, limits.room
+            limits.ports, ask, iteration, record, limits.spent, limits.cancel, limits.room
         )
         turns.append(reply.turn)
         stopped = reply.stop_reason

@@ -81,7 +81,6 @@ class Restraint:
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
-    secrets: tuple[str, ...] = ()  # what a call is about is told without them
 
     def ledger(self) -> Ledger:
         """Return the budget and its use so far."""
@@ -246,5 +245,5 @@ class Restraint:
             use.input,
             Deed((effect_of(use.name) or Effect.READ).value),
             path if isinstance(path, str) else "",
-            target(use, self.secrets),
+            target(use, self.record.secrets),
         )

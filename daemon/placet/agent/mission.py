@@ -185,7 +185,7 @@ def _in_worktree(
     with workplace(ports, repo, tree, scope, steer, cancel.is_set, writable=True) as place:
         work = Underway(ports, mission, record, repo, tree, author, pinned, limits, place)
         steps = StepsUnderway(work)
-        limits.secrets = record.secrets = place.secrets
+        record.secrets = place.secrets
         if not known:
             work.clean()
         if lost:

@@ -18,6 +18,7 @@ from placet.agent.record import (
     Record,
     Replied,
 )
+from placet.agent.workplace import Ports
 from placet.core.activity import Action, Activity, Actor
 from placet.core.errors import End, Interrupted, Stop, UserError
 from placet.core.life.waiting import Why
@@ -26,7 +27,7 @@ from placet.core.turn.budget import Amount, Room
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.mission import Spent
 from placet.core.turn.price import Price, cost_usd
-from placet.core.turn.retry import Blocked, NoRetry, Retry, RetryPolicy, Sleep, next_attempt
+from placet.core.turn.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
 from placet.core.turn.talk import (
     Ask,
     Model,
@@ -41,21 +42,8 @@ BLOCKED_RETRY_S = 60.0
 """Retry interval of work that waits for a person to fix the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The way to a model, and its prices.
-
-    `open_model` raises ModelError; `draw` gives the jitter, from 0 to 1.
-    """
-
-    open_model: Callable[[], Model]
-    prices: Sequence[Price]
-    policy: RetryPolicy
-    draw: Callable[[], float] = random.random
-
-
 def ask_model(
-    line: Line,
+    ports: Ports,
     ask: Ask,
     turn: int,
     record: Record,
@@ -80,7 +68,7 @@ def ask_model(
     while True:
         attempts += 1
         with room(ask) as held:
-            found = _attempt(line, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
+            found = _attempt(ports, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
             if isinstance(found, _Failed):
                 lost = found.attempted.amount
                 spent.lose(lost)
@@ -96,7 +84,8 @@ def ask_model(
         if error.kind is ModelErrorKind.CANCELLED or cancel.is_set():
             raise Interrupted(str(error)) from error
         failed += error.kind is ModelErrorKind.TRANSIENT
-        match next_attempt(error, max(failed, 1), line.policy, line.draw()):
+        jitter = random.random()  # noqa: S311 - nothing secret
+        match next_attempt(error, max(failed, 1), ports.retry, jitter):
             case Retry(after_s):
                 if not clock.wait(after_s, cancel.is_set):
                     raise Interrupted("stopped while waiting for the model") from error
@@ -117,7 +106,7 @@ class _Failed:
 
 
 def _attempt(
-    line: Line, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
+    ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
 ) -> tuple[Replied, Model] | _Failed:
     """Make one call, whose worst case is on the record before it is made."""
     record.intend(entry, Attempted(held.worst))
@@ -125,7 +114,7 @@ def _attempt(
     began = clock.monotonic()
     opened: Model | None = None
     try:
-        opened = model = line.open_model()
+        opened = model = ports.open_model()
         reply = model.reply(replace(ask, max_tokens=held.max_tokens), cancel.is_set)
     except (ModelError, UserError) as caught:
         # A setting that no model can be opened with: a person has to fix it, no request fails.
@@ -134,11 +123,11 @@ def _attempt(
             if isinstance(caught, ModelError)
             else ModelError(ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
         )
-        lost = _lost(error, held, opened, line.prices)
+        lost = _lost(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)
         return _Failed(error, Attempted(lost, error.kind.value))
     took_s = clock.monotonic() - began
-    return Replied(reply, _cost(reply, model, line.prices), took_s), model
+    return Replied(reply, _cost(reply, model, ports.prices), took_s), model
 
 
 MAX_LAST_WORDS = 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from posixpath import normpath
 
@@ -41,7 +41,7 @@ from placet.core.turn.budget import Amount, Complexity, Limits
 from placet.core.turn.cancel import Cancel
 from placet.core.turn.guards import PlanFacts
 from placet.core.turn.mission import Spent
-from placet.core.turn.talk import Purpose
+from placet.core.turn.talk import Purpose, ToolUse
 from placet.core.wording import counted
 from placet.repo.history import digests_at
 from placet.repo.removal import remove_worktree
@@ -81,11 +81,16 @@ class Assignment:
 
 @dataclass(slots=True)
 class _Submissions:
-    """The plans that the model submits: the accepted one, and the number of refused ones."""
+    """The plans that the model submits, and the files that it read for them.
+
+    `plan` is the accepted one, with its arguments `given`; `refused` counts the others.
+    """
 
     budget_usd: Decimal | None
-    accepted: Plan | None = None
+    plan: Plan | None = None
+    given: SubmitPlan | None = None
     refused: int = 0
+    read: set[str] = field(default_factory=set)
 
     def steer(self, args: Args) -> Args:
         """Accept a plan, which ends the conversation; raise ToolError with every problem of it."""
@@ -104,13 +109,19 @@ class _Submissions:
                 f"The plan has {len(problems)} problem(s). Fix all of them and submit it again.",
                 problems=problems,
             )
-        self.accepted = plan
+        self.plan, self.given = plan, args
         return args
 
-    def saw(self, outcome: Outcome) -> None:
-        """Count a plan that was refused. Raises Stop at the MAX_REFUSED_PLANS-th."""
-        self.refused += 1
-        if self.refused >= MAX_REFUSED_PLANS:
+    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+        """Note a file that was read, and a plan that was refused.
+
+        Raises Stop at the MAX_REFUSED_PLANS-th refusal.
+        """
+        path = use.input.get("path")
+        if use.name == "read_file" and outcome.ok and isinstance(path, str):
+            self.read.add(normpath(path))
+        self.refused += use.name == "submit_plan"
+        if self.refused >= MAX_REFUSED_PLANS and use.name == "submit_plan":
             error = json.loads(outcome.content)
             raise Stop(
                 End.MODEL_ERROR,
@@ -130,16 +141,6 @@ def _problems(action: ActionArgs) -> Sequence[str]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class _Talked:
-    """The conversation's result: plan, submission, files that were read, remarks for people."""
-
-    plan: Plan
-    given: SubmitPlan
-    read: frozenset[str]
-    remarks: tuple[str, ...]
-
-
 def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
     """Write a plan for `job`, or return the reason for none.
 
@@ -147,11 +148,10 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     """
     case = job.case
     record = Record.load(ports.journal, case, case.generation, ports.clock)
-    known: list[str] = []  # what is a secret there, once it is known
     try:
         record.mind_crashes()
         record.fresh()  # where it crashed again and again, not even a worktree is made
-        return _draft(ports, job, record, cancel, known)
+        return _draft(ports, job, record, cancel)
     except (Interrupted, Postponed):
         record.leave_life()
         raise
@@ -168,13 +168,11 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
         record.close()
     turns = len(record.replies())
     if end is not End.REPOSITORY:
-        reason = with_last_words(reason, last_words(record, known))
+        reason = with_last_words(reason, last_words(record, record.secrets))
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 
 
-def _draft(
-    ports: Ports, job: Assignment, record: Record, cancel: Cancel, known: list[str]
-) -> Drafted:
+def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Drafted:
     case = job.case
     with leavable(cancel.is_set):
         repo = repository(ports, case.portal, record)
@@ -192,15 +190,14 @@ def _draft(
                 ports, repo, tree, Scope(), submissions.steer, cancel.is_set, writable=False
             ) as place,
         ):
-            limits.secrets = place.secrets
-            known += place.secrets
-            talked = _talk(job, limits, submissions, place)
-            told = _of_ignored(tree, talked.plan.scope)
+            record.secrets = place.secrets
+            plan, given, remarks = _talk(job, limits, submissions, place)
+            remarks = (*_of_ignored(tree, plan.scope), *remarks)
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
-    read = talked.read | {path for path, _ in read_before}
-    note = _note(ports, job, talked, base, limits.spent, [*told, *talked.remarks])
+    read = submissions.read | {path for path, _ in read_before}
+    note = _note(ports, job, plan, given, base, limits.spent, remarks)
     return replace(
         note,
         base_branch=current_branch(repo),
@@ -259,8 +256,8 @@ def _earlier(ports: Ports, record: Record) -> Amount:
 
 def _talk(
     job: Assignment, limits: Restraint, submissions: _Submissions, place: Workplace
-) -> _Talked:
-    """Let the model read and submit until a plan is accepted."""
+) -> tuple[Plan, SubmitPlan, Sequence[str]]:
+    """Let the model read and submit; return the accepted plan, its arguments, remarks for people."""
     ports, record, revising = limits.ports, limits.record, job.current is not None
     talk = begin(
         ports,
@@ -271,18 +268,11 @@ def _talk(
         lambda agents_md: _opening(job, agents_md),
         SILENCE,
     )
-    read: set[str] = set()  # files whose text the plan may rest on
     for turn in rounds(talk, place, limits):
         for use, outcome in turn.calls:
-            path = use.input.get("path")
-            if submissions.accepted is not None and outcome.ends is not None:
-                return _Talked(
-                    submissions.accepted, outcome.ends, frozenset(read), talk.opening.remarks
-                )
-            if use.name == "read_file" and outcome.ok and isinstance(path, str):
-                read.add(normpath(path))
-            if use.name == "submit_plan":
-                submissions.saw(outcome)
+            if submissions.plan is not None and submissions.given is not None:
+                return submissions.plan, submissions.given, talk.opening.remarks
+            submissions.saw(use, outcome)
     raise AssertionError("rounds go on until somebody stops taking them")
 
 
@@ -324,23 +314,23 @@ def _opening(job: Assignment, agents_md: str) -> list[str]:
 def _note(
     ports: Ports,
     job: Assignment,
-    talked: _Talked,
+    plan: Plan,
+    given: SubmitPlan,
     base: str,
     spent: Spent,
     remarks: Sequence[str],
 ) -> Drafted:
     case = job.case
-    plan = talked.plan
     revision = case.revision + 1
-    complexity = case.complexity or Complexity(talked.given.complexity)
+    complexity = case.complexity or Complexity(given.complexity)
     tail = ""
     if job.current is not None:
         old = job.current
-        given = list(getattr(talked.given, "answers", ()))
+        said = list(getattr(given, "answers", ()))
         # A comment that was put to the agent is not open any more, also where the agent said
         # nothing to it.
         answers = [
-            next((answer for answer in given[n : n + 1] if answer.strip()), NO_ANSWER)
+            next((answer for answer in said[n : n + 1] if answer.strip()), NO_ANSWER)
             for n in range(sum(not c.answered for c in comments(old)))
         ]
         talk = comments_section(with_answers(old, answers))

@@ -19,7 +19,7 @@ from placet.agent.calls import (
 )
 from placet.agent.checkpoints import keep, put_back
 from placet.agent.commits import commit_once, named
-from placet.agent.record import CALL, CALL_BEGUN, CHECKPOINT, LITERAL, STEP, Key
+from placet.agent.record import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.underway import Underway
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import End, Stop, ToolError
@@ -228,7 +228,7 @@ class StepsUnderway:
             entry = Key(key, Outcome)
             if not key.startswith((f"{CALL.key}:", f"{LITERAL.key}:")) or not record.cut_off(entry):
                 continue
-            begun = record.begun(Key(key, CALL_BEGUN.kind))
+            begun = record.begun(Key(key, Begun))
             if begun is not None and changes_files(begun.tool):
                 use = ToolUse(key, begun.tool, begun.input)
                 secrets = work.place.secrets

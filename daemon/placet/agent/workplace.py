@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from placet.agent.day_budget import Daybook
-from placet.agent.model_call import Line
 from placet.agent.record import Postponed, Record
 from placet.core.activity import Action, Actor, Entity
 from placet.core.errors import UserError
@@ -83,11 +82,6 @@ class Ports(Bounds):
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
     daybook: Daybook = field(default_factory=Daybook)
-
-    @property
-    def line(self) -> Line:
-        """The way to the model now."""
-        return Line(self.open_model, self.prices, self.retry)
 
 
 def repository(ports: Ports, portal: str, record: Record) -> Repo:

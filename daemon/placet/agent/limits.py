@@ -62,9 +62,9 @@ def guard_settings(table: GuardsTable, max_iterations: int, way_out: str = "") -
 
 @dataclass(slots=True)
 class Restraint:
-    """The limits of one conversation and what it has used of them.
+    """The limits of one conversation, and its use of them so far.
 
-    `name` is the budget's in what people read. All that is judged comes from the record, so a
+    `name` is how people read of the budget. All that is judged comes from the record, so a
     conversation that goes on after a crash is judged as if there had been none.
     """
 

@@ -94,8 +94,6 @@ def is_secret_path(path: str) -> bool:
     """Return whether `path` names a file that usually holds secrets: `.env`, `id_rsa`, `*.pem`.
 
     `.env.example` does not.
-
-    `.env.example` is none.
     """
     return secret_file(path) is not None
 
@@ -142,7 +140,7 @@ class _Setting:
 
 
 def _settings(text: str) -> Iterator[_Setting | tuple[int, str]]:
-    """Give the settings of a file, and each other line with its number."""
+    """Yield the settings of a file, and each other line with its number."""
     lines = text.split("\n")
     at = 0
     while at < len(lines):

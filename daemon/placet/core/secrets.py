@@ -39,9 +39,10 @@ _JOINED_AT_ONCE = 10_000
 
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-# `\\n` besides a line's end: a key in a JSON document stands on one line.
+# `\\n` as well as a line's end: a key in a JSON document stands on one line.
 _KEY_LINE = re.compile(
-    r"(?:\r?\n|\\r\\n|\\n)(?:[A-Za-z0-9-]{1,40}: [^\r\n\\]{0,200}|[ \t]{0,40}[A-Za-z0-9+/=]{0,128}[ \t]{0,40})"
+    r"(?:\r?\n|\\r\\n|\\n)"
+    r"(?:[A-Za-z0-9-]{1,40}: [^\r\n\\]{0,200}|[ \t]{0,40}[A-Za-z0-9+/=]{0,128}[ \t]{0,40})"
     r"(?=[\r\n\\\"']|\Z)"
 )
 _LINE_END = re.compile(r"\r?\n|\\r\\n|\\n")
@@ -59,7 +60,7 @@ class Span:
 
 
 def spans(text: str, literals: Sequence[str]) -> Iterator[Span]:
-    """Give the secrets in a text, in order, none overlapping another.
+    """Yield the secrets in a text, in order, none overlapping another.
 
     One by one: a hostile file has a million, which nobody should hold. `literals` are secrets whose
     value is known; ones shorter than MIN_LITERAL are not searched for.
@@ -91,7 +92,7 @@ def places(text: str, literal: str) -> Iterator[int]:
 
 
 def _tokens(text: str) -> Iterator[Span]:
-    """Give the secrets of a known format, by where they begin."""
+    """Yield the secrets of a known format, by where they begin."""
     past: dict[str, int] = {}  # the end of the last find of each kind
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
@@ -112,7 +113,7 @@ def _tokens(text: str) -> Iterator[Span]:
 def _in_window(
     pattern: re.Pattern[str], text: str, start: int, past: int
 ) -> Iterator[re.Match[str]]:
-    """Give the matches that begin in the window at `start`, and not before `past`."""
+    """Yield the matches that begin in the window at `start`, and not before `past`."""
     end = start + WINDOW + _REACH
     for found in pattern.finditer(text, max(start, past), end):
         if found.start() >= start + WINDOW:
@@ -124,7 +125,7 @@ def _in_window(
 
 
 def _edges(text: str) -> Iterator[re.Match[str]]:
-    """Give the first and the last lines of private keys."""
+    """Yield the first and the last lines of private keys."""
     past = 0
     for start in range(0, len(text), WINDOW):
         if text.find(KEY_HINT, start, start + WINDOW + _REACH) >= 0:
@@ -134,7 +135,7 @@ def _edges(text: str) -> Iterator[re.Match[str]]:
 
 
 def _keys(text: str) -> Iterator[Span]:
-    """Give the blocks of private keys.
+    """Yield the blocks of private keys.
 
     Those whose beginning or end was cut off reach as far as they look like one.
     """

@@ -48,7 +48,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def each_line(text: str) -> Iterator[str]:
-    """Give what `lines_of` returns, without holding all of it."""
+    """Yield the lines of `lines_of` one by one."""
     start = 0
     # in pieces: two million lines in one go would keep all other threads waiting
     while start < len(text):

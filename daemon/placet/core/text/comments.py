@@ -167,7 +167,7 @@ def _end_fence(outline: Outline, at: int) -> list[str]:
 def with_comment(body: str, text: str, who: str, at: str) -> str:
     """Return `body` with one more review comment, signed `who` at the local time `at`.
 
-    The section is made where there is none. Every byte that was there stays. Raises ValueError for
+    A missing section is made. Every byte that was there stays. Raises ValueError for
     an empty comment.
     """
     cleaned = clean(text).replace("**Answer:**", "**Answer**:")  # it would count as answered
@@ -198,8 +198,8 @@ def with_answers(body: str, answers: Sequence[str]) -> str:
 
     The comments stay as they are.
 
-    An empty answer is none: that comment stays open, and so do those beyond the last answer. Raises
-    ValueError for more answers than open comments.
+    An empty answer does not count: that comment stays open, and so do those beyond the last
+    answer. Raises ValueError for more answers than open comments.
     """
     outline = outline_of(body)
     waiting = [
@@ -265,7 +265,7 @@ SHOWN_CHARS = 100_000
 def diff_callout(old: str, new: str) -> str:
     """Return a folded callout with the difference of two texts, ending in a newline.
 
-    Empty if there is none.
+    Empty for equal texts.
 
     Characters that would not be seen are written out. Of texts that differ in too much it says only
     how much.
@@ -303,7 +303,7 @@ def without_difference(text: str) -> str:
 def parted(text: str) -> tuple[str, str]:
     """Return a text without the callout that `diff_callout` made for its end, and that callout.
 
-    Empty where there is none.
+    Empty without one.
     """
     words, mark, block = text.partition(f"\n{_CHANGED}\n")
     lines = block.rstrip("\n").split("\n")

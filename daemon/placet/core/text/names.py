@@ -14,7 +14,7 @@ from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid5
 
-# Where a vault's configuration lies in it.
+# The configuration's path in a vault.
 CONFIG_PATH = "System/placet.toml"
 
 

@@ -50,7 +50,7 @@ END = "%% … and here; the rest of this note is yours %%"
 class Card:
     """The content of a portal's card.
 
-    `branch` is empty where there is none; `note` says what is odd, empty if nothing.
+    `branch` is empty for none; `note` names an oddity, or is empty.
     """
 
     name: str

@@ -197,7 +197,7 @@ def read_markdown(lines: Sequence[str]) -> Reading:
 
 
 def commented_lines(text: str) -> frozenset[int]:
-    """Return the lines (from 1) whose beginning lies in an HTML or `%%` comment."""
+    """Return the lines (from 1) that begin in an HTML or `%%` comment."""
     hidden: set[int] = set()
     for first, column, last, _ in read_markdown(lines_of(text)).comments:
         hidden.update(range(first if column == 0 else first + 1, last + 1))

@@ -197,7 +197,7 @@ _SENTENCES: Mapping[str, tuple[Loud, Callable[[Mapping[str, Any]], str]]] = {
     ),
     Action.REQUEST_EDITED: (
         Loud.EVENT,
-        lambda d: f"the request was edited {_by(d)}; it is planned anew",
+        lambda d: f"the request was edited {_by(d)}; it is planned again",
     ),
     Action.REQUEST_WITHDRAWN: (Loud.EVENT, lambda d: f"the request was taken away: {d['path']}"),
     Action.REQUEST_INVALID: (Loud.TROUBLE, lambda d: f"{d['path']} cannot be used: {_words(d)}"),

@@ -61,7 +61,7 @@ def plan_from(
 
 
 def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:
-    """Say where the steps need what the scope does not ask for: such a plan could only fail."""
+    """Return where the steps need more than the scope allows: such a plan could only fail."""
     problems = []
     for number, step in enumerate(steps, 1):
         named = {*step["tools"], *(action["tool"] for action in step["actions"])}

@@ -125,66 +125,62 @@ _PUSHED = re.compile(r"\s{40,}")
 _LONG_LINE = 1_000
 
 
-def _tags(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield each raw tag that has attributes or is not plain text formatting."""
-    for found in _TAG.finditer(prose):
-        if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
-            yield Unseen(bisect_right(starts, found.start()), UnseenKind.HTML, shortened(found[0]))
+def _tag(found: re.Match[str]) -> Iterator[str]:
+    if found[2].lower() not in _PLAIN_TAGS or found[3].strip(" \t\n/"):
+        yield shortened(found[0])
 
 
 def _host(address: str) -> str:
-    """Return the host of an address, without `www.`.
-
-    An empty text for a relative or malformed one.
-    """
+    """Return the host of an address, without `www.`; "" for a relative or malformed one."""
     try:
         return (urlsplit(address).hostname or "").removeprefix("www.")
     except ValueError:
         return ""
 
 
-def _links(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    for found in _LINK.finditer(prose):
-        label, target = found[1][:200].strip(), found[2]
-        image = prose[max(0, found.start() - 1) : found.start()] == "!"
-        says = _ADDRESS.search(label)
-        claimed = _host(says[0] if "://" in says[0] else f"https://{says[0]}") if says else ""
-        if (not label and not image) or (claimed and _host(target) not in ("", claimed)):
-            line = bisect_right(starts, found.start())
-            yield Unseen(line, UnseenKind.LINK, f"“{shortened(label)}” goes to {shortened(target)}")
-        if found[3]:
-            line = bisect_right(starts, found.start())
-            yield Unseen(
-                line,
-                UnseenKind.LINK,
-                f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}",
-            )
-    for found in _WEB.finditer(prose):
-        if not LIKE_SEPARATORS.keys().isdisjoint(found[0]):
-            yield Unseen(
-                bisect_right(starts, found.start()),
-                UnseenKind.LINK,
-                f"{shortened(found[0])} has look-alike separators",
-            )
-    for found in _USER.finditer(prose):
-        host = shortened(found[0].rpartition("@")[2])
-        yield Unseen(
-            bisect_right(starts, found.start()),
-            UnseenKind.LINK,
-            f"{shortened(found[0])} goes to {host}",
-        )
+def _link(found: re.Match[str]) -> Iterator[str]:
+    label, target = found[1][:200].strip(), found[2]
+    is_image = found.start() > 0 and found.string[found.start() - 1] == "!"
+    says = _ADDRESS.search(label)
+    claimed = _host(says[0] if "://" in says[0] else f"https://{says[0]}") if says else ""
+    if (not label and not is_image) or (claimed and _host(target) not in ("", claimed)):
+        yield f"“{shortened(label)}” goes to {shortened(target)}"
+    if found[3]:
+        yield f"“{shortened(label)}” says where only the mouse shows it: {shortened(found[3])}"
 
 
-def _meanings(prose: str, starts: Sequence[int]) -> Iterator[Unseen]:
-    """Yield maths, entities and Dataview's fields: shown as something else than is written."""
-    for kind, pattern in (
-        (UnseenKind.MATHS, _MATHS),
-        (UnseenKind.ENTITY, ENTITY),
-        (UnseenKind.FIELD, _FIELD),
-        (UnseenKind.OVERLAY, OVERLAY),
-    ):
+def _web(found: re.Match[str]) -> Iterator[str]:
+    if not LIKE_SEPARATORS.keys().isdisjoint(found[0]):
+        yield f"{shortened(found[0])} has look-alike separators"
+
+
+def _user(found: re.Match[str]) -> Iterator[str]:
+    yield f"{shortened(found[0])} goes to {shortened(found[0].rpartition('@')[2])}"
+
+
+def _whole(found: re.Match[str]) -> Iterator[str]:
+    yield shortened(found[0])
+
+
+# Constructs in prose that are shown as something else than is written.
+_IN_PROSE = (
+    (UnseenKind.HTML, _TAG, _tag),
+    (UnseenKind.LINK, _LINK, _link),
+    (UnseenKind.LINK, _WEB, _web),
+    (UnseenKind.LINK, _USER, _user),
+    (UnseenKind.MATHS, _MATHS, _whole),
+    (UnseenKind.ENTITY, ENTITY, _whole),
+    (UnseenKind.FIELD, _FIELD, _whole),
+    (UnseenKind.OVERLAY, OVERLAY, _whole),
+)
+
+
+def _in_prose(prose: str) -> Iterator[Unseen]:
+    starts = [0, *(i + 1 for i, c in enumerate(prose) if c == "\n")]
+    for kind, pattern, shown in _IN_PROSE:
         for found in pattern.finditer(prose):
-            yield Unseen(bisect_right(starts, found.start()), kind, shortened(found[0]))
+            for text in shown(found):
+                yield Unseen(bisect_right(starts, found.start()), kind, text)
 
 
 # Lines without a character on them, in a row: more than anybody leaves between two paragraphs, half
@@ -286,14 +282,10 @@ def find_unseen(text: str) -> tuple[Unseen, ...]:
     lines = lines_of(text)
     starts = [0, *(found.end() for found in BREAK.finditer(text))]
     reading = read_markdown(lines)
-    prose = "\n".join(reading.prose)
-    prose_starts = [0, *(i + 1 for i, c in enumerate(prose) if c == "\n")]
     found = [
         *_characters(text, starts),
         *_comments(lines, reading),
-        *_tags(prose, prose_starts),
-        *_links(prose, prose_starts),
-        *_meanings(prose, prose_starts),
+        *_in_prose("\n".join(reading.prose)),
         *_queries(reading),
         *_definitions(reading.prose),
         *_far(lines, reading.code),

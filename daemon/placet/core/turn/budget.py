@@ -166,7 +166,7 @@ class Ledger:
         )
 
     def left(self) -> str:
-        """Return what is left of each limit, for people and models; empty where there is none."""
+        """Return what is left of each limit, for people and models; empty without limits."""
         left, limits = self.remaining(), self.limits
         parts = []
         if left.usd is not None:

@@ -108,7 +108,8 @@ def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]
     return {
         **block,
         "content": f"[{size:,} characters left out to make room: the result of"
-        f" {at_most(name, 150)}. What the call did stands; to see the result again: {whole}read, search or run again.]",
+        f" {at_most(name, 150)}. What the call did stands; to see the result again:"
+        f" {whole}read, search or run again.]",
     }
 
 

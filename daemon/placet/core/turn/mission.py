@@ -107,7 +107,7 @@ class After:
     is peculiar about the repository, `unseen` files of the person's checkout whose uncommitted
     changes the mission did not see. `remote` is where the branch would be pushed to, and
     `remote_default` the branch there of the same name as `into`, else its default one; empty where
-    there is none, or it is not known. `bare`: there is no checkout to merge in.
+    unknown. `bare`: there is no checkout to merge in.
     """
 
     into: str
@@ -142,7 +142,7 @@ class Ended:
     `kept` is the ref that keeps what is on no branch (a failed attempt's work; files outside the
     scope), empty where there is nothing; `left_out` are changed files outside the scope, which no
     commit has; `error` is the structured error, if there was one; `pictures` are the names of image
-    files beside the report.
+    files next to the report.
     """
 
     ok: bool
@@ -180,8 +180,8 @@ class Ended:
 class KeptOutcome:
     """The traces of a mission outside the journal: its report, its commits, or both.
 
-    `report_path` is empty where there is none: the mission did not end, or its report was deleted.
-    `base` and `tip` are the commits between which its work lies, empty where no branch has any.
+    `report_path` is empty if the mission did not end or its report was deleted. `base` and `tip`
+    are the commits before and after its work, empty without any on a branch.
     """
 
     trace_id: str

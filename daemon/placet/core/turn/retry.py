@@ -18,7 +18,7 @@ class RetryPolicy:
     The wait doubles (`factor`) from `first_wait_s`. Up to `longest_wait_s` a worker waits it out; a
     longer one, be it the backoff's or the server's wish, is handed back to the scheduler, so that a
     worker never sits out an outage. The backoff grows up to `longest_backoff_s`, so that a server
-    that is back is noticed soon; a server's wish is heeded up to `longest_rest_s`. An outage never
+    that is back is noticed soon; a server's wish holds up to `longest_rest_s`. An outage never
     becomes an error, however long it lasts: a person may stop the work, or have given it a limit of
     time. The defaults are judgement: five quick attempts in about half a minute, then one every
     minute or two. Raises ValueError for a policy that contradicts itself.
@@ -90,7 +90,7 @@ def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: f
     cancelled call: nobody waits for its answer, so there is nothing to decide.
     """
     if attempt < 1 or not 0 <= jitter <= 1:
-        raise ValueError("attempt counts from 1, jitter lies from 0 to 1")
+        raise ValueError("attempt counts from 1, jitter is from 0 to 1")
     match error.kind:
         case ModelErrorKind.TRANSIENT:
             return _after_transient(error, attempt, policy, jitter)

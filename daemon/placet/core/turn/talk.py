@@ -134,7 +134,7 @@ class ModelErrorKind(StrEnum):
 
     # overload, rate limit, reset, cut stream, time-out, connection refused: try again
     TRANSIENT = "transient"
-    # no key, no credit, unknown model: a person must mend it, then it goes on
+    # no key, no credit, unknown model: a person must fix it, then it goes on
     PERMANENT = "permanent"
     BAD_REQUEST = "bad_request"  # this very request cannot succeed: trying again is pointless
     CANCELLED = "cancelled"  # the daemon is stopping, or the mission was stopped

@@ -1,6 +1,6 @@
 """Settings that are code or reach out hold as accepted on this machine.
 
-`System/placet.toml` lies in the vault, and vaults are synced and shared: whoever can write it could
+`System/placet.toml` is in the vault, and vaults are synced and shared: whoever can write it could
 send the model's key elsewhere, or start a program. So the values last accepted are kept in the
 state folder and hold whatever the file says. The first start in a vault accepts what is there.
 """
@@ -60,8 +60,9 @@ class InForce:
             return ""
         return (
             f"{CONFIG_PATH} was changed, and this is not taken up: "
-            f"{', '.join(map(show, self.names))}. Such settings are code or reach out, so they hold "
-            "as accepted on this machine. See the difference, and accept it: placet config accept"
+            f"{', '.join(map(show, self.names))}. Such settings are code or reach out, so they "
+            "hold as accepted on this machine. See the difference, and accept it: "
+            "placet config accept"
         )
 
     @property
@@ -167,8 +168,8 @@ def _read(state: StateFolder) -> dict[Key, Any] | None:
     ) as error:  # the last but one: it is no table
         raise UserError(
             f"{state.accepted} cannot be read: {error}",
-            "It holds the settings that were accepted on this machine. Look at System/placet.toml, then "
-            "move this file away: the next start accepts what System/placet.toml says.",
+            "It holds the settings that were accepted on this machine. Look at System/placet.toml, "
+            "then move this file away: the next start accepts what System/placet.toml says.",
             exit_code=2,
         ) from error
 

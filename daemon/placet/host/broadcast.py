@@ -204,7 +204,8 @@ class Broadcast:
             server = self._open.enter_context(_serving(self._path, self._say))
         except OSError as error:
             self._say(
-                f"There are no live events: {self._path}: {error.strerror or error}. `placet journal --follow` works."
+                f"There are no live events: {self._path}: {error.strerror or error}. "
+                "`placet journal --follow` works."
             )
             return self
         self._clients = server.clients

@@ -82,7 +82,7 @@ class DaemonTable(_Table):
 
 
 class JournalTable(_Table):
-    """Retention of events in journal.db: older ones move once a day to a database beside it.
+    """Retention of events in journal.db: older ones move once a day to a database next to it.
 
     0: never.
     """
@@ -284,14 +284,14 @@ def made_of(tables: Mapping[str, Any], where: str) -> Config:
         ]
         raise UserError(
             f"{where} has settings that cannot be used:\n" + "\n".join(lines),
-            "Fix or remove these lines. The System/placet.toml of a new vault explains every setting: "
-            "placet init DIR",
+            "Fix or remove these lines. The System/placet.toml of a new vault explains every "
+            "setting: placet init DIR",
             exit_code=2,
         ) from error
 
 
 def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
-    """Write one setting that needs nobody's acceptance. Raises UserError as `with_setting` does."""
+    """Write one setting that needs no acceptance. Raises UserError as `with_setting` does."""
     text = with_setting(vault, key, value)
     try:
         put_in_place(vault / CONFIG_PATH, text)
@@ -331,7 +331,7 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
 
 
 def _set(tables: Any, key: Sequence[str], value: Any) -> None:
-    """Set a value in tables, of tomlkit or plain; None removes it, and the table it leaves empty."""
+    """Set a value in tables, of tomlkit or plain; None removes it, and its table if empty."""
     import tomlkit
     from tomlkit.items import InlineTable
 

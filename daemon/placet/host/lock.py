@@ -131,7 +131,8 @@ class VaultLock(_Flock):
     def __enter__(self) -> VaultLock:
         if not self._lock():
             raise UserError(
-                f"another placet daemon works on this vault: {_read_text(self._path)} ({self._path})",
+                f"another placet daemon works on this vault: {_read_text(self._path)} "
+                f"({self._path})",
                 "stop it first, or use `placet status` to see what it does",
                 exit_code=2,
             )
@@ -166,8 +167,8 @@ class MarkerLock(_Flock):
             free = self._lock()
         except OSError as error:  # no server for locks, or none on this file system
             self._say(
-                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of another "
-                "user or machine works on this vault."
+                f"{self._path} cannot be locked: {error.strerror}. Make sure that no daemon of "
+                "another user or machine works on this vault."
             )
             return self
         if not free:

@@ -221,7 +221,7 @@ def _desktop(notice: Notice, environment: Mapping[str, str], timeout_s: float) -
 
 
 def _run(way: str, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
-    """Run a program without a shell; return an error or "". After `timeout_s` its group is killed."""
+    """Run a program without a shell; return an error or "". A timeout kills its group."""
     try:
         program = str(Path(argv[0]).expanduser()) if argv[0].startswith("~") else argv[0]
         process = subprocess.Popen(

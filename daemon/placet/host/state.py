@@ -132,7 +132,7 @@ class StateFolder:
     def ensure(self) -> tuple[str, ...]:
         """Make the folders, readable by their owner alone; return warnings for a person.
 
-        Raises UserError for a folder that lies in the vault, is another user's, or cannot be made.
+        Raises UserError for a folder in the vault, is another user's, or cannot be made.
         """
         if _within(self.folder, self.vault):
             raise UserError(
@@ -291,7 +291,7 @@ def _within(folder: Path, vault: Path) -> bool:
 
 
 def _make_private(folder: Path) -> None:
-    """Make `folder` and its missing parents, mode 0700. Raises UserError if it is another user's."""
+    """Make `folder` and its missing parents, mode 0700; UserError if it is another user's."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,34 @@
 """The journal: every event, every case, every mission's record, in one SQLite database.
 
-One thread owns the one connection that writes (`writer`). Callers hand it batches of write values
-(`writes`); it applies what has queued up in one transaction, commits, and only then answers: an
-answer means that the batch will survive the process. A batch is all or nothing; one that fails
-(Conflict, LeaseLost, LeaseHeld) fails alone. Everyone else reads, each on a connection of its own
-(`reader`). The events form a hash chain (`chain`).
+It promises six things, and each has one place in the code.
+
+An answer means that the batch is kept. One thread owns the one connection that writes (`writer`).
+Callers hand it batches of writes (`writes`, each with its SQL); it applies all that are queued in
+one transaction, commits, and only then answers. A batch so answered survives the process; one
+committed as `durable` survives a power cut, because its commit is flushed. Ask for that before an
+effect outside of the journal: a commit in git, a note that people see.
+
+A batch is all or nothing, and fails alone (`transaction`). Its writes say what they expect: a case
+its version, a command that it is pending, an entry of a record that its number is free, a worker
+that its token still holds the lease. A wrong expectation is Conflict, LeaseLost or LeaseHeld for
+that batch; the other batches of the same transaction are committed. So a worker that was stopped
+for an hour and wakes up after another took its mission over can write nothing.
+
+Trouble of the machine is waited out. If the disk is full, read-only or locked, batches stay queued,
+a person is told once, and it goes on by itself. Four megabytes kept in reserve next to the journal
+(`files.take_ballast`) are given up first, which is enough to record how everything under way ends.
+Only a daemon that is told to end refuses what cannot be written (JournalPaused).
+
+Damage is found, kept and named. The file is checked when it is opened (`files.check`); a damaged
+one is set aside, never repaired, and the daemon begins a new journal with what reports and branches
+tell. A damaged text or record entry (BodyDamaged) stops the one case that needs it.
+
+What happened cannot be changed unnoticed. The events form a hash chain (`chain`), and long texts
+are stored by their hash (`blobs`); `maintenance.examine` reads all of it. Whoever can rewrite the
+whole file can compute new hashes, so a cautious person keeps the last hash elsewhere.
+
+Readers never wait and never write (`reader`). Each has a connection that can only read, and sees
+one moment. Everything asked before a model call, or in each tick, costs the same however long the
+journal is (`sums`; the indexes in `schema`). Old events may move to an archive, which is a journal
+too (`maintenance.archive`); no crash loses an event on the way.
 """

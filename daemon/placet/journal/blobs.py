@@ -1,4 +1,4 @@
-"""Bodies too long for a row: files beside the database, named by what is in them."""
+"""Bodies too long for a row: files next to the database, named by their hash."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from placet.journal.files import sync
 from placet.journal.writes import BodyDamaged
 
 INLINE_BYTES = 16 * 1024
-"""Bodies up to this size stand in their row.
-
-Longer ones are files, and the database stays quick to check.
-"""
+"""Longest body kept in its row; longer ones are files, so the database is quick to check."""
 
 
 def keep_body(blobs: Path, body: bytes) -> tuple[str, int, bytes | None]:
-    """The columns sha256, size, body; a long body is on the disk as a file before this returns."""
+    """Return the columns sha256, size and body, after a long body was flushed to its file."""
     sha256 = hashlib.sha256(body).hexdigest()
     if len(body) <= INLINE_BYTES:
         return sha256, len(body), body
@@ -27,12 +24,12 @@ def keep_body(blobs: Path, body: bytes) -> tuple[str, int, bytes | None]:
 
 
 def blob_path(blobs: Path, sha256: str) -> Path:
-    """Return where a body is kept as a file."""
+    """Return the path of a body's file."""
     return blobs / sha256[:2] / sha256
 
 
 def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
-    """Write a content-addressed file if it is not there whole: content first, name last, both on the disk."""
+    """Write a content-addressed file, unless it is there whole; content and name are flushed."""
     target = blob_path(blobs, sha256)
     with contextlib.suppress(FileNotFoundError):
         if target.stat().st_size == len(body) and target.read_bytes() == body:
@@ -53,9 +50,9 @@ def write_blob(blobs: Path, sha256: str, body: bytes) -> None:
 
 
 def body_of(blobs: Path, sha256: str, inline: bytes | str | None) -> bytes:
-    """Return a body, from its row (where who writes by hand may leave text) or its file.
+    """Return a body from its row or its file; raises BodyDamaged if its hash is another.
 
-    Raises BodyDamaged for another one.
+    A row written by hand may hold text.
     """
     try:
         body = blob_path(blobs, sha256).read_bytes() if inline is None else inline
@@ -74,7 +71,7 @@ def body_of(blobs: Path, sha256: str, inline: bytes | str | None) -> bytes:
 
 
 def remove_temporaries(blobs: Path) -> None:
-    """Remove what a crash left half written; only the one daemon of this vault writes there."""
+    """Delete half-written files of a crash; no other daemon writes there."""
     with contextlib.suppress(FileNotFoundError):
         for left in list((blobs / "tmp").iterdir()):
             left.unlink()

@@ -20,7 +20,7 @@ from placet.journal.sums import CallUse, Paid, add, sum_of
 
 
 class ReadyRow(NamedTuple):
-    """An activity made ready by its caller: its eight columns, the same as the chain hashes them, and what it adds to the sums."""
+    """An activity as it is written: its columns, the same as hashed, and its part in the sums."""
 
     columns: tuple[str, ...]
     chained: bytes
@@ -34,10 +34,7 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 def ready_row(activity: Activity) -> ReadyRow:
-    """Return an event as its row will hold it.
-
-    ValueError or TypeError for what cannot be stored.
-    """
+    """Return an event as a row; raises ValueError or TypeError for what cannot be stored."""
     columns: tuple[str, ...] = (
         activity.timestamp,
         activity.trace_id,
@@ -60,20 +57,17 @@ def ready_row(activity: Activity) -> ReadyRow:
 
 
 def utf8(text: str) -> str:
-    r"""The text with lone surrogates written out (`\udc80`).
-
-    JSON still parses to the same value.
-    """
+    r"""Return a text with lone surrogates written as `\udc80`; JSON parses to the same value."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def chained(columns: Sequence[str]) -> bytes:
-    """The part of a row's chained text that does not depend on where the row stands."""
+    """Return the part of a row's hashed text that does not depend on its position."""
     return f"{' '.join([str(len(column)) for column in columns])}\n{''.join(columns)}".encode()
 
 
 def link(before: str, row_id: int, chained: bytes) -> str:
-    """Return the hash of a row that follows the row with the hash `before`."""
+    """Return the hash of a row that follows a row with the hash `before`."""
     return hashlib.sha256(b"%b\n%d\n%b" % (before.encode(), row_id, chained)).hexdigest()
 
 
@@ -86,10 +80,7 @@ def ends(connection: sqlite3.Connection) -> tuple[int, str, int, str]:
 
 
 class Chain:
-    """The hash chain's end while a transaction appends to it.
-
-    Rows are written together by `write`.
-    """
+    """The end of the hash chain within a transaction; `write` writes the new rows together."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -111,16 +102,16 @@ class Chain:
             self._sums.append((self._id, row.adds))
 
     def mark(self) -> tuple[int, str, int, int]:
-        """Return where the chain ends now, for `back_to`."""
+        """Return the current end, for `back_to`."""
         return self._id, self._hash, len(self.rows), len(self._sums)
 
     def back_to(self, mark: tuple[int, str, int, int]) -> None:
-        """Take back what was added since the mark."""
+        """Undo what was added since the mark."""
         self._id, self._hash, rows, sums = mark
         del self.rows[rows:], self._sums[sums:]
 
     def write(self) -> None:
-        """Write the rows, what they add to the sums and the chain's new end, if there are any."""
+        """Write the new rows, their sums and the chain's end."""
         if self.rows:
             self._connection.executemany(
                 "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self.rows

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean: what may pass, what is damage, and what a person is told."""
+"""SQLite's errors: passing trouble or damage, and the words for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sqlite3
 
 BUSY_MS = 1_000  # a lock held longer than this is trouble, and said
 CACHE_KB = 256
-"""Pages that a connection keeps: SQLite's 2 MB are never given back, and the system has the file in its own cache."""
+"""Page cache of a connection. SQLite never frees its default of 2 MB; the system caches, too."""
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """The primary result code (sqlite.org/rescode.html); 0 for an error of Python's own."""
+    """Return the primary result code (sqlite.org/rescode.html); 0 for an error of Python's own."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -30,7 +30,7 @@ _PASSING = LOCKED | {
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether the file is no database any more, or not what was written."""
+    """Return whether an error means that the file is damaged."""
     # SQLite's message quotes a name of the schema, and that is damaged
     if isinstance(error, UnicodeDecodeError):
         return True
@@ -38,21 +38,21 @@ def is_damage(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same write can succeed later, without a change to it: the outside is at fault."""
+    """Return whether the same write can succeed later: the machine is at fault."""
     return isinstance(error, OSError) or (
         isinstance(error, sqlite3.Error) and primary_code(error) in _PASSING
     )
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether there is no room for it."""
+    """Return whether an error means a full disk or quota."""
     if isinstance(error, sqlite3.Error):
         return primary_code(error) == sqlite3.SQLITE_FULL
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def plainly(error: BaseException) -> str:
-    """The error as a person knows it."""
+    """Return the error in a person's words."""
     match primary_code(error) if isinstance(error, sqlite3.Error) else 0:
         case sqlite3.SQLITE_FULL:
             return "the disk is full"
@@ -65,6 +65,6 @@ def plainly(error: BaseException) -> str:
 
 
 def rollback(connection: sqlite3.Connection) -> None:
-    """Take back the transaction that is open, if one is."""
+    """Roll back the open transaction, if any."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")

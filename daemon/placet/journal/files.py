@@ -1,4 +1,4 @@
-"""The database as a file: made, checked, set aside, replaced whole."""
+"""The database as a file: make it, check it, set it aside, replace it whole."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from placet.journal.schema import schema_of
 
 
 def make_private_file(path: Path) -> None:
-    """Make the database's file, mode 0600, which SQLite then gives to its -wal and -shm.
+    """Make the database's file, mode 0600, which SQLite gives to its -wal and -shm, too.
 
-    Raises UserError.
+    Raises UserError for anything but a regular file.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -31,9 +31,9 @@ def make_private_file(path: Path) -> None:
 
 
 def finish_rollback(path: Path) -> None:
-    """Let SQLite undo what a kill cut off before the database had its write-ahead log.
+    """Let SQLite roll back after a kill before the database had its write-ahead log.
 
-    A reader alone may not.
+    A read-only connection cannot.
     """
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         try:
@@ -50,11 +50,10 @@ def finish_rollback(path: Path) -> None:
 
 
 def check(path: Path) -> tuple[str, int]:
-    """What is wrong with the database ("" for nothing), and its schema's number (0 if damaged).
+    """Return the database's damage ("" for none) and its schema's number (0 if damaged).
 
-    Read-only: a newer placet's file is not touched, and a damaged one is kept as it was found. A
-    large one is read whole only after somebody came upon damage in it (`suspect`): a start would
-    take minutes. Else its end is read, and what is not over.
+    Nothing is written. A database over WHOLE_BYTES, which would take minutes, is read whole only
+    after damage was met in it (`suspect`); else its end and what is not over are read.
     """
     suspected = _suspicion(path)
     whole = suspected.exists() or path.stat().st_size <= WHOLE_BYTES
@@ -85,7 +84,7 @@ def check(path: Path) -> tuple[str, int]:
 
 
 WHOLE_BYTES = 32 * 1024 * 1024
-"""Up to this size a journal is read whole at each start: that takes a tenth of a second."""
+"""Largest journal that each start reads whole, in a tenth of a second."""
 _NEEDED = (
     "SELECT * FROM activity ORDER BY id DESC LIMIT 1000",
     "SELECT * FROM chain",
@@ -100,13 +99,13 @@ def _suspicion(path: Path) -> Path:
 
 
 def suspect(path: Path) -> None:
-    """Let the next start read the whole database: somebody came upon damage in it."""
+    """Let the next start read the whole database, because damage was met in it."""
     with contextlib.suppress(OSError):
         _suspicion(path).touch(0o600)
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
-    """Let the database write ahead of itself. Raises UserError for a place that cannot."""
+    """Switch to a write-ahead log. Raises UserError for a place where that fails."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UserError(
@@ -116,10 +115,7 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def set_aside(path: Path, moment: datetime) -> Path:
-    """Rename the database and its companions so that they still belong together.
-
-    Return the new name.
-    """
+    """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     _suspicion(path).unlink(missing_ok=True)
@@ -131,7 +127,7 @@ def set_aside(path: Path, moment: datetime) -> Path:
 
 @contextlib.contextmanager
 def new_database(target: Path) -> Iterator[sqlite3.Connection]:
-    """A database that appears under its name when it is complete and on the disk, and not before."""
+    """Yield a new database, which gets its name once it is complete and flushed."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     partial.unlink(missing_ok=True)
     make_private_file(partial)
@@ -148,12 +144,12 @@ def new_database(target: Path) -> Iterator[sqlite3.Connection]:
 
 
 BALLAST_BYTES = 4 * 1024 * 1024
-"""What the ballast takes up: the journal needs less to write down how everything that is under way ends."""
+"""Size of the ballast: more than the journal needs to record how all that is under way ends."""
 _ROOM_BYTES = 16 * BALLAST_BYTES
 
 
 def take_ballast(journal: Path) -> None:
-    """Let a file beside the journal take up space that can be given up when the disk is full, unless there is little now."""
+    """Reserve space in a file next to the journal, to give up when the disk is full."""
     path = _ballast(journal)
     with contextlib.suppress(OSError):
         disk = os.statvfs(path.parent)
@@ -173,13 +169,13 @@ def take_ballast(journal: Path) -> None:
 
 
 def no_room(journal: Path) -> bool:
-    """Return whether the journal's disk is as good as full: some of SQLite's errors do not say so."""
+    """Return whether the journal's disk is nearly full: not all of SQLite's errors say so."""
     disk = os.statvfs(journal.parent)
     return disk.f_bavail * disk.f_frsize < BALLAST_BYTES
 
 
 def drop_ballast(journal: Path) -> bool:
-    """Give the ballast up; say whether there was one."""
+    """Delete the ballast; return whether there was one."""
     try:
         _ballast(journal).unlink()
     except OSError:
@@ -192,14 +188,14 @@ def _ballast(journal: Path) -> Path:
 
 
 def remove_partials(path: Path, but: str) -> None:
-    """Remove what a crash left of copies of the database `path` that never got their name, all but the one that is called `but`."""
+    """Delete unfinished copies of a database, but those whose name begins with `but`."""
     for left in path.parent.glob(f".*{path.stem}*.tmp*"):
         if not left.name.startswith(but):
             left.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Bring a file's content, or a folder's names, to the disk."""
+    """Flush a file's content, or a folder's names, to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -208,16 +204,13 @@ def sync(path: Path) -> None:
 
 
 def identity_of(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another one of the same name."""
+    """Return device and inode of a file."""
     found = path.stat()
     return found.st_dev, found.st_ino
 
 
 def same_file(path: Path, identity: tuple[int, int]) -> bool:
-    """Whether the path still names the file that is open.
-
-    SQLite would go on writing into a deleted one.
-    """
+    """Return whether the path still names the open file; SQLite writes on into a deleted one."""
     try:
         return identity_of(path) == identity
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The journal as a whole: checked row by row, copied, cut off at its old end."""
+"""The journal as a whole: verify it, copy it, archive its oldest events."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from placet.journal.writes import BadRow, BodyDamaged
 
 
 def verify(path: Path) -> BadRow | None:
-    """Walk the hash chain and return the first row that does not fit, None where all do.
+    """Return the first row that does not fit the hash chain; None if all do.
 
-    Finds a row that was changed, deleted, inserted or moved, and rows cut off the end. Someone who
-    can rewrite the whole file can also recompute every hash: keep a last hash elsewhere to be safe
-    from that.
+    It finds rows that were changed, deleted, inserted or moved, and rows cut off at the end.
+    Whoever can rewrite the whole file can compute new hashes: keep a last hash elsewhere.
     """
     with snapshot(path) as connection:
         row_id, row_hash, last_id, last_hash = ends(connection)
@@ -47,10 +46,10 @@ def verify(path: Path) -> BadRow | None:
 
 
 def examine(path: Path, mark: Path) -> tuple[int, str, str]:
-    """Return the last event's id and hash, and the first thing found that is not as it was written ("" for nothing).
+    """Return the last event's id and hash, and the first damage found ("" for none).
 
-    Looked at are the events (`verify`), their end beside the one that the daemon marked, and each text and entry of a record
-    beside its name. Who can write all of that can make it anew: the hash has to be kept elsewhere to be safe from that.
+    It checks the events (`verify`), their end against the daemon's mark, and each text and entry of
+    a record against its hash.
     """
     bad = verify(path)
     with snapshot(path) as connection:
@@ -65,8 +64,8 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
                     last_id,
                     last_hash,
                     (
-                        f"row {row_id}, which {mark.name} names, is not in it as the daemon left it: rows were "
-                        "cut off at the end, or it was put back from a backup"
+                        f"row {row_id}, which {mark.name} names, is not in it as the daemon left"
+                        " it: rows were cut off at the end, or it was put back from a backup"
                     ),
                 )
         for (digest,) in connection.execute("SELECT digest FROM texts"):
@@ -85,13 +84,10 @@ def examine(path: Path, mark: Path) -> tuple[int, str, str]:
 
 
 def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
-    """Copy the journal, while it is written too, to the file `target` (replaced whole).
+    """Copy the journal, even while it is written, to `target`; return what could not be copied.
 
-    Return what could not be copied.
-
-    The copy is complete in itself, long bodies stand in its rows; unless `whole` is false, for a
-    copy that stays beside the blobs. Raises UserError as `open_reader`, and OSError or
-    sqlite3.Error for a target that cannot be written.
+    With `whole`, long bodies are in the copy's rows, and it needs no files next to it. Raises
+    UserError as `open_reader`, and OSError or sqlite3.Error for an unwritable target.
     """
     lost: list[str] = []
     with snapshot(path) as connection, new_database(target) as copy:
@@ -116,9 +112,9 @@ def backup(path: Path, target: Path, *, whole: bool = True) -> tuple[str, ...]:
 def archive(
     connection: sqlite3.Connection, path: Path, before: str, keep: frozenset[str], most: int
 ) -> Path | None:
-    """Move a piece of the journal `path`, at most so many of its oldest events, into a database of its own (`Journal.archive`).
+    """Move up to `most` of the oldest events to a database of their own (see `Journal.archive`).
 
-    Each piece is a transaction there, and then one here: after a crash in between, what both have is moved again, and stays one.
+    Each piece is a transaction there, then one here: after a crash in between, it is moved again.
     `connection` is the writer's, outside of a transaction.
     """
     partial = path.with_name(f".{path.stem}{ARCHIVING}")
@@ -137,7 +133,8 @@ def archive(
         return None
     over = (
         "SELECT DISTINCT trace_id FROM activity AS old WHERE id <= :end "
-        "AND NOT EXISTS (SELECT 1 FROM activity AS kept WHERE kept.trace_id = old.trace_id AND kept.id > :end)"
+        "AND NOT EXISTS (SELECT 1 FROM activity AS kept "
+        "WHERE kept.trace_id = old.trace_id AND kept.id > :end)"
     )
     gone = json.dumps([trace_id for (trace_id,) in connection.execute(over, {"end": end_id})])
     of_gone = "trace_id IN (SELECT value FROM json_each(:gone))"
@@ -176,4 +173,4 @@ def archive(
 
 
 ARCHIVING = ".archive.tmp"
-"""How the name of an archive ends that is not complete yet."""
+"""Suffix of an unfinished archive."""

@@ -1,4 +1,4 @@
-"""Reading the journal, whether a daemon writes it or not: one snapshot, on a connection that can only read."""
+"""Reading the journal, with or without a daemon that writes it: one snapshot, read-only."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from placet.journal.writes import (
 
 @contextlib.contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a connection that sees one moment and can only read.
+    """Yield a read-only connection that sees one moment.
 
-    Raises as `open_reader`, but not for an older schema.
+    Raises UserError as `open_reader`, but not for an older schema.
     """
     with plain_errors(path):
         connection = connect(path)
@@ -46,9 +46,9 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
-    """Return a connection that can only read, for `one_thread` or for one after the other.
+    """Return a read-only connection, for the caller's thread or for one thread at a time.
 
-    Raises UserError where there is no journal, and what SQLite raises.
+    Raises UserError if there is no journal, and sqlite3.Error.
     """
     path = path.absolute()
     if not path.exists():
@@ -72,7 +72,7 @@ def connect(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors on the journal as a person knows them."""
+    """Turn SQLite's errors into JournalDamaged or UserError."""
     path = path.absolute()
     try:
         yield
@@ -84,7 +84,7 @@ def plain_errors(path: Path) -> Iterator[None]:
                 "restart the daemon: it sets the file aside and begins a new one",
             ) from error
         if may_pass(error):
-            # SQLite calls it an I/O error where it cannot make a file beside it
+            # SQLite says "I/O error" if it cannot make a file next to the database
             full = path.parent.is_dir() and no_room(path)
             raise UserError(
                 f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
@@ -97,7 +97,7 @@ _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)
 
 
 SHA256_HEX = 64
-"""Characters of a SHA-256, as names of texts have it."""
+"""Length of a SHA-256 in hex."""
 
 
 class Reader:
@@ -112,11 +112,11 @@ class Reader:
         self._blobs = blobs
 
     def last(self) -> tuple[int, str]:
-        """The last event's id and hash; 0 and 64 zeros for a journal that never had one."""
+        """Return the last event's id and hash; 0 and 64 zeros for an empty journal."""
         return ends(self._connection)[2:]
 
     def knows(self, row_id: int, row_hash: str) -> bool:
-        """Whether the event with this id and hash is in this journal, or was in it and is archived."""
+        """Return whether the event with this id and hash is in this journal, or archived."""
         start_id, start_hash, last_id, last_hash = ends(self._connection)
         if row_id <= start_id or row_id >= last_id:
             return row_id < start_id or (row_id, row_hash) in (
@@ -129,10 +129,7 @@ class Reader:
         return found is not None and bool(found[0] == row_hash)  # None: a person deleted the row
 
     def cases(self, *states: str) -> tuple[CaseRow, ...]:
-        """All cases in these states, by trace_id.
-
-        Without states all there are, which may be very many.
-        """
+        """Return the cases in these states, by trace_id; all cases, maybe many, without states."""
         return _cases(
             self._connection,
             f"state IN ({', '.join('?' * len(states))})" if states else "1",
@@ -140,25 +137,26 @@ class Reader:
         )
 
     def latest_cases(self, state: str, limit: int) -> tuple[CaseRow, ...]:
-        """The cases in a state that something was last decided on, by trace_id."""
+        """Return the last decided cases in a state, by trace_id."""
         return _cases(
             self._connection,
-            "trace_id IN (SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
+            "trace_id IN "
+            "(SELECT trace_id FROM cases WHERE state = ? ORDER BY updated_at DESC LIMIT ?)",
             (state, limit),
         )
 
     def count_cases(self) -> int:
-        """How many cases there are."""
+        """Return the number of cases."""
         return int(self._connection.execute("SELECT count(*) FROM cases").fetchone()[0])
 
     def watched_cases(self) -> tuple[CaseRow, ...]:
-        """The cases with branches with which people may still do something that counts."""
+        """Return the cases with open branches, which people may still merge or drop."""
         return _cases(self._connection, "watched")
 
     def cases_of(
         self, trace_ids: Collection[str] = (), paths: Collection[str] = ()
     ) -> tuple[CaseRow, ...]:
-        """The cases with these trace ids, and those whose request or plan was last seen at one of these paths."""
+        """Return the cases with one of these trace ids, or a note at one of these paths."""
         found = (
             {
                 row.trace_id: row
@@ -184,12 +182,13 @@ class Reader:
         return tuple(found.values())
 
     def cases_named(self, ident: str) -> tuple[CaseRow, ...]:
-        """The case with this request_id, else the first ten whose request_id or trace_id begins so."""
+        """Return the case with this request_id, else ten whose request_id or trace_id begins so."""
         exact = _cases(self._connection, "request_id = ?", (ident,))
         return exact or (
             _cases(
                 self._connection,
-                "(trace_id >= ?1 AND trace_id < ?1 || '~') OR (request_id >= ?1 AND request_id < ?1 || '~') "
+                "(trace_id >= ?1 AND trace_id < ?1 || '~') "
+                "OR (request_id >= ?1 AND request_id < ?1 || '~') "
                 "ORDER BY trace_id LIMIT 10",
                 (ident.lower(),),
             )
@@ -198,14 +197,14 @@ class Reader:
         )
 
     def request_ids(self, limit: int) -> tuple[str, ...]:
-        """The request ids of the cases that something was last decided on."""
+        """Return the request ids of the last decided cases."""
         rows = self._connection.execute(
             "SELECT request_id FROM cases ORDER BY updated_at DESC LIMIT ?", (limit,)
         )
         return tuple(name for (name,) in rows)
 
     def is_taken(self, request_id: str) -> bool:
-        """Whether a case has this request_id."""
+        """Return whether a case has this request_id."""
         return (
             self._connection.execute(
                 "SELECT 1 FROM cases WHERE request_id = ? LIMIT 1", (request_id,)
@@ -214,14 +213,15 @@ class Reader:
         )
 
     def pending_commands(self) -> tuple[PendingCommand, ...]:
-        """Everything in the outbox that is not done, oldest first."""
+        """Return the commands in the outbox that are not done, oldest first."""
         rows = self._connection.execute(
-            "SELECT id, trace_id, command, attempts, error FROM outbox WHERE done_at IS NULL ORDER BY id"
+            "SELECT id, trace_id, command, attempts, error FROM outbox "
+            "WHERE done_at IS NULL ORDER BY id"
         )
         return tuple(PendingCommand(*row) for row in rows)
 
     def records(self, trace_id: str, attempt: int) -> tuple[RecordEntry, ...]:
-        """A mission's record, by seq. Raises BodyDamaged where a body is not what was written."""
+        """Return a mission's record, by seq. Raises BodyDamaged for a damaged entry."""
         rows = self._connection.execute(
             "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "
             "ORDER BY seq",
@@ -233,7 +233,7 @@ class Reader:
         )
 
     def asked(self) -> tuple[tuple[str, int], ...]:
-        """The conversations, by trace_id and attempt, with a call of the model that was begun and has not come back."""
+        """Return the conversations (trace_id, attempt) with an unanswered model call."""
         return tuple(
             self._connection.execute(
                 "SELECT trace_id, attempt FROM asked ORDER BY trace_id, attempt"
@@ -241,10 +241,10 @@ class Reader:
         )
 
     def text(self, digest: str) -> bytes | None:
-        """The text kept under a digest, None if there is none. Raises BodyDamaged.
+        """Return the text kept under a digest, or None. Raises BodyDamaged.
 
-        A text under a SHA-256 has to be the text that it names: what was approved is what runs,
-        whoever wrote into the database.
+        A text under a SHA-256 must have that hash: what was approved is what runs, whoever wrote
+        into the database.
         """
         row = self._connection.execute(
             "SELECT sha256, body FROM texts WHERE digest = ?", (digest,)
@@ -257,24 +257,25 @@ class Reader:
         return body_of(self._blobs, *row) if row else None
 
     def has_record(self, trace_id: str, attempt: int, beginning: str) -> bool:
-        """Whether a mission's record has an entry whose key begins so; its body is not read."""
+        """Return whether a mission's record has an entry whose key begins so."""
         return (
             self._connection.execute(
-                "SELECT 1 FROM records WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
+                "SELECT 1 FROM records "
+                "WHERE trace_id = ? AND attempt = ? AND substr(key, 1, ?) = ? LIMIT 1",
                 (trace_id, attempt, len(beginning), beginning),
             ).fetchone()
             is not None
         )
 
     def seen(self) -> tuple[SeenRow, ...]:
-        """What was acknowledged about notes that are no case, by path."""
+        """Return the acknowledged notes that belong to no case, by path."""
         rows = self._connection.execute(
             "SELECT path, digest, verdict, detail FROM seen ORDER BY path"
         )
         return tuple(SeenRow(*row) for row in rows)
 
     def lease(self, trace_id: str) -> Lease | None:
-        """The mission's lease, held or released; None if it never had one."""
+        """Return the mission's lease, held or released; None if it never had one."""
         return lease_of(self._connection, trace_id)
 
     def activity(
@@ -286,9 +287,9 @@ class Reader:
         newest: bool = False,
         routine: bool = True,
     ) -> tuple[CommittedRow, ...]:
-        """Events with ids above `after_id`, of one trace or all, in order: the first `limit` (-1: all), or the last.
+        """Return events above `after_id`, of one trace or all: the first `limit`, or the `newest`.
 
-        Without `routine` the git processes that went well are left out.
+        A `limit` of -1 means all. Without `routine`, successful git processes are left out.
         """
         rows = self._connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals of this module
@@ -300,16 +301,14 @@ class Reader:
         return tuple(CommittedRow(*row) for row in (reversed(rows) if newest else rows))
 
     def last_of(self, *actions: str, trace_id: str) -> CommittedRow | None:
-        """The newest event of these kinds of one trace, None if there is none.
-
-        Of no trace ("") there are very many events.
-        """
+        """Return the newest event of these kinds of one trace ("": about no request), or None."""
         marks = ", ".join("?" * len(actions))
         # the plus keeps SQLite from walking that column's index
         other = ("+", "") if trace_id else ("", "+")
         row = self._connection.execute(
             f"SELECT {ACTIVITY} FROM activity "  # noqa: S608 - the pieces are literals and question marks
-            f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? ORDER BY id DESC LIMIT 1",
+            f"WHERE {other[0]}action_type IN ({marks}) AND {other[1]}trace_id = ? "
+            "ORDER BY id DESC LIMIT 1",
             (*actions, trace_id),
         ).fetchone()
         return CommittedRow(*row) if row else None
@@ -329,10 +328,10 @@ def _json(texts: Collection[str]) -> str:
 
 @contextlib.contextmanager
 def open_reader(path: Path) -> Iterator[Reader]:
-    """Read the journal, whether a daemon writes it or not. Everything read is one snapshot.
+    """Yield a reader of one snapshot of the journal.
 
-    Raises UserError where there is no journal yet, where its schema is newer or older than this
-    version's, and JournalDamaged where it cannot be read.
+    Raises UserError if there is no journal yet or its schema is of another version, and
+    JournalDamaged.
     """
     with snapshot(path) as connection:
         version = schema_of(connection, path)
@@ -346,7 +345,7 @@ def open_reader(path: Path) -> Iterator[Reader]:
 
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""The longest value that a person's query may have or make."""
+"""The longest value in a person's query."""
 
 
 def query(
@@ -354,9 +353,8 @@ def query(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Run one SELECT of a person's; return column names and rows.
 
-    Reading is all it can do: the connection is read-only and an authorizer allows nothing else, so
-    no attaching of other files and no pragma that writes. Raises UserError for SQL that fails or
-    runs over `timeout_s`.
+    It can only read: the connection is read-only, and an authorizer refuses other files and pragmas
+    that write. Raises UserError for SQL that fails or runs over `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     with snapshot(path) as connection:
@@ -408,8 +406,8 @@ def _authorize(
 def lease_of(connection: sqlite3.Connection, trace_id: str) -> Lease | None:
     """Return a mission's lease, held or released; None if it never had one."""
     row = connection.execute(
-        "SELECT token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s FROM leases "
-        "WHERE trace_id = ?",
+        "SELECT token, host, boot_id, pid, pid_start, held, acquired_at, heartbeat_s, expires_s "
+        "FROM leases WHERE trace_id = ?",
         (trace_id,),
     ).fetchone()
     if row is None:

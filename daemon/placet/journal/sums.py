@@ -61,7 +61,8 @@ def add(connection: sqlite3.Connection, sums: Iterable[tuple[int, CallUse | Paid
         else:
             connection.execute(
                 "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT (quarter) DO UPDATE SET "
-                "tokens = tokens + excluded.tokens, usd = usd + excluded.usd, unknown = unknown + excluded.unknown",
+                "tokens = tokens + excluded.tokens, usd = usd + excluded.usd, "
+                "unknown = unknown + excluded.unknown",
                 (one.quarter, one.tokens, one.usd or 0.0, one.usd is None and one.tokens > 0),
             )
 
@@ -99,12 +100,15 @@ class ModelCalls:
         # the plus keeps SQLite from walking all calls of the model
         return _amount(
             self._connection.execute(
-                "SELECT sum(tokens), sum(usd), count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+                "SELECT sum(tokens), sum(usd), "
+                "count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
                 "SELECT coalesce(metadata->>'tokens', 0) + coalesce(metadata->>'input_tokens', 0)"
-                " + coalesce(metadata->>'output_tokens', 0) + coalesce(metadata->>'cache_read_tokens', 0)"
-                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens, metadata->>'cost_usd' AS usd "
-                "FROM activity WHERE trace_id = ? AND +action_type IN ('model.called', 'model.failed') "
-                "AND metadata->>'purpose' <> 'execute')",
+                " + coalesce(metadata->>'output_tokens', 0)"
+                " + coalesce(metadata->>'cache_read_tokens', 0)"
+                " + coalesce(metadata->>'cache_write_tokens', 0) AS tokens,"
+                " metadata->>'cost_usd' AS usd FROM activity WHERE trace_id = ?"
+                " AND +action_type IN ('model.called', 'model.failed')"
+                " AND metadata->>'purpose' <> 'execute')",
                 (trace_id,),
             )
         )
@@ -116,7 +120,8 @@ class ModelCalls:
         """
         # the plus keeps SQLite from walking the whole index of that action
         row = self._connection.execute(
-            "SELECT metadata->>'reason' FROM activity WHERE id > ? AND +action_type = 'model.failed' "
+            "SELECT metadata->>'reason' FROM activity "
+            "WHERE id > ? AND +action_type = 'model.failed' "
             "AND metadata->>'kind' IN ('permanent', 'transient') ORDER BY id DESC LIMIT 1",
             (event_id,),
         ).fetchone()

@@ -1,4 +1,4 @@
-"""The one writer: a thread, a queue of batches, one transaction for all that has queued up."""
+"""The one writer: a thread, a queue of batches, one transaction for all that are queued."""
 
 from __future__ import annotations
 
@@ -52,16 +52,14 @@ class _Batch:
 class Journal:
     """The one writer of a vault's journal. A context manager; `close` when done.
 
-    Opening makes the database, brings its schema up to date, checks it, and sets a damaged one
-    aside (`set_aside` then names it; its cases are the caller's to rebuild). It raises UserError
-    for a newer schema, a read-only or full place, and a lock that another program holds for over 30
-    s.
+    Opening creates, migrates and checks the database, and sets a damaged one aside: `set_aside`
+    then names it, and the caller rebuilds the cases. It raises UserError for a newer schema, a
+    read-only or full place, and a lock that another program holds for over 30 s.
 
-    `now` is for stamps that people read; `boottime_s` and `boot_id` are the leases' clock.
-    `on_trouble` is told a sentence when writing stops and when it goes on; `on_wait` that sentence
-    at each new try meanwhile, at least every second; `on_rows` gets each group's new events after
-    they are committed and answered. All are called on the writer's thread, and must be quick and
-    not raise.
+    `now` is for times that people read; `boottime_s` and `boot_id` are the clock of leases.
+    `on_trouble` gets a sentence when writing stops and when it goes on, `on_wait` the same sentence
+    at each retry, at least every second, and `on_rows` each transaction's new events once they are
+    answered. They run in the writer's thread and must be quick and not raise.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Journal:
         self._failure: BaseException | None = None
         self._full_sync = False
         self._asking: sqlite3.Connection | None = None
-        # when room for another one is looked for, once one was given up
+        # when to look for room for another ballast, once one was given up
         self._ballast_after_s = 0.0
         self._connection, self.set_aside = open_journal(self._path, now, on_trouble)
         try:
@@ -123,33 +121,26 @@ class Journal:
     def submit(self, writes: Sequence[Write], *, durable: bool = False) -> Future[Committed]:
         """Queue a batch; the future is done after its commit.
 
-        It fails with Conflict, LeaseLost or LeaseHeld.
-
-        `durable` makes the commit survive a power cut too (`synchronous=FULL`); ask for it where an
-        outside effect follows. Raises ValueError or TypeError for what cannot be stored (metadata
-        that is no JSON), and JournalPaused when the journal is closed.
+        The future fails with Conflict, LeaseLost or LeaseHeld. `durable` makes the commit survive a
+        power cut (`synchronous=FULL`); ask for it before an outside effect. Raises ValueError or
+        TypeError for metadata that is no JSON, and JournalPaused if the journal is closed.
         """
         return self._enqueue(_Batch([prepare(write) for write in writes], durable, Future()))
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:
-        """Commit a batch and return what it came to; see `submit`.
-
-        Waits for as long as it cannot be written.
-        """
+        """Commit a batch and return its answer; see `submit`. Waits while it cannot be written."""
         return self.submit(writes, durable=durable).result()
 
     def read(self) -> contextlib.AbstractContextManager[Reader]:
-        """A reader: one snapshot, a connection of its own.
-
-        Keep it short, it holds up checkpoints.
-        """
+        """Return a reader of one snapshot. Close it soon: it delays checkpoints."""
         return open_reader(self._path)
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
-        """A reader for single questions, on a connection that stays open: no snapshot, each question sees what is committed.
+        """Yield a reader for single queries, each of which sees all that is committed.
 
-        For one thread, the loop's, which asks often. Once the journal is closed it is as `read`.
+        Its connection stays open, for the loop's thread, which asks often. Once the journal is
+        closed this is as `read`.
         """
         if self._closed:
             with self.read() as reader:
@@ -163,15 +154,12 @@ class Journal:
     def archive(
         self, before: str, *, keep: Collection[str] = (), most: int = 1_000_000
     ) -> Path | None:
-        """Move the oldest events, at most so many, into a database of their own beside the journal.
+        """Move up to `most` of the oldest events to a database next to the journal; None for none.
 
-        None if none go.
-
-        `before` is a timestamp as rows carry it. What goes is a run from the first row on: it ends
-        before the first row that is not older, or that belongs to a trace in `keep` (open cases).
-        With it go the records and the done commands of traces that have no row left. Return the
-        archive: while its name ends in `ARCHIVING` there is more to move, by the next call, in this
-        life or in another. Then it is a journal: readers, `verify` and queries work on it, and it
+        They end before the first event that is not older than `before` (a row's timestamp), or that
+        belongs to a trace in `keep` (open cases). Records and done commands of traces without other
+        events go with them. Return the archive: while its name ends in `ARCHIVING` there is more to
+        move, in this life or another. Then it is a journal for readers, `verify` and queries, and
         shares `blobs/`. A crash leaves both copies, never none.
         """
         kept = frozenset(keep)
@@ -187,18 +175,14 @@ class Journal:
     def stop_waiting(self) -> None:
         """From now on refuse what cannot be written at once, with JournalPaused.
 
-        Safe in a signal handler.
-
-        What waits for a full disk would keep a daemon from ending.
+        Safe in a signal handler. Waiting for a full disk would keep a daemon from ending.
         """
         self._give_up.set()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Commit what is queued, checkpoint, close.
 
-        What cannot be written in `timeout_s` is refused.
-
-        Refused batches raise JournalPaused at their callers; they were never acknowledged.
+        Batches that cannot be written in `timeout_s` raise JournalPaused at their callers.
         """
         with self._claims:
             first = not self._closed
@@ -239,16 +223,13 @@ class Journal:
             self._connection.close()
 
     def _checkpoint(self) -> None:
-        """Move the WAL into the database and cut it to nothing, if the disk and the readers allow it."""
-        # what stays in the WAL is as safe there
+        """Move the WAL into the database and empty it, if the disk and the readers allow it."""
+        # the rest is as safe in the WAL
         with contextlib.suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _next_group(self) -> tuple[list[_Batch], bool]:
-        """Wait for a job, then take what else has queued up.
-
-        True with the last ones before closing.
-        """
+        """Wait for a job, then take all queued ones; return them, and whether they are the last."""
         group: list[_Batch] = []
         job = self._queue.get()
         while job is not None:
@@ -262,10 +243,7 @@ class Journal:
         return group, True
 
     def _write(self, group: list[_Batch]) -> None:
-        """Bring each job to its end, in order.
-
-        A job with work of its own gets the connection alone.
-        """
+        """Finish all jobs, in order; one with work of its own gets the connection alone."""
         start = 0
         for i, job in enumerate(group):
             if job.work is not None:
@@ -275,7 +253,7 @@ class Journal:
         self._until_done(group[start:])
 
     def _until_done(self, group: list[_Batch]) -> None:
-        """Try until it is committed; trouble that may pass is said once and waited out."""
+        """Try until the group is committed; passing trouble is told once and waited out."""
         group = [job for job in group if _wanted(job.future)]
         if not group:
             return
@@ -285,8 +263,9 @@ class Journal:
             try:
                 if not same_file(self._path, self._identity):
                     raise OSError(  # noqa: TRY301 - retried below, as any error of the system
-                        f"{self._path.name} was moved, deleted or replaced; put it back, or restart the "
-                        "daemon: it takes up what reports and branches tell, and begins a new one"
+                        f"{self._path.name} was moved, deleted or replaced; put it back, or restart"
+                        " the daemon: it takes up what reports and branches tell, and begins a new"
+                        " one"
                     )
                 outcome = self._transact(group)
                 break
@@ -302,8 +281,8 @@ class Journal:
                     raise
                 if (is_full(error) or no_room(self._path)) and drop_ballast(self._path):
                     self._on_trouble(
-                        f"the disk of the journal {self._path} is full; it goes on in the space kept for that. "
-                        "Make room now"
+                        f"the disk of the journal {self._path} is full; it goes on in the space"
+                        " kept for that. Make room now"
                     )
                     self._ballast_after_s = self._boottime_s() + _BALLAST_S
                     continue
@@ -311,7 +290,7 @@ class Journal:
                     trouble = f"the journal {self._path} cannot be written: {plainly(error)}"
                     self._on_trouble(
                         f"{trouble}; everything waits, nothing is lost, "
-                        "and it goes on by itself when this is mended"
+                        "and it goes on by itself when this is fixed"
                     )
             self._on_wait(trouble)
             self._checkpoint()  # on a full disk the WAL itself may be what takes the space
@@ -353,7 +332,7 @@ class Journal:
         return transaction.commit(), answers
 
     def _fail(self, error: BaseException, group: list[_Batch]) -> None:
-        """Refuse everything that is queued and everything to come."""
+        """Refuse everything queued, and everything to come."""
         with self._claims:
             self._failure = error
             self._closed = True
@@ -370,5 +349,5 @@ class Journal:
 
 
 def _wanted(future: Future[Any]) -> bool:
-    """Claim a future, so that it cannot be cancelled any more; False if it was."""
+    """Claim a future, so that it cannot be cancelled; return False if it was."""
     return future.running() or future.set_running_or_notify_cancel()

@@ -1,4 +1,4 @@
-"""Model providers: a name in the configuration, and where it is.
+"""Model providers: names in the configuration, and their modules.
 
 A provider is one module with `open_model(settings, env) -> Model`, perhaps a `prepare()`, and one
 line in `PROVIDERS`. Importing this package imports none of them.
@@ -22,12 +22,11 @@ PROVIDERS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which model to talk to.
+    """The settings of a model.
 
-    `name` is the model's name as the provider knows it. `base_url` is the server, "" for the
-    provider's own (or `ANTHROPIC_BASE_URL`). `script` is the path of the scripted provider's file.
-    `timeout_s` is how long a server may be silent in the middle of an answer. Raises ValueError for
-    a time that is not positive.
+    `name` is the model's name at the provider. `base_url` is the server, "" for the provider's own
+    (or `ANTHROPIC_BASE_URL`). `script` is the file of the scripted provider. `timeout_s` is the
+    longest silence of a server in the middle of an answer. Raises ValueError if it is not positive.
     """
 
     provider: str
@@ -42,12 +41,10 @@ class ModelSettings:
 
 
 def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Ask the provider's server whether the key and the model's name will do.
+    """Ask the provider's server about the key and the model; return False if it does not say.
 
-    Return False where it does not say.
-
-    Raises UserError and ModelError as `open_model` and `Model.reply` do. Only for providers that
-    have a server.
+    Only for providers with a server. Raises UserError and ModelError as `open_model` and
+    `Model.reply` do.
     """
     return cast(
         "Callable[[ModelSettings, Mapping[str, str]], bool]",
@@ -56,7 +53,7 @@ def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
 
 
 def prepare(provider: str) -> None:
-    """Begin, in the background, what the first call of a provider's model would have to wait for."""
+    """Start, in the background, whatever the first call of a provider's model would wait for."""
     begin = (
         getattr(importlib.import_module(PROVIDERS[provider]), "prepare", None)
         if provider in PROVIDERS
@@ -67,12 +64,10 @@ def prepare(provider: str) -> None:
 
 
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
-    """Return the model that `settings` name.
+    """Return the model that `settings` name, with the key of the environment `env`.
 
-    `env` is the process's environment, where keys come from.
-
-    Makes no connection. Raises UserError (exit code 2) for settings that a person must mend,
-    ModelError (permanent) for a missing or unusable key.
+    It makes no connection. Raises UserError (exit code 2) for wrong settings, ModelError
+    (permanent) for a missing or unusable key.
     """
     where = PROVIDERS.get(settings.provider)
     if where is None:

@@ -54,8 +54,8 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name, with the key of `env`.
 
     The key is `ANTHROPIC_API_KEY`, else the systemd credential `anthropic_api_key`; a server on
-    loopback that is named by `base_url` or `ANTHROPIC_BASE_URL` may go without. Raises UserError
-    for a `base_url` that cannot be one, ModelError (permanent) for a missing or unusable key.
+    loopback, by `base_url` or `ANTHROPIC_BASE_URL`, needs none. Raises UserError for an invalid
+    `base_url`, ModelError (permanent) for a missing or unusable key.
     """
     base_url = settings.base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
     host = _host_of(base_url)
@@ -65,7 +65,8 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
             raise ModelError(
                 ModelErrorKind.PERMANENT,
                 f"there is no key for {host}. Export {KEY_VARIABLE}=…, or in the systemd unit set"
-                f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none: set"
+                f" LoadCredential={CREDENTIAL}:/path/to/key. A server on this machine needs none:"
+                " set"
                 ' base_url in [model]. Without any model, provider = "scripted" replays a file.',
             )
         key = _NO_KEY
@@ -75,9 +76,7 @@ def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:
 
 
 def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Ask the server whether it takes the key and knows the model, which costs no tokens.
-
-    Return False where it does not say.
+    """Ask the server about the key and the model, for no tokens; return False if it does not say.
 
     Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.
     """
@@ -87,11 +86,9 @@ def check(settings: ModelSettings, env: Mapping[str, str]) -> bool:
 
 
 class AnthropicModel:
-    """One model at one server, through one client for as long as the model lives.
+    """One model at one server. Several threads may use it at once.
 
-    Several threads may use it at once.
-
-    The client and its connections live in a thread of their own, which ends with the model.
+    Its one client and the connections live in a thread of their own, which ends with the model.
     """
 
     provider = "anthropic"
@@ -116,8 +113,7 @@ class AnthropicModel:
             text = json.dumps(request, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (TypeError, ValueError) as error:
-            # A lone surrogate out of a file's name, a date, NaN: the SDK would raise the same bare
-            # error later.
+            # a lone surrogate from a file's name, a date, NaN; the SDK would raise the same later
             raise ModelError(
                 ModelErrorKind.BAD_REQUEST,
                 f"the conversation cannot be written as JSON ({type(error).__name__})",
@@ -138,10 +134,7 @@ class AnthropicModel:
             attempt.cancel()
 
     def is_known(self) -> bool:
-        """Ask for the model's description.
-
-        False where the server has none, as many have that speak the Messages API.
-        """
+        """Ask for the model's description; return False if the server has none, as many do."""
         _load_sdk(lambda: False)
         return self._open_wire().run(self._is_known).result()
 
@@ -178,8 +171,7 @@ class AnthropicModel:
         import httpx2
 
         try:
-            # As plain JSON, `messages.create` but for its types: those take 2 MB, and what they
-            # read is turned back into JSON here.
+            # `messages.create` without its types, which take 2 MB and would become JSON again
             async with await client.post(
                 "/v1/messages",
                 body={**request, "stream": True},
@@ -247,8 +239,7 @@ class AnthropicModel:
     def _unreachable(self, cause: BaseException | None) -> NoReturn:
         import httpx2
 
-        # Only a connection's own error is quoted: others (a header that may not be sent) would
-        # quote the key.
+        # only a connection's own error is quoted: others (an invalid header) would quote the key
         if isinstance(cause, httpx2.ConnectError):
             raise self._transient(f"cannot connect ({cause})", served=False) from None
         if isinstance(
@@ -281,7 +272,10 @@ def _cancelled(*, served: bool = False) -> ModelError:
 def _advice(status: int) -> str:
     match status:
         case _ if 300 <= status < 400:
-            return "Redirects are not followed, as who is asked gets the key: write the server's own address as base_url in [model]"
+            return (
+                "Redirects are not followed, because the other server would get the key: write the"
+                " server's own address as base_url in [model]"
+            )
         case 401 | 403:
             return f"Check {KEY_VARIABLE}"
         case 402:
@@ -296,10 +290,7 @@ T = TypeVar("T")
 
 
 class _Wire:
-    """A client of the SDK's and the event loop that it lives on, in a thread of its own.
-
-    Needs the SDK.
-    """
+    """A client of the SDK and its event loop, in a thread of its own. Needs the SDK."""
 
     def __init__(self, base_url: str, key: str, timeout_s: float) -> None:
         import asyncio  # with ssl it costs 2.4 MB, which a daemon that only watches must not
@@ -326,22 +317,19 @@ class _Wire:
             self._loop.close()
 
     def run(self, work: Callable[[anthropic.AsyncAnthropic], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Set work going on the loop."""
+        """Start work on the loop."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work(self._client), self._loop)
 
     def close(self) -> None:
-        """Let the loop end, and the client with it."""
+        """End the loop and close the client."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 @cache
 def _tls(scheme: str) -> ssl.SSLContext:
-    """Read the machine's certificates, once a process: 70 ms and 3 MB.
-
-    A server that is spoken to in the clear needs none.
-    """
+    """Read the machine's certificates, once a process: 70 ms and 3 MB. HTTP needs none."""
     import ssl
 
     import httpx2
@@ -354,11 +342,7 @@ def _tls(scheme: str) -> ssl.SSLContext:
 
 
 def _import_sdk() -> None:
-    """Import the SDK.
-
-    Its 3,000 modules stay, so garbage is not looked for in them: that holds all threads for 40 to
-    160 ms.
-    """
+    """Import the SDK, and freeze its 3,000 modules: collecting them stops threads for 160 ms."""
     gc.disable()
     try:
         importlib.import_module("anthropic")
@@ -369,17 +353,14 @@ def _import_sdk() -> None:
 
 @cache
 def prepare() -> threading.Thread:
-    """Begin to import the SDK, which takes seconds the first time, in a thread, which is returned.
-
-    Safe to repeat.
-    """
+    """Start to import the SDK, which takes seconds; return the thread. Safe to repeat."""
     loading = threading.Thread(target=_import_sdk, name="sdk", daemon=True)
     loading.start()
     return loading
 
 
 def _load_sdk(cancelled: Callable[[], bool]) -> None:
-    """Wait until the SDK is imported, without going deaf to `cancelled`."""
+    """Wait until the SDK is imported, or raise ModelError once `cancelled`."""
     loading = prepare()
     while loading.is_alive():
         if cancelled():

@@ -30,14 +30,13 @@ _ECHO_CHARACTERS = 20
 _KEY_CHARACTERS = 8
 
 Received = tuple[Mapping[str, Any], Mapping[int, str]]
-"""A message as it was put together, and the JSON text of each tool call's input by the block's index."""
+"""A joined message, and by block index the JSON text of each tool call's input."""
 
 
 class JoinedEvents:
-    """The events of one answer, put together.
+    """Joins the events of one answer.
 
-    Not by the SDK's own helper: that parses a call's input anew with each piece of it, which takes
-    the square of its length.
+    The SDK's helper parses a call's input again with each piece, in the square of its length.
     """
 
     def __init__(self) -> None:
@@ -46,9 +45,9 @@ class JoinedEvents:
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
     def add(self, event: Any) -> None:
-        """Take in the next event.
+        """Add the next event.
 
-        What does not fit raises ValueError, TypeError, LookupError or AttributeError.
+        Raises ValueError, TypeError, LookupError or AttributeError for a malformed one.
         """
         match event["type"]:
             case "content_block_delta":
@@ -87,12 +86,12 @@ class JoinedEvents:
 
     @property
     def used(self) -> Usage | None:
-        """What the server has told of tokens so far; None before it has."""
+        """Return the server's token counts so far; None before the first."""
         told = _usage(self.message.get("usage")) if self.message is not None else Usage()
         return told if told != Usage() else None
 
     def received(self) -> Received:
-        """Return the message."""
+        """Return the joined message. Raises TypeError for pieces that are no text."""
         inputs: dict[int, str] = {}
         for (index, key), pieces in self._pieces.items():
             if key == "input":
@@ -105,11 +104,10 @@ class JoinedEvents:
 def request_of(ask: Ask, name: str) -> dict[str, Any]:
     """Return the request's arguments for `ask`.
 
-    What goes before the last turn is the same, byte for byte, in every request of a conversation.
-    Three cache marks: the tools, the system prompt (both outlive the conversation, and hold where a
-    turn of more than 20 blocks takes the third out of reach), and, at the top, the last block. A
-    turn without blocks, which a model may give and the API does not take back, is left out;
-    `_content` says what else is.
+    All before the last turn is the same, byte for byte, in every request of a conversation. Three
+    cache marks: the tools, the system prompt (both outlive the conversation, and hold if a turn of
+    more than 20 blocks puts the third out of reach), and, at the top, the last block. Turns without
+    blocks are left out, because the API refuses them; for more see `_content`.
     """
     request: dict[str, Any] = {
         "max_tokens": ask.max_tokens,
@@ -139,9 +137,10 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
 
 
 def _content(turn: Turn) -> list[dict[str, Any]]:
-    """Return a turn's blocks as they are sent: without the thinking that an answer broke off in, which the API refuses at its end.
+    """Return a turn's blocks as they are sent.
 
-    An answer that was nothing but thinking says so, in words of ours.
+    The API refuses thinking at the end of a turn, so an answer that broke off in its thinking goes
+    without it; one of nothing else is replaced by a sentence of ours.
     """
     blocks = [dict(block) for block in turn.blocks]
     while turn.role == "assistant" and blocks and blocks[-1].get("type") in _THOUGHTS:
@@ -158,11 +157,10 @@ def _marked(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reply_of(received: Received, name: str) -> Reply:
-    """Return the reply in a received message, or raise ModelError (transient) for one that cannot be used.
+    """Return the reply in a received message; raises ModelError (transient) for an unusable one.
 
-    Blocks stay as they came, except for what the API would refuse to take back: keys that are null, and
-    text blocks without text. The input of a call that `max_tokens` cut off is `{}`, never the part that
-    arrived.
+    Blocks stay as they came, except for what the API would refuse later: keys that are null, and
+    text blocks without text. The input of a call that `max_tokens` cut off is `{}`, never a part.
     """
     message, inputs = received
     reason = message.get("stop_reason")
@@ -201,7 +199,7 @@ def reply_of(received: Received, name: str) -> Reply:
     )
 
 
-# Where the model is stopped in the middle of a block.
+# the model was stopped in the middle of a block
 _BREAKING_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL)
 
 
@@ -241,7 +239,7 @@ def _count(value: Any) -> int:
 
 
 def _malformed(what: str) -> ModelError:
-    # Asked again, a model seldom makes the same mistake: transient.
+    # transient: asked again, a model seldom makes the same mistake
     return ModelError(ModelErrorKind.TRANSIENT, what, served=True)
 
 
@@ -259,8 +257,7 @@ _BY_TYPE = {
     "not_found_error": ModelErrorKind.PERMANENT,
     "request_too_large": ModelErrorKind.BAD_REQUEST,
 }
-# Codes that name a cause which no waiting mends, whatever status they come with (SDK,
-# `_error_classes.py`).
+# codes of causes that a person must remove, with any status (SDK, `_error_classes.py`)
 _FOR_A_PERSON = frozenset(
     {
         "contract_spend_limit_reached",
@@ -279,7 +276,7 @@ _PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})
 
 
 def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
-    """Return what can be done about an error answer, by its names and its status, never by its words.
+    """Return the kind of an error answer by its type, code and status, never by its words.
 
     Status 200 is an error event in a stream that had begun well.
     """
@@ -298,9 +295,9 @@ def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
 
 
 def quoted(words: str, *, key: str, request: str, name: str) -> str:
-    """Return the server's words as the end of a sentence, or a note where they repeat what it was sent.
+    """Return the server's words as the end of a sentence; a remark if they quote the request.
 
-    Some servers quote what they were sent; a message of ours goes into journal, notes and logs.
+    Some servers quote what they were sent; our messages go into journal, notes and logs.
     """
     line = " ".join(words.split())[:_QUOTED_CHARACTERS]
     nameless = line.replace(name, "")  # the model's name may be said, however long it is
@@ -318,10 +315,10 @@ def quoted(words: str, *, key: str, request: str, name: str) -> str:
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """Return how long the server asks to wait, None where it does not say so in a way that can be read.
+    """Return the seconds that the server asks to wait; None if it gives no readable time.
 
-    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds; `now_s`
-    is Unix time. A date that has passed is 0.
+    `retry-after` holds seconds or an HTTP date (RFC 9110, 10.2.3), `retry-after-ms` milliseconds;
+    `now_s` is Unix time. A past date is 0.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:

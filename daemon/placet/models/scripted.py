@@ -1,7 +1,6 @@
 """A model that replays a file: for the demo, for tests, and for trying placet without a key.
 
-The file is TOML. A conversation is what the model says, reply by reply, to the requests that it
-names:
+The file is TOML. A conversation lists the model's replies to the requests that it names:
 
     [[conversation]]
     purpose = "plan"            # plan, revise or execute
@@ -12,20 +11,19 @@ names:
     text = "I look at the code first."      # optional
     # optional; also cache_read_tokens and cache_write_tokens:
     usage = { input_tokens = 1200, output_tokens = 80 }
-    stop_reason = "tool_use"    # optional; without it `tool_use` where there are calls, else `end_turn`
+    stop_reason = "tool_use"    # optional; by default `tool_use` with calls, else `end_turn`
 
     [[conversation.reply.call]]
     name = "read_file"
     input = { path = "src/app.py" }
 
     [[conversation.reply]]
-    error = { kind = "transient", message = "overloaded", status = 529, retry_after_s = 1.0, times = 2 }
+    error = { kind = "transient", message = "busy", status = 529, retry_after_s = 1, times = 2 }
     text = "…"                  # what is said after the error has been raised twice
 
-Which reply is due follows from the conversation alone: it is as many replies in as there are
-assistant turns already. So a daemon that was killed goes on where it was. Only an error's `times`
-is counted in memory, for each conversation of a running daemon; without `times` the error is raised
-whenever its turn comes. Costs nothing; no network is touched.
+The next reply follows from the number of assistant turns, so a killed daemon goes on where it was.
+Only an error's `times` is counted in memory, per conversation of a running daemon; without `times`
+the error is raised each time. It costs nothing and uses no network.
 """
 
 from __future__ import annotations
@@ -128,8 +126,7 @@ class _Script(_ScriptTable):
 def open_model(settings: ModelSettings, env: Mapping[str, str]) -> Model:  # noqa: ARG001 a provider's signature
     """Return the model that replays `settings.script`.
 
-    Raises UserError (exit code 2) where the file is missing or wrong; it names every problem at
-    once.
+    Raises UserError (exit code 2), with every problem, if the file is missing or wrong.
     """
     if not settings.script:
         raise UserError(
@@ -154,9 +151,9 @@ class ScriptedModel:
         self._lock = threading.Lock()
 
     def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
-        """Return the reply that is due, after its delay, or raise ModelError as the file says.
+        """Return the next reply after its delay, or raise ModelError as the file says.
 
-        Raises ModelError (permanent) where no conversation fits or where it is over.
+        Raises ModelError (bad request) if no conversation fits, or if it is over.
         """
         number, conversation = self._conversation_for(ask)
         at = sum(turn.role == "assistant" for turn in ask.turns)
@@ -247,11 +244,11 @@ def _read(path: Path) -> _Script:
     except OSError as error:
         raise UserError(
             f"{path}: the file of replies cannot be read: {error.strerror}",
-            "Mend script in [model].",
+            "Fix script in [model].",
             exit_code=2,
         ) from None
     except ValueError as error:  # not TOML, or not UTF-8
-        raise UserError(f"{path}: not TOML: {error}", "Mend the file.", exit_code=2) from None
+        raise UserError(f"{path}: not TOML: {error}", "Fix the file.", exit_code=2) from None
     try:
         return _Script.model_validate(tables)
     except ValidationError as error:
@@ -261,6 +258,6 @@ def _read(path: Path) -> _Script:
         ]
         raise UserError(
             f"{path}: {len(problems)} wrong in the file of replies\n" + "\n".join(problems),
-            "Mend the file; positions count from 0.",
+            "Fix the file; positions count from 0.",
             exit_code=2,
         ) from None

@@ -1,4 +1,7 @@
-"""What git says of a mission's branch afterwards: for the report, and later what people did with it. Reads only."""
+"""The fate of a mission's branch: git's facts for the report, later merges, drops and reverts.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,13 @@ from placet.repo.sift import Ends, News, sift
 from placet.repo.traces import commits_traced, messages_since, reverts_in
 
 MAX_UNSEEN = 10
-"""How many of the person's uncommitted files a report names."""
+"""Maximum of uncommitted files named in a report."""
 
 
 def look_after(repo: Repo, branch: str, base_branch: str) -> After:
-    """Return what a report says of a success' branch, which was begun on `base_branch` (empty for none).
+    """Return git's facts for the report on a success' branch, begun on `base_branch` (or empty).
 
-    What git cannot answer is said among the notes.
+    A question that git cannot answer is among the notes.
     """
     try:
         refs = all_refs(repo)
@@ -111,7 +114,7 @@ def _has_hooks(repo: Repo) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a branch: `merged`, as `commit_sha` and seen by `how`.
+    """The fate of a branch: `merged`, as `commit_sha` and seen by `how`.
 
     `dropped`; empty where it is there again.
     """
@@ -298,7 +301,9 @@ def _owner(path: Path) -> str:
 
 
 def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
-    """Return what became of a branch, None while it is open: there and unmerged, or gone but kept by another branch.
+    """Return what became of a branch, None while it is open.
+
+    Open is a branch that is there and unmerged, or gone but kept by another branch.
 
     `refs` are the repository's, where they are known.
     """
@@ -326,12 +331,18 @@ def fate_here(repo: Repo, one: Branch) -> Fate | None:
 
 
 def _lines(refs: Refs) -> list[str]:
-    """Return the branches on which work is taken back: the default one and the one that is checked out, here and at remotes."""
+    """Return the branches on which work is taken back, here and at remotes.
+
+    They are the default one and the one that is checked out.
+    """
     return refs.named([name for name in dict.fromkeys((refs.default, refs.current)) if name])
 
 
 def _ends_up_in(refs: Refs, one: Branch) -> list[str]:
-    """Return the branches that count as merged into: the default one and the one that was planned from, here and at remotes."""
+    """Return the branches that count as merged into, here and at remotes.
+
+    They are the default one and the one that was planned from.
+    """
     names = [name for name in (refs.default, one.base_branch) if name]
     return [ref for ref in refs.named(names) if ref != one.ref]
 
@@ -340,7 +351,7 @@ _EVERYWHERE = ("--branches", "--remotes")
 
 
 def _kept_elsewhere(repo: Repo, one: Branch) -> bool:
-    """Say whether some branch has the work, under another name, reworked, or squashed into something that is not merged yet."""
+    """Return whether some branch has the work: under another name, reworked, or squashed."""
     if resolve(repo, one.tip) is None or resolve(repo, one.base) is None:
         return False
     if contained_in(repo, one.tip) or same_patches(repo, one.base, one.tip, _EVERYWHERE, one.named):
@@ -368,6 +379,6 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
 
 
 def _touch_all(repo: Repo, found: Sequence[str], one: Branch) -> bool:
-    """Say whether these commits touch every file that the branch changed: one of three picked commits is no merge."""
+    """Return whether these commits touch every file of the branch: one of three is no merge."""
     touched = {path for sha in found for path in touched_by(repo, sha)}
     return {c.path for c in changes(repo, one.base, one.tip)} <= touched

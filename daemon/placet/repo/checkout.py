@@ -154,7 +154,7 @@ def _checkout(repo: Repo) -> Place:
 
 
 def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
-    """Work in the person's checkout as the person, with hooks and options of the branch switched off."""
+    """Return the place for work as the person, with hooks and branch options switched off."""
     place = configured(
         _checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
     )
@@ -176,7 +176,7 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
 
 
 def _merged(place: Place, ours: str, theirs: str) -> str:
-    """Return the tree of two commits merged, as git's own merge makes it, attributes heeded.
+    """Return the tree of two commits merged, as git's own merge makes it, with attributes.
 
     Raises Conflicts.
     """
@@ -221,7 +221,8 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
             folder.is_symlink() or folder.is_file() for folder in above
         ):
             raise UserError(
-                f"{show(str(repo.path / path))} is in the way: it is in no commit, and would be written over.",
+                f"{show(str(repo.path / path))} is in the way: it is in no "
+                "commit, and would be written over.",
                 "Move it away first.",
             )
     try:
@@ -246,9 +247,10 @@ def _bring_forward(repo: Repo, place: Place, before: str, new: str) -> str:
 
 @contextmanager
 def _to_its_end() -> Iterator[None]:
-    """Heed no Ctrl-C until git is done with the checkout: ended in the middle it would leave a lock and half of the files.
+    """Ignore Ctrl-C until git is done with the checkout.
 
-    Only for the main thread. A mask would not do: a signal that one thread blocks is given to another.
+    Ended in the middle it would leave a lock and half of the files. Only for the main thread. A
+    mask would not do: a signal that one thread blocks is given to another.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -291,13 +293,14 @@ def _put_back(
     ):
         raise UserError(
             f"git stopped in the middle: {error.stderr}",
-            f"See what it left: {at} status; take it back, once {repo.git_dir / 'index.lock'} is gone: "
+            f"See what it left: {at} status; take it back, once "
+            f"{repo.git_dir / 'index.lock'} is gone: "
             f"{at} reset --hard {before[:12]}",
         )
 
 
 def brought_in(repo: Repo, branch: Branch, sha: str) -> list[str]:
-    """Return the commits to take back, newest first, where `sha` is the commit by which `branch` was merged.
+    """Return the commits to take back, newest first, of a branch that was merged by `sha`.
 
     A merge as such only where all that it brought in is the mission's, or was done on top of it.
     """
@@ -342,9 +345,10 @@ def _commits(repo: Repo, *which: str) -> list[str]:
 def revert_in_checkout(
     repo: Repo, branch: str, commits: Sequence[str], message: str, when: datetime
 ) -> str:
-    """Take these commits (newest first) back by one new commit on the person's `branch`, which is checked out; return it.
+    """Take these commits (newest first) back by one new commit, and return it.
 
-    Raises Conflicts, UserError (a file in the way, nothing to take back) or GitError; then the checkout is as it was.
+    It is on the person's `branch`, which is checked out. Raises Conflicts, UserError (a file in the
+    way, nothing to take back) or GitError; then the checkout is as it was.
     """
     place, before = _as_person(repo, branch, when), head(repo)
     was = tree = tree_of(repo, before)

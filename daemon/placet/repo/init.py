@@ -45,7 +45,10 @@ ATTACHMENTS = (
     "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "pages", "numbers", "key", "exe",
     "dll", "so", "dylib", "bin", "class", "jar", "apk", "sqlite", "db",
 )  # fmt: skip
-"""Suffixes of files that a vault's history leaves out: pictures, films, sound, books, archives, office files, programs."""
+"""Suffixes of files that a vault's history leaves out.
+
+Pictures, films, sound, books, archives, office files, programs.
+"""
 
 MAX_KEPT_BYTES = 1_000_000
 """A larger file of a vault is left out of its history too, whatever its name."""
@@ -64,7 +67,7 @@ def attachment_patterns() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a history would hold, and what it would leave out.
+    """The size of a history: files and bytes that it would hold, and leave out.
 
     `kinds` has the bytes of each suffix that it would hold.
     """
@@ -78,7 +81,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a first commit may hold at most. `say` is told how far it is, once a second."""
+    """The limits of a first commit. `say` is told how far it is, once a second."""
 
     max_bytes: int
     max_files: int | None = None
@@ -105,16 +108,17 @@ def init_repo(
     on_call: OnCall | None = None,
     allowance: Allowance | None = None,
 ) -> tuple[Repo, str]:
-    """Make `path` a repository with an initial commit of what is there, and return it with that commit.
+    """Make `path` a repository with a first commit of its files; return it with that commit.
 
     The commit is the person's, as git is set there, where no `author` is given.
 
     `excludes` are gitignore patterns that go into `.git/info/exclude` and stay out of the commit. A
-    repository that has commits is returned as it is. A new one is built aside (`.placet-init`) and put in
-    place whole by one rename; so a killed call leaves either nothing or all of it, and the next call begins
-    again. With `allowance` it is a vault's: large files are left out too, and what is made is marked as kept by placet (`is_kept`).
-    Raises TooMuch where it is exceeded, UserError where there is a repository without a commit but with staged
-    files: that commit is the person's to make.
+    repository that has commits is returned as it is. A new one is built aside (`.placet-init`) and
+    put in place whole by one rename; so a killed call leaves either nothing or all of it, and the
+    next call begins again. With `allowance` it is a vault's: large files are left out too, and the
+    repository is marked as kept by placet (`is_kept`). Raises TooMuch where it is exceeded,
+    UserError where there is a repository without a commit but with staged files: that commit is the
+    person's to make.
     """
     top = path.resolve()
     if any("\n" in line for line in excludes):
@@ -179,7 +183,7 @@ def survey(path: Path, excludes: Sequence[str]) -> Size:
 
 
 def _split(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Return the bytes of each file that a history holds, and the paths of those that are too large for it."""
+    """Return the bytes of each file that a history holds, and the paths of too large ones."""
     sizes: dict[str, int] = {}
     for path in paths:
         try:
@@ -222,9 +226,9 @@ def exclude(repo: Repo, patterns: Sequence[str]) -> None:
 
 
 def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
-    """Return the changes of a vault without new files that are too large for a history, which `.git/info/exclude` then names.
+    """Return the changes of a vault without new files that are too large for a history.
 
-    Notes that placet is writing in this moment are none yet.
+    `.git/info/exclude` then names those. Notes that placet is writing just now are left out, too.
     """
     found = [
         change
@@ -296,7 +300,8 @@ def _stage_within(
         raise TooMuch(_size(repo.path, kept, excludes))
     found = without_large(repo, found)
     allowance.say(
-        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, {megabytes(total)}."
+        f"A history (git) of the vault begins, in {repo.path / '.git'}: {len(found):,} files, "
+        f"{megabytes(total)}."
     )
     batch, size, done, said = list[FileChange](), 0, 0, time.monotonic()
     for number, change in enumerate(found, 1):
@@ -310,7 +315,8 @@ def _stage_within(
             if time.monotonic() - said >= _SAY_EVERY_S and number < len(found):
                 said = time.monotonic()
                 allowance.say(
-                    f"The vault's history: {number:,} of {len(found):,} files, {done / 1e6:.1f} of {megabytes(total)}."
+                    f"The vault's history: {number:,} of {len(found):,} files, "
+                    f"{done / 1e6:.1f} of {megabytes(total)}."
                 )
     return stage(place, [])
 

@@ -1,4 +1,4 @@
-"""Commits by the changes that they make: patch-ids, to which the place in a file does not matter."""
+"""Commits by the changes that they make: patch-ids, whatever the place in a file."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _is_kept(wt: Worktree, place: Place, kept: str) -> bool:
 
 
 def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
-    """Take back an unfinished `add_worktree`: the worktree, and the branch while it is at `base`."""
+    """Take back an unfinished `add_worktree`: the worktree, and the branch if it is at `base`."""
     path = place_for(repo, path)
     with holding(path):
         if (admin := registered(repo, path)) is not None:

@@ -34,7 +34,7 @@ from placet.repo.runner import (
 from placet.repo.staging import read_status
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
-"""Where placet, or git for it, makes files in a git directory.
+"""Git folders that placet, or git for it, writes to.
 
 Other folders are links in an honest repository too.
 """
@@ -45,7 +45,10 @@ KEPT_MARK = "placet.history"
 
 
 def is_kept(repo: Repo) -> bool:
-    """Say whether placet began this history, of a vault, and so keeps it: a person may never have heard of it."""
+    """Return whether placet began this history, of a vault, and so keeps it.
+
+    Its people may never have heard of git.
+    """
     return any(scope == "local" and item == f"{KEPT_MARK}\ntrue" for scope, item in repo.settings)
 
 
@@ -54,7 +57,7 @@ def _is_bare_layout(path: Path) -> bool:
 
 
 def is_repository(path: Path) -> bool:
-    """Say whether this very folder is the top of a work tree, or a bare repository.
+    """Return whether this very folder is the top of a work tree, or a bare repository.
 
     Starts no process.
 
@@ -65,9 +68,9 @@ def is_repository(path: Path) -> bool:
 
 
 def common_dir_at(top: Path) -> Path | None:
-    """Return the git directory that all worktrees of the repository at `top` share, None where it cannot be told.
+    """Return the git directory that all worktrees of the repository at `top` share.
 
-    Starts no process.
+    None where it cannot be told. Starts no process.
     """
     place = top / ".git" if os.path.lexists(top / ".git") else top
     with suppress(OSError, UnicodeDecodeError):
@@ -90,9 +93,10 @@ def private_dirs(repo: Repo) -> list[Path]:
 
 
 def old_locks(repo: Repo, before: datetime) -> dict[Path, datetime]:
-    """Return the locks of the repository's index, references and settings that were taken before `before`, and when that was.
+    """Return the locks of index, references and settings taken before `before`, and since when.
 
-    A git at work may hold one for long, while it waits for a commit message; one that was killed holds it for ever.
+    A git at work may hold one for long, while it waits for a commit message; one that was killed
+    never lets go of it.
     """
     found = {
         *repo.git_dir.glob("*.lock"),
@@ -173,7 +177,7 @@ def _asked(top: Path, on_call: OnCall | None) -> list[str]:
 
 
 def _must_fit(top: Path, common: Path) -> None:
-    """Raise UserError for a repository in which placet cannot safely make worktrees and branches."""
+    """Raise UserError for a repository in which placet cannot safely make worktrees."""
     ours = (common / name for name in _OURS)
     below = (*common.glob("refs/placet/*"), *common.glob("logs/refs/placet/*"))
     for link in (*ours, *below):
@@ -227,7 +231,8 @@ def head(repo: Repo) -> str:
     if sha is None:
         raise UserError(
             f"{repo.path} has no commit yet, so there is nothing to branch from",
-            f"Make the first one: git -C '{repo.path}' add -A && git -C '{repo.path}' commit -m 'Begin'",
+            f"Make the first one: git -C '{repo.path}' add -A && "
+            f"git -C '{repo.path}' commit -m 'Begin'",
         )
     return sha
 
@@ -238,7 +243,7 @@ def tip_now(repo: Repo, branch: str) -> str:
 
 
 def identity(repo: Repo) -> Author:
-    """Return the person's `user.name` and `user.email` where both are set and usable, else `BOT`."""
+    """Return the person's `user.name` and `user.email` if both are usable, else `BOT`."""
     try:
         return Author(repo.setting("user.name") or "", repo.setting("user.email") or "")
     except ValueError:
@@ -260,7 +265,7 @@ class Refs:
 
     @property
     def default(self) -> str:
-        """The branch that work ends up in: origin's default, `main`, `master`, the current, or ""."""
+        """The branch that work ends up in: origin's default, main, master, the current, or ""."""
         head = self.symbolic.get("refs/remotes/origin/HEAD", "")
         remote = head.removeprefix("refs/remotes/origin/")
         names = (remote, "main", "master", self.current)
@@ -321,7 +326,7 @@ def default_branch(repo: Repo) -> str:
 
 
 def remote_of(repo: Repo) -> tuple[str, str]:
-    """Return the remote that a branch would be pushed to, `origin` or the first one, and its default branch; "" for what is not.
+    """Return the remote to push to, `origin` or the first one, and its default branch; "" for none.
 
     A name that a shell could take for something else does not count.
     """
@@ -344,7 +349,8 @@ def remote_of(repo: Repo) -> tuple[str, str]:
 def dirty_paths(repo: Repo) -> list[str]:
     """Return the paths whose changes a worktree at HEAD lacks: uncommitted or untracked ones.
 
-    Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are one path.
+    Reads only, the index is not refreshed; submodules are not looked into. Untracked folders are
+    one path.
     """
     if repo.is_bare:
         return []
@@ -365,13 +371,13 @@ _IN_PROGRESS = {
 
 
 def in_progress(repo: Repo) -> str:
-    """Return what a person has begun in the checkout and not finished, as a rebase; "" for nothing."""
+    """Return the operation that is unfinished in the checkout, as `rebase`; "" for none."""
     there = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
     return next(there, "")
 
 
 def notes(repo: Repo) -> list[str]:
-    """Return a sentence for each peculiarity of the repository that a mission's worktree will feel."""
+    """Return a sentence for each peculiarity of the repository that a mission will feel."""
     said = []
     if repo.is_bare:
         said.append("The repository is bare: nobody has it checked out.")
@@ -412,7 +418,7 @@ def notes(repo: Repo) -> list[str]:
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the filters that the `.gitattributes` files among these rows of `ls-tree` name, and those set for them outside."""
+    """Return the filters that `.gitattributes` among these rows of `ls-tree`, or others, name."""
     outside = _filters_outside(repo, [path for _, path in rows])
     attributes = [
         what.split(" ")[2] for what, path in rows if path.split("/")[-1] == ".gitattributes"
@@ -434,7 +440,7 @@ def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _filters_outside(repo: Repo, paths: Sequence[str]) -> set[str]:
-    """Return the filters that attributes in no commit give these files: the repository's own, and the person's."""
+    """Return the filters that the repository's own and the person's attributes name."""
     files = (
         persons_file(repo, "core.attributesfile", "attributes"),
         repo.common_dir / "info/attributes",

@@ -68,7 +68,7 @@ def changes_in(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]
 
 
 def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
-    """Return the ignored files in the worktree that a person approved by name, without `changed`."""
+    """Return the ignored files that a person approved by name, without `changed`."""
     there = [path for path in _named(wt).difference(changed) if is_work(wt, path)]
     if not there:
         return []

@@ -81,7 +81,7 @@ _OVERRIDES = (
 )
 
 UNFLUSHED = "core.fsyncMethod=writeout-only"
-"""For what makes objects: they are handed to the disk, and flushed by `update_ref`, before anything names them."""
+"""The setting to make objects with: `update_ref` flushes them, before anything names them."""
 
 # A repository may name programs for filters, merges and hooks under names of its own; all that it
 # names are given these values. `required=false` lets an emptied filter pass the file through. A
@@ -97,7 +97,7 @@ _NEUTRAL: Mapping[str, Sequence[tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """One git process, for the journal: sub-command and arguments, exit code, how long it took, and what it said if it failed."""
+    """One git process, for the journal: arguments, exit code, duration, and why it failed."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -107,7 +107,7 @@ class GitCall:
 
 OnCall = Callable[[GitCall], None]
 Settings = Sequence[tuple[str, str]]
-"""What git is configured to do: scope ("local", "global", "worktree", …) and `key` or `key\\nvalue`, in git's order."""
+"""git's configuration: scope ("local", "global", …) and `key` or `key\\nvalue`, in git's order."""
 
 
 class GitError(PlacetError):
@@ -129,7 +129,7 @@ class GitError(PlacetError):
 
 
 class RepositoryChanged(PlacetError):  # noqa: N818 - named for what is the case, as Stop is
-    """Something that only placet should change was changed by somebody else: the mission must stop."""
+    """Somebody else changed what only placet should change: the mission must stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Author:
 
 
 BOT = Author("placet", "bot@placet.local")
-"""Who commits where the person has set no name, and who made checkpoints and reference log lines."""
+"""Author of checkpoints and reference log lines, and of commits if the person set no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +185,12 @@ class Repo:
 
     @property
     def by_hand(self) -> str:
-        """How a person calls git there, in a shell."""
+        """The git command line for a person, quoted for a shell."""
         return f"git -C {shlex.quote(str(self.path))}"
 
     @cached_property
     def settings(self) -> Settings:
-        """What git was configured to do when this was first asked for.
-
-        What must be so now asks `settings_of`.
-        """
+        """Git's configuration when this was first asked for; `settings_of` reads it again."""
         return settings_of(place_of(self))
 
     def setting(self, key: str) -> str | None:
@@ -207,7 +204,7 @@ class Repo:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a git process works: its --git-dir and --work-tree, and what is added to its environment."""
+    """The location of a git process: --git-dir, --work-tree and extra environment."""
 
     git_dir: Path | None
     work_tree: Path | None
@@ -271,7 +268,7 @@ def git_found() -> tuple[str, str, bool]:
 
 
 def _environment(path: str) -> dict[str, str]:
-    """Return a git process's whole environment: of the daemon's, only where the person's settings are."""
+    """Return a git process's whole environment: few names of the daemon's are in it."""
     person = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
     return person | {
         "PATH": path,
@@ -298,9 +295,10 @@ _told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False
 
 @contextmanager
 def leavable(told: Callable[[], bool]) -> Iterator[None]:
-    """Have each git process that this thread waits for inside ended once `told` is true: run_git then raises Interrupted.
+    """End each git process that this thread waits for inside, once `told` is true.
 
-    What a git that is ended leaves, locks among it, is what a killed daemon leaves: the next call or life goes on from there.
+    `run_git` then raises Interrupted. A git that is ended leaves what a killed daemon leaves, locks
+    among it: the next call or life goes on from there.
     """
     before = _told.set(told)
     try:
@@ -432,7 +430,8 @@ def run_git(
     elif cut and max_bytes is None:
         wrong = f"more than {_MAX_OUTPUT_BYTES} bytes of output"
     elif not cut and code < 0:
-        wrong = f"it was killed by signal {-code}"  # by nobody of ours: by a system without memory, for one
+        # not by us: by a system without memory, for one
+        wrong = f"it was killed by signal {-code}"
     elif not cut and code not in ok:
         wrong = err.decode("utf-8", "backslashreplace").strip()[:2000] or "it said nothing"
     if place.on_call is not None:
@@ -455,7 +454,7 @@ def text_of(raw: bytes) -> str:
 
 
 def persons_file(repo: Repo, key: str, name: str) -> Path:
-    """Return the person's own file that a setting names, `core.attributesfile` say, or that git looks for under `name`."""
+    """Return the person's own file that the setting `key` names, or else git's default, `name`."""
     said = repo.setting(key) or f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git/{name}"
     return Path(os.path.expanduser(said))  # noqa: PTH111 - it may name nobody
 
@@ -515,10 +514,10 @@ def neutral(place: Place) -> Place:
 
 
 def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
-    """Return `place` with these settings, which win over those of every file, and over what was configured so before.
+    """Return `place` with these settings, which win over every file and over earlier ones.
 
-    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch named `a=b` would slip
-    through.
+    Through the environment rather than `-c`, which splits at the first `=`: a driver or a branch
+    named `a=b` would slip through.
     """
     known = int(place.env.get("GIT_CONFIG_COUNT", "0"))
     env = {"GIT_CONFIG_COUNT": str(known + len(settings))}

@@ -1,8 +1,9 @@
-"""The history of a vault that placet began (`is_kept`): what people change in it is committed before it is worked on.
+"""The history of a vault that placet began (`is_kept`): people's changes are committed before work.
 
-Its people may never have heard of git, so nobody else commits there. An index of placet's own is used, so that a git of somebody
-else's that holds the lock of theirs is neither waited for nor disturbed; theirs follows when it is free. Who stages files there
-uses git, and then commits themselves: nothing is done.
+Its people may never have heard of git, so nobody else commits there. An index of placet's own is
+used, so that another git that holds the lock of theirs is neither waited for nor disturbed; theirs
+follows when it is free. People who stage files there use git, and commit themselves: then nothing
+is done.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
                 shutil.copy2(repo.git_dir / "index", index)
         try:
             _, changes, staged = read_status(own)
-        except GitError:  # damaged, as by a full disk or a loss of power; if it is the repository, that shows again below
+        except GitError:
+            # damaged, as by a loss of power; if it is the repository, that shows again below
             index.unlink(missing_ok=True)
             staged = True
         if staged:  # HEAD went on since
@@ -79,9 +81,10 @@ def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[
 def not_added(paths: Sequence[str]) -> str:
     """Return what people are told of notes that git cannot add to a vault's history."""
     return (
-        f"git cannot add to the vault's history, which goes on without it: {', '.join(map(show, paths))}. Agents do not see "
-        "what was changed in it. Mend what `.gitattributes` says of it (as working-tree-encoding), or leave it out by a line "
-        "in `.gitignore`."
+        f"git cannot add to the vault's history, which goes on without it: "
+        f"{', '.join(map(show, paths))}. Agents do not see what was changed in it. Correct what "
+        "`.gitattributes` says of it (as working-tree-encoding), or leave it out by a line in "
+        "`.gitignore`."
     )
 
 
@@ -93,7 +96,10 @@ def _stamp(repo: Repo) -> tuple[int, int, int] | None:
 
 
 def _follows(theirs: Place, before: str, behind: Path) -> bool:
-    """Say whether nothing is staged in the person's index: it is as HEAD, or as the commit where it stayed behind."""
+    """Return whether nothing is staged in the person's index.
+
+    It is then as HEAD, or as the commit where it stayed behind.
+    """
     assert theirs.git_dir is not None
     if not (theirs.git_dir / "index").exists():
         return True

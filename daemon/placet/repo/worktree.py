@@ -133,7 +133,7 @@ def registered(repo: Repo, path: Path) -> Path | None:
 
 
 def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
-    """Give the private git directory and the folder of each worktree; broken entries are left out."""
+    """Give the private git directory and the folder of each worktree that is not broken."""
     for admin in private_dirs(repo):
         with suppress(OSError):
             pointer = os.fsdecode((admin / "gitdir").read_bytes()).rstrip("\n")
@@ -163,9 +163,9 @@ def place_for(repo: Repo, path: Path) -> Path:
 def _register(repo: Repo, path: Path, head_line: str) -> Path:
     """Make and return the private git directory, with the worktree's `.git` file.
 
-    As `git worktree add` does, but by hand, after gitrepository-layout(5) and in git's own order: the command would start three
-    more processes, which read configuration for a branch (`includeIf`) that could not be looked at
-    beforehand.
+    As `git worktree add` does, but by hand, after gitrepository-layout(5) and in git's own order:
+    the command would start three more processes, which read configuration for a branch
+    (`includeIf`) that could not be looked at beforehand.
     """
     stale = repo.common_dir / "worktrees" / path.name
     if stale.is_dir() and not (stale / "gitdir").exists():  # a making of ours that was killed

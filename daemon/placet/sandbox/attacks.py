@@ -200,20 +200,20 @@ def write_large_file() -> None:
 
 
 def fill_tmp() -> None:
-    """Write more into the temporary folder than it may hold, in files that are each small enough."""
+    """Write more into the temporary folder than it may hold, in small files."""
     folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  the box's own
     for number in range(4):
         Path(folder, f"fill-{number}").write_bytes(bytes(_TARGETS["tmp_bytes"] // 2))
 
 
 def reserve_disk() -> None:
-    """Reserve space on the disk without writing, which takes all there is before anybody has looked."""
+    """Reserve space on the disk without writing, which takes all at once."""
     with Path("reserved").open("wb") as file:
         _libc("fallocate", file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(4096))
 
 
 def change_kernel() -> None:
-    """Change a setting of the kernel (root's daemon only: the files are root's, whatever the namespace)."""
+    """Change a setting of the kernel (root's daemon only: the files are root's)."""
     setting = Path("/proc/sys/vm/swappiness")
     setting.write_bytes(setting.read_bytes())
 
@@ -231,8 +231,10 @@ def keep_privileges() -> None:
 # The order matters once: nothing can be done to the daemon's stand-in after the signal.
 ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
-    read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp, connect_unix,
-    connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside, read_shared_tmp,
+    read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp,
+    connect_unix,
+    connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside,
+    read_shared_tmp,
     read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, reserve_disk,
     change_kernel, io_uring, keep_privileges,
 )  # fmt: skip

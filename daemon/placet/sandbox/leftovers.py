@@ -23,15 +23,16 @@ _GONE_S = 5.0
 def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
     """Restore `worktree/.git`, if it is a file, on the way out.
 
-    Landlock only adds rights and never takes one away below a folder, so a command that may write in
-    the worktree may replace its `.git`, a pointer of one line. A `.git` folder cannot be restored;
-    `strict` then raises UserError.
+    Landlock only adds rights and never takes one away below a folder, so a command that may write
+    in the worktree may replace its `.git`, a pointer of one line. A `.git` folder cannot be
+    restored; `strict` then raises UserError.
     """
     path = worktree / ".git"
     before = _read(path)
     if before is None and strict and os.path.lexists(path):
         raise UserError(
-            f"{path} is not the file of a git worktree, and this level of the sandbox cannot protect it",
+            f"{path} is not the file of a git worktree, and this level of the sandbox cannot "
+            "protect it",
             "run the command in a worktree made by `git worktree add`, or install bubblewrap",
         )
     try:

@@ -37,7 +37,8 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "version", "filesystems", "sys")
 _HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
 _MAC_SYSTEM = (
-    "/System", "/Library/Developer", "/Applications/Xcode.app", "/opt/homebrew", "/private/var/db/timezone",
+    "/System", "/Library/Developer", "/Applications/Xcode.app", "/opt/homebrew",
+    "/private/var/db/timezone",
 )  # fmt: skip
 
 
@@ -170,7 +171,8 @@ def _options(
     """
     size = ("--size", str(box.limits.tmp_bytes))
     return [
-        "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL",
+        "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+        "--cap-drop", "ALL",
         *([] if terminal else ["--new-session"]),
         *(["--share-net"] if box.network else []),
         "--proc", "/proc", "--remount-ro", "/proc",
@@ -178,7 +180,8 @@ def _options(
         *size, "--tmpfs", _HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
         *_mounts(box, view),
         "--remount-ro", "/",
-        "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--chdir", str(box.worktree), "--",
+        "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd),
+        "--chdir", str(box.worktree), "--",
     ]  # fmt: skip
 
 
@@ -262,7 +265,7 @@ def _landlock(box: Box, seen: VisiblePaths, scratch: Path) -> list[str]:
 
 
 def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
-    """Return the profile: everything is denied, then reading, writing and the network as the box says.
+    """Return the profile: everything is denied, then what the box may do is allowed.
 
     The last matching rule wins, so `.git` and the read-only paths come after the worktree.
     """
@@ -276,7 +279,8 @@ def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
         "(allow signal (target same-sandbox))",
         "(allow sysctl-read)",
         '(allow file-read-metadata (literal "/") (subpath "/private/var/select"))',
-        '(allow file-read* file-write-data (literal "/dev/null") (literal "/dev/zero") (literal "/dev/tty"))',
+        '(allow file-read* file-write-data (literal "/dev/null") (literal "/dev/zero") '
+        '(literal "/dev/tty"))',
         '(allow file-read* (literal "/") (literal "/dev/random") (literal "/dev/urandom"))',
         f"(allow file-read* {_paths(readable)})",
         f"(allow file-read-metadata {_ancestors([*readable, box.worktree, scratch])})",

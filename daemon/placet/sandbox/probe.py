@@ -96,7 +96,7 @@ def probe(wanted: Level | None = None) -> Probe:
 
 
 def make_undumpable() -> None:
-    """Make this process's memory and environment unreadable through /proc, for all but root (Linux).
+    """Make this process's memory and environment unreadable to all but root (Linux).
 
     Also ends core dumps and debuggers. Children are not affected: a program that is started is
     dumpable again.
@@ -157,7 +157,7 @@ def _not_started(level: Level, why: str) -> Finding:
 
 @contextmanager
 def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
-    """Set up a worktree and, outside it, all that is worth attacking, with a stand-in for the daemon."""
+    """Set up a worktree, targets to attack outside of it, and a stand-in for the daemon."""
     canary = f"canary-{secrets.token_hex(8)}"
     with ExitStack() as stack:
         outside = Path(stack.enter_context(_folder("/var/tmp")))  # noqa: S108  made with mkdtemp

@@ -1,4 +1,4 @@
-"""Run one command in a box: start it at its level, read it in bounded memory, and leave no process behind."""
+"""Run one command in a box: read it in bounded memory, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class _Watch:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Let the command begin: it said that it could, and can be killed with all that it starts."""
+        """Let the command begin: now it can be killed with all that it starts."""
         # The namespace's first process dies with bwrap from the moment on in which it waits for its
         # child: it sleeps then.
         until = time.monotonic() + _DEATH_S
@@ -284,7 +284,7 @@ def _exit_code(said: Mapping[str, int | str], stderr: str, level: Level) -> int:
 
 
 class Kept:
-    """The head and tail of a stream, `limit // 2` bytes each; memory stays below twice the limit."""
+    """Head and tail of a stream, `limit // 2` bytes each; memory stays below twice the limit."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(1, limit // 2)

@@ -25,11 +25,12 @@ _COUNT_PERIOD_S = 1.0
 class CommandUsage:
     """The resource usage of one command; made before it starts.
 
-    Others who write to the same disk count too: better a command too many is ended than one too few.
+    Others who write to the same disk count too: better one command too many is ended than one
+    too few.
     """
 
     def __init__(self, folders: Sequence[Path], limits: BoxLimits, now_s: float) -> None:
-        """Measure the start; raises ToolError `disk_full` where a disk has no room for a command."""
+        """Measure the start; raises ToolError `disk_full` where a disk has no room."""
         self._limits = limits
         self._least: list[tuple[Path, int, int]] = []
         for folder in folders:
@@ -38,7 +39,8 @@ class CommandUsage:
                 raise ToolError(
                     "disk_full",
                     f"The disk has {room:,} bytes left, and a command starts only where there are "
-                    f"{limits.free_bytes:,}. A person can make room, or lower limits.free_disk_bytes.",
+                    f"{limits.free_bytes:,}. A person can make room, or lower "
+                    "limits.free_disk_bytes.",
                 )
             self._least.append(
                 (folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files)

@@ -95,8 +95,8 @@ class Ran:
     """The result of a command.
 
     `exit_code` is None where the command was killed, and `killed` says why: `time`, `cancelled`, or
-    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. Such a limit is named in the
-    last line of `stderr`. A command that died by a signal has 128 + its number.
+    the limit that it exceeded: `output`, `disk`, `memory`, `processes`. Such a limit is named in
+    the last line of `stderr`. A command that died by a signal has 128 + its number.
     """
 
     exit_code: int | None

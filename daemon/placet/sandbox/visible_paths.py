@@ -5,7 +5,8 @@ The rule, in order:
 2. PATH is the daemon's own: entries that are absolute, may be looked into, are not inside the
    worktree and are not the home itself or above it; last the folder of the interpreter that runs
    the daemon. Each entry is readable.
-3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder readable.
+3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder
+   readable.
 4. An entry of a virtual environment (`pyvenv.cfg` beside `bin`) makes the whole environment
    readable, and the Python it was made from.
 5. Any other entry named `bin` or `sbin` makes its siblings `lib`, `lib64`, `libexec`, `include` and
@@ -55,7 +56,7 @@ _MANAGERS = (
 
 @dataclass(frozen=True, slots=True)
 class VisiblePaths:
-    """`path` is the box's PATH, `tools` the folders and files to show read-only besides SYSTEM and ETC."""
+    """A box's PATH, and the `tools` to show read-only besides SYSTEM and ETC."""
 
     path: tuple[str, ...]
     tools: tuple[Path, ...]

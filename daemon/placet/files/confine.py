@@ -50,7 +50,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Self
 
 from placet.core.errors import ToolError, UserError
 from placet.files.denied import ALWAYS, Denied
@@ -99,7 +98,7 @@ class Entry:
     size: int
 
 
-class Root:
+class Root(contextlib.AbstractContextManager["Root"]):
     """One folder and the file operations below it.
 
     A context manager: it holds a handle of the folder. Every path is a str as a model writes it
@@ -135,9 +134,6 @@ class Root:
         # Most paths come twice, to be matched on a scope and to be opened; what a text means never
         # changes.
         self._canonical = lru_cache(maxsize=64)(partial(canonical, spellings, denied))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -16,7 +16,6 @@ import pwd
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Self
 
 from placet.core.errors import PlacetError, UserError
 from placet.core.life.settle import Fingerprint
@@ -48,7 +47,7 @@ PROBE_BYTES = 64 * 1024
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Vault:
+class Vault(contextlib.AbstractContextManager["Vault"]):
     """The folder `root` and everything below it, held by a handle.
 
     A context manager; safe from any thread. Paths are relative to the vault, with `/`; one that is
@@ -70,9 +69,6 @@ class Vault:
             ) from error
         self._identity = identity(os.fstat(self._handle))
         self._id = _marker(self._handle)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

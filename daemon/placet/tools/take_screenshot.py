@@ -104,25 +104,7 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
             hidden=(place.box.worktree, *place.box.hidden),
         )
         ran = place.run(
-            [
-                browser,
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--hide-scrollbars",
-                "--no-first-run",
-                "--disable-extensions",
-                "--disable-background-networking",
-                "--mute-audio",
-                # The address is checked, the links of its page are not: no other host has a name.
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, "
-                "EXCLUDE 127.0.0.1, EXCLUDE ::1",
-                *_by_level(place.level),
-                f"--user-data-dir={scratch}/profile",
-                f"--window-size={WIDTH},{HEIGHT}",
-                f"--screenshot={scratch}/page.png",
-                address,
-            ],
+            _command(browser, scratch, address, place.level),
             box,
             place.level,
             cancelled=place.cancelled,
@@ -150,17 +132,35 @@ def _run(place: Workplace, args: TakeScreenshot) -> Picture:
     )
 
 
-def _by_level(level: Level) -> list[str]:
-    """Return options for a level: Landlock hides /proc, where the browser's processes meet.
+def _command(browser: str, scratch: str, address: str, level: Level) -> list[str]:
+    """Return the browser's command line for a picture `scratch/page.png`.
 
-    In a single process the virtual clock never starts, so the picture is taken as soon as the page
-    is loaded.
+    Landlock hides /proc, where the browser's processes meet. In a single process the virtual clock
+    never starts, so the picture is taken as soon as the page is loaded.
     """
-    return (
+    by_level = (
         ["--single-process", "--no-zygote"]
         if level is Level.LANDLOCK
         else [f"--virtual-time-budget={SETTLE_MS}"]
     )
+    return [
+        browser,
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        "--no-first-run",
+        "--disable-extensions",
+        "--disable-background-networking",
+        "--mute-audio",
+        # The address is checked, the links of its page are not: no other host has a name.
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1",
+        *by_level,
+        f"--user-data-dir={scratch}/profile",
+        f"--window-size={WIDTH},{HEIGHT}",
+        f"--screenshot={scratch}/page.png",
+        address,
+    ]
 
 
 def _page(place: Workplace, path: str) -> str:

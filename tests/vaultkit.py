@@ -363,6 +363,9 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
                 "daemon.started",
             )
             assert process.poll() is None, log.read_text()
+            # A first start accepts the settings that it read right after that row; what a test
+            # changes before would be changed by nobody.
+            until(vault_state(vault.root, vault.env).accepted.exists, "accepted.json")
             yield process
         finally:
             if process.poll() is None:

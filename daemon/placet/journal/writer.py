@@ -271,20 +271,7 @@ class Journal:
                 break
             except (sqlite3.Error, OSError) as error:
                 rollback(self._connection)
-                if is_damage(error):
-                    suspect(self._path)
-                    raise JournalDamaged(
-                        f"the journal {self._path} is damaged: {error}",
-                        "restart the daemon: it sets the file aside and begins a new one",
-                    ) from error
-                if not may_pass(error):
-                    raise
-                if (is_full(error) or no_room(self._path)) and drop_ballast(self._path):
-                    self._on_trouble(
-                        f"the disk of the journal {self._path} is full; it goes on in the space"
-                        " kept for that. Make room now"
-                    )
-                    self._ballast_after_s = self._boottime_s() + _BALLAST_S
+                if self._has_freed_space(error):
                     continue
                 if not trouble:
                     trouble = f"the journal {self._path} cannot be written: {plainly(error)}"
@@ -304,7 +291,9 @@ class Journal:
         if self._ballast_after_s and self._boottime_s() >= self._ballast_after_s:
             take_ballast(self._path)
             self._ballast_after_s = self._boottime_s() + _BALLAST_S
-        rows, answers = outcome
+        self._answer(group, *outcome)
+
+    def _answer(self, group: list[_Batch], rows: list[tuple[Any, ...]], answers: list[Any]) -> None:
         for job, answer in zip(group, answers, strict=True):
             if isinstance(answer, BaseException):
                 job.future.set_exception(answer)
@@ -312,6 +301,25 @@ class Journal:
                 job.future.set_result(answer)
         if rows and self._on_rows is not None:
             self._on_rows([CommittedRow(*row) for row in rows])
+
+    def _has_freed_space(self, error: sqlite3.Error | OSError) -> bool:
+        """Return whether the ballast made room; raises for an error that does not pass."""
+        if is_damage(error):
+            suspect(self._path)
+            raise JournalDamaged(
+                f"the journal {self._path} is damaged: {error}",
+                "restart the daemon: it sets the file aside and begins a new one",
+            ) from error
+        if not may_pass(error):
+            raise error
+        if not ((is_full(error) or no_room(self._path)) and drop_ballast(self._path)):
+            return False
+        self._on_trouble(
+            f"the disk of the journal {self._path} is full; it goes on in the space"
+            " kept for that. Make room now"
+        )
+        self._ballast_after_s = self._boottime_s() + _BALLAST_S
+        return True
 
     def _transact(self, group: list[_Batch]) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Run a group as one transaction; return the events' rows, and an answer for each batch."""

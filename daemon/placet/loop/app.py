@@ -29,7 +29,7 @@ from placet.host.sockets import places
 from placet.host.state import StateFolder, remember
 from placet.host.watch import Bell, Mode
 from placet.journal.writer import Journal
-from placet.journal.writes import Conflict, JournalPaused
+from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.claim import claim, knows_its_mark, mark_end, take
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.daemon import Daemon, Ending
@@ -98,16 +98,7 @@ def daemon(
         settings.refuse_emptied(journal)
         loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
         _recover(loop, state)
-        facts = {
-            "version": __version__,
-            "pid": os.getpid(),
-            "watch": bell.mode.value,
-            "sandbox": loop.ports.sandbox.title,
-            "provider": config.model.provider,
-            "model": config.model.name,
-        }
-        started = of_daemon(clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
-        journal.commit([started])
+        journal.commit([_started(loop, bell)])
         settings.accept_first(journal)
         settings.tell(journal)
         mark_end(journal, state.mark)
@@ -210,6 +201,19 @@ def _recover(loop: Loop, state: StateFolder) -> None:
     outcomes, problems = look_back(loop.book.vault, {"": vault} | portals)
     if outcomes or state.mark.exists():  # else it is the first start on this vault
         reconcile(loop.book, outcomes, problems)
+
+
+def _started(loop: Loop, bell: Bell) -> AddActivity:
+    model = loop.ports.config.model
+    facts = {
+        "version": __version__,
+        "pid": os.getpid(),
+        "watch": bell.mode.value,
+        "sandbox": loop.ports.sandbox.title,
+        "provider": model.provider,
+        "model": model.name,
+    }
+    return of_daemon(loop.ports.clock, Action.DAEMON_STARTED, **facts, **_left_over(loop))
 
 
 @contextmanager

@@ -22,10 +22,10 @@ from placet.loop.casebook import Casebook
 from placet.repo.afterwards import Looked, Memory, Revert, look_at_branches, may_have_moved
 from placet.repo.repository import is_repository
 
-GLANCE_EVERY_S = 2.0
-"""How often the files of references are looked at."""
+GLANCE_EVERY_S = 2.0  # between looks at the files of references
+# between git's looks at open branches regardless of the files: two processes a repository while
+# nothing moved
 LOOK_EVERY_S = 60.0
-"""How often git is asked whatever the files say, where branches are open: two processes a repository while nothing moved."""
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ class Cases(Mapping[str, Case]):
         }
 
     def is_taken(self, request_id: str) -> bool:
-        """Say whether a case has this request_id."""
+        """Return whether a case has this request_id."""
         with self.journal.ask() as reader:
             return reader.is_taken(request_id)
 

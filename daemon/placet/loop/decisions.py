@@ -27,7 +27,7 @@ EDITED_IN_RUN = (
 
 @dataclass(slots=True)
 class Decisions:
-    """What is decided from look to look.
+    """The decisions on each look.
 
     `shown` has by trace_id the notes of cases of which the last look was certain.
     """

@@ -169,8 +169,7 @@ class Gestures:
         if not isinstance(asked, str):
             return replace(gesture, asked=asked)
         self.unplanned[note.path] = (
-            f"{asked}\nNothing is planned from it until that is mended; what was decided before "
-            "holds."
+            f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
         )
         if gesture.note is not None and gesture.note.is_plan:
             self.unplanned[gesture.note.path] = (

@@ -1,4 +1,4 @@
-"""What the vault's folders show: which notes lie there and what they say, and of which of that it is not certain yet."""
+"""The content of the vault's folders: the notes that were read, and those of which it is not certain yet."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from placet.files.scan import FolderProblem, Found, Scan
 from placet.files.vault import Vault
 from placet.host.clock import Clock
 
+# how long a new file that is still being written may be a note that is missing elsewhere: a move is
+# over by then
 YOUNG_S = 5.0
-"""For how long a new file that is still being written may be the note that is missing elsewhere: a move is over by then."""
+# looks in which a file is unread until it counts as one that never rests: looks may be seconds apart
 RESTLESS_LOOKS = 5
-"""In how many looks a file has to be unread at least to count as one that never rests: looks may be seconds apart."""
+# how long such a file among the plans holds approvals back: it may be another plan of the same case
 SECOND_PLAN_S = 60.0
-"""For how long such a file where plans lie keeps approvals waiting: it may be another plan of the same case."""
-READ_AGAIN_S = 5.0
-"""After how long a note that could not be read is tried again."""
+READ_AGAIN_S = 5.0  # retry interval of a note that could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one look added to what is known.
+    """The news of one look at the folders.
 
     `changed`: something was read, or went away. `unread`: paths whose present text was not read
     yet; `unsure`: those of which what is known may be out of date, for it is missing or not listed,
@@ -46,7 +46,7 @@ class View:
 
 @dataclass(slots=True)
 class Intake:
-    """What is known of the folders, from look to look.
+    """The content of the folders, from look to look.
 
     `notes` are those that were read and `odd` is what can be no note, with why; `gone` are the
     paths of notes that were taken away. `is_certain` says that no file may be a note that is
@@ -145,10 +145,10 @@ class Intake:
             del self._restless[path]
 
     def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
-        """Whether a file whose present text was not read yet may be any note, a missing or a second one.
+        """Return whether a file whose present text was not read yet may be any note, a missing or a second one.
 
-        One that came just now may be it, and so may one that a later slice reads. One that was read and is being written on is not,
-        nor is one that does not come to rest for `young_s`.
+        A file that came just now may be it, and so may one that a later slice reads. A file that was
+        read and is being written is not, nor is one that does not rest for `young_s`.
         """
         never_read = self._read_as.get(path) != _file(thing)
         since_s, looks = self._restless[path]
@@ -157,10 +157,7 @@ class Intake:
         )
 
     def is_no_note(self, path: str) -> bool:
-        """Say whether what lies there can be no note, as a folder.
-
-        Not of a note that cannot be read in this moment.
-        """
+        """Return whether something that is no note is at this path, as a folder; not for a note that cannot be read now."""
         return path in self.odd and path not in self._read_again
 
     def notices(self) -> dict[str, str]:
@@ -168,7 +165,7 @@ class Intake:
         return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}
 
     def _all_listed(self, problems: Iterable[FolderProblem]) -> bool:
-        """Say which folders could not be listed, each once, and return whether all could."""
+        """Return whether all folders could be listed; those that could not are reported once."""
         unlisted = {p for p in problems if p.path in QUEUES}
         for problem in unlisted - self._unlisted:
             self.say(

@@ -1,4 +1,4 @@
-"""The notes beside people's notes, which say why placet cannot use them, or what came of them."""
+"""The side notes: why placet cannot use a person's note, or what came of it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from placet.journal.writes import AddActivity, DropSeen, PutSeen
 
 
 def side_of(path: str) -> str:
-    """Return where the explanation of the note at `path` lies."""
+    """Return the path of the side note of the note at `path`."""
     place = PurePosixPath(path)
     return f"{place.parent}/{side_note_name(place.name)}"
 
 
 MODEL = f"{Folder.REQUESTS}/Model.md"
-"""Beside this note, which there need not be, stands why all work waits for the model."""
+"""The side note of this note, which need not exist, says why all work waits for the model."""
 
 
 def side_note(path: str, why: str, *, known: bool) -> bytes:
-    """Return the explanation of the note at `path`: the lines of `why` as a callout, and a callout in it as one of its own.
+    """Return the side note of the note at `path`: the lines of `why` as a callout, and a callout in it as another.
 
-    `known` says that the note belongs to a case: then it is used, and something of it has to be told.
+    `known` says that the note belongs to a case, so that it is used.
     """
     name = code(show(PurePosixPath(path).name))
     title = (
@@ -48,7 +48,7 @@ def side_note(path: str, why: str, *, known: bool) -> bytes:
             [f"> [!warning] {title}", *(f"> - {sentence(line)}" for line in words.splitlines())]
         ),
         difference.rstrip(),
-        "This note disappears by itself when that is mended.\n",
+        "placet deletes this note once the problem is fixed.\n",
     ]
     return "\n\n".join(part for part in parts if part).encode()
 

@@ -26,8 +26,7 @@ from placet.journal.writer import Journal
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
 
 MAX_BACKOFF_S = 60.0
-DONE_AT_ONCE_S = 0.05
-"""How long commands that were performed wait for others, to be marked as done in one commit."""
+DONE_AT_ONCE_S = 0.05  # longest delay of performed commands that are marked as done together
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ def _publish(path: str, text: bytes, case: Case, vault: Vault) -> str:
 
 
 def _has(vault: Vault, path: str, plan: bytes) -> bool:
-    """Say whether this plan lies at `path`, whatever was stamped on it."""
+    """Return whether this plan is at `path`, whatever was stamped on it."""
     try:
         return digest(vault.read(path)[0], PLAN_STAMPS) == digest(plan, PLAN_STAMPS)
     except (Stale, NotAFile, TooLarge):

@@ -1,4 +1,4 @@
-"""What work waits for: each piece for itself (a server's wish, a full disk), or all of it for the model (a hold)."""
+"""Work that waits: each piece for itself (a server's wish, a full disk), or all of it for the model (a hold)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placet.loop.rows import of_case, of_daemon
 
 @dataclass(slots=True)
 class Waits:
-    """What waits now.
+    """The waits of now.
 
     `postponed` has by trace_id until when (monotonic, in seconds) and why; `hold` keeps all work.
 
@@ -38,10 +38,7 @@ class Waits:
     _said: tuple[Why, str, int] | None = None
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
-        """Take up for what work waited: a server's wish holds over a restart.
-
-        Whether all is mended is tried at once.
-        """
+        """Take up the waits of an earlier daemon: a server's wish holds over a restart, all else is retried at once."""
         now = self.clock.monotonic()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
         if row is not None and row.action_type == Action.MODEL_WAITING:
@@ -87,7 +84,7 @@ class Waits:
             self.tell(self.hold)
 
     def _was_said(self, why: Postponed) -> bool:
-        """Say whether this was the last thing that was said of waiting, and no model has answered since; remember it."""
+        """Return whether this wait was the last one said, and no model has answered since; remember it."""
         same = self._said is not None and self._said[:2] == (why.why, why.reason)
         with self.journal.read() as reader:
             if same and self._said is not None and not reader.calls.answered_since(self._said[2]):
@@ -96,16 +93,16 @@ class Waits:
         return False
 
     def over(self, trace_id: str) -> None:
-        """Forget for what a case's work waited: something was decided on it."""
+        """Forget the wait of a case, as something was decided on it."""
         self.postponed.pop(trace_id, None)
 
     def try_now(self) -> None:
-        """Let the next piece of work try at once: what it waits for may have been mended."""
+        """Let the next piece of work retry at once: the problem may have been fixed."""
         if self.hold is not None:
             self.hold = replace(self.hold, until_s=self.clock.monotonic())
 
     def try_again(self, why: Why) -> None:
-        """Let the work that waits for this try at once."""
+        """Let the work that waits for this retry at once."""
         now = self.clock.monotonic()
         self.postponed = {
             trace: (now, one) if one.why is why else (until, one)
@@ -131,9 +128,9 @@ class Waits:
         return [case for case in due if case is probe or needs_no_model(case)]
 
     def lift(self, jobs: Collection[str], cases: Iterable[Case]) -> bool:
-        """Let all work go on once the piece that was let through was answered, or none of `cases` waits; return whether it was so.
+        """End the hold once the piece that was let through was answered, or none of `cases` waits; return whether it ended.
 
-        `jobs` are the trace ids of what workers are at.
+        `jobs` are the trace ids of work under way.
         """
         if self.hold is None:
             return False
@@ -163,17 +160,17 @@ class Waits:
         return self.hold
 
     def told(self) -> dict[str, str]:
-        """Return by trace_id what people are told of work that waits for itself."""
+        """Return by trace_id the sentence for people about each piece of work that waits."""
         return {
             trace: told(why.why, why.reason, why.after_s)
             for trace, (_, why) in self.postponed.items()
         }
 
     def left_s(self, began_s: float) -> list[float]:
-        """Return the seconds until something need not wait any more.
+        """Return the seconds until each wait is over.
 
-        What was due when the tick began (`began_s`) and did not start waits for something else than
-        the time.
+        Work that was due when the tick began (`began_s`) and did not start waits for something else
+        than the time.
         """
         now = self.clock.monotonic()
         left = [until - now for until, _ in self.postponed.values() if until > began_s]

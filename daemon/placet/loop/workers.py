@@ -19,8 +19,7 @@ from placet.host.clock import Clock
 from placet.journal.writes import BodyDamaged
 from placet.models import prepare
 
-CANCEL_S = 2.0
-"""How long a worker that is told to leave everything gets to kill its command and hang up on its model."""
+CANCEL_S = 2.0  # for a cancelled worker to kill its command and close its model call
 NO_THREAD_RETRY_S = 5.0
 MISTAKE_RETRY_S = 60.0
 
@@ -42,10 +41,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """What a worker came back with.
-
-    No event where it was interrupted, or has to wait, and its work stays to be done.
-    """
+    """A worker's return; no event if it was interrupted or has to wait, and its work remains to be done."""
 
     job: Job
     event: Drafted | PlanningFailed | MissionEnded | None

@@ -14,14 +14,14 @@ KEY = "if_changed"
 
 
 class IfChanged(StrEnum):
-    """What a plan says of files that change under it; `ASK` where it says nothing."""
+    """A plan's setting for files that change under it; the default is `ASK`."""
 
     ASK = "ask"  # the plan goes back to review, with what changed
     PROCEED = "proceed"  # the mission goes on from the plan's base commit; the merge will show it
 
 
 class DriftVerdict(StrEnum):
-    """How the repository lies beside what a plan was based on."""
+    """The relation of the repository to the plan's basis."""
 
     UNCHANGED = "unchanged"
     ELSEWHERE = "changed elsewhere"
@@ -30,7 +30,7 @@ class DriftVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What git says: the plan's base commit and the branch's commit now.
+    """The facts of git: the plan's base commit and the branch's commit now.
 
     `changed` are the paths that differ between the two, None where git no longer has the base;
     `now` are the digests at `tip` of the files that the plan was based on, without those that are
@@ -52,7 +52,7 @@ class Drift:
 
 
 def judge(facts: Facts, based_on: Mapping[str, str], may_write: Callable[[str], bool]) -> Drift:
-    """Say whether files changed under a plan: one that its planning read, or one that it may write.
+    """Judge whether files changed under a plan: files that its planning read, or that it may write.
 
     `based_on` are digests by path, from when the plan was written. Where the base commit is gone
     they alone decide; without any nothing is known, and that counts as changed.

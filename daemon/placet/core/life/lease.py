@@ -53,7 +53,7 @@ class Lease:
 def may_take(
     lease: Lease, by: Owner, *, now_s: float, still_for_s: float, gone_token: int | None
 ) -> bool:
-    """Whether `by` may take the lease from whoever holds it.
+    """Return whether `by` may take the lease from its holder.
 
     `now_s` is `by`'s boot-time clock; `still_for_s` for how long `by` has seen this very heartbeat
     stand still; `gone_token` the token whose holder `by` has proved to be gone. Two clocks are

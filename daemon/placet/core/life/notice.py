@@ -1,4 +1,4 @@
-"""What is to be said beside a note that can be read, where something that stands in it, or its place, decides nothing."""
+"""Warnings for a readable note of which a part, or the place, has no effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BACK = f"To review it again move it to `{Folder.PLANS}`."
 
 
 def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
-    """Return what is to be said beside the notes of a case to which nothing is about to be done, by their paths."""
+    """Return the warnings for the notes of a case that is not about to change, by path."""
     said: dict[str, str] = {}
     if (
         (request := notes.request) is not None
@@ -40,7 +40,7 @@ def beside(case: Case, notes: CaseNotes) -> Mapping[str, str]:
 
 
 def lost_keys(case: Case, note: NoteSeen) -> str:
-    """Return what to put back into a plan that does not say whose it is, empty where it does."""
+    """Return what to put back into a plan that lost its keys, or an empty string."""
     if note.trace_id and note.is_plan:
         return ""
     emptied = not below(read_note(note.raw).body)[1].strip()

@@ -175,7 +175,7 @@ def headed(raw: bytes, what: Show) -> bytes:
 
 
 def says(raw: bytes, what: Show) -> bool:
-    """Tell whether the note's callout says what this plan may do, where, and how it stands: what is approved is what was shown."""
+    """Return whether the note's callout has today's permissions, place and state: only a plan that was shown is approved."""
     note = read_note(raw)
     head, rest = _apart(note.body)
     facts = _facts(note.meta, rest, what)
@@ -184,10 +184,7 @@ def says(raw: bytes, what: Show) -> bool:
 
 
 def is_stale(raw: bytes, what: Show) -> bool:
-    """Tell whether the callout has to be written anew.
-
-    In review that is looked at in full; else how it stands tells enough.
-    """
+    """Return whether the callout has to be written again; outside of review its first lines decide."""
     if what.sort != "question":
         told = [_first(what), *(f"> {line}" for line in what.above)]
         return _apart(read_note(raw).body)[0][: len(told)] != told

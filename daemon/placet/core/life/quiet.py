@@ -1,4 +1,4 @@
-"""When a request is no longer being written: its text has been the same for a while, or it was put there in whole.
+"""The rest of a request: its text has been the same for a while, or it was put there in whole.
 
 Pure. Editors save every few seconds; a plan for each of these texts would be a waste. What counts is the text without the stamped
 keys, so the daemon's own stamps disturb nothing.
@@ -13,8 +13,7 @@ from typing import NamedTuple
 from placet.core.life.case import NoteSeen
 from placet.core.life.settle import Fingerprint
 
-_KEPT_S = 60.0
-"""How long a note that is missing is remembered: one that was renamed may be seen first as gone, then as there."""
+_KEPT_S = 60.0  # for a missing note: a rename may be seen as gone first
 
 
 class _Text(NamedTuple):

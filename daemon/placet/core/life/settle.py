@@ -1,4 +1,4 @@
-"""When a file is done being written, and when a missing one is really gone.
+"""The settling of files: written to the end, or really gone.
 
 Pure. Each look at the folders goes in, with its time; out comes what may be acted upon. A file has
 settled when two looks at least SETTLE_S apart show the same fingerprint, or when a hint said that
@@ -18,7 +18,7 @@ SETTLE_S = 0.25
 
 
 class Fingerprint(NamedTuple):
-    """What changes when a file does. Times alone miss `cp -p`, sync tools and exchanged files."""
+    """The attributes of a file that change with it. Times alone miss `cp -p`, sync tools and exchanged files."""
 
     dev: int
     ino: int
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What the looks so far add up to. Start with `Looks()`; each Verdict has the next."""
+    """The accumulated looks. Start with `Looks()`; each SettleVerdict has the next."""
 
     seen: Mapping[str, Seen] = field(default_factory=dict)
     missing: Mapping[str, float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class SettleVerdict:
-    """What one look says.
+    """The result of one look.
 
     `settled`: every path that is there and may be acted upon. `fresh`: those of them that settled
     in this very look or were hinted again; read them anew even if the fingerprint is known, because

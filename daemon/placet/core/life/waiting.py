@@ -1,4 +1,4 @@
-"""Why work waits for the model, and what people are told of it."""
+"""Reasons for which work waits, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 
 class Why(StrEnum):
-    """Why work that asks a model has to wait; the journal names it."""
+    """The reason for which work waits; the journal names it."""
 
     UNREACHABLE = "unreachable"  # the network, an overload: this work tries again later
     ASKED_TO_WAIT = "asked_to_wait"  # the server said how long: not even a restart tries earlier
-    # a person has to mend something (a key, credit, a model's name): no work asks the model
+    # a person has to fix something (a key, credit, a model's name): no work asks the model
     BLOCKED = "blocked"
     DAY = "day"  # what the vault may use today is used up: no work asks the model
     MACHINE = "machine"  # a full disk or the like, which met this work
@@ -23,7 +23,7 @@ class Why(StrEnum):
 
     @property
     def holds_all(self) -> bool:
-        """Whether no other work could do better."""
+        """Whether this reason stops all work."""
         return self in (Why.BLOCKED, Why.DAY)
 
 
@@ -44,15 +44,18 @@ class Hold:
 
     @property
     def notice(self) -> str:
-        """What people are told, in the vault and in `placet status`."""
+        """The text for people, in the vault and in `placet status`."""
         reason = self.reason.rstrip(".")
         if self.why is Why.DAY:
             return f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in System/placet.toml is raised."
-        return f"{reason}. While the daemon runs it is tried again every minute; once it is mended, all work goes on by itself."
+        return (
+            f"{reason}. While the daemon runs it is tried again every minute; once it is fixed, all "
+            "work goes on by itself."
+        )
 
 
 def told(why: Why, reason: str, after_s: float) -> str:
-    """Return what people are told of one piece of work that tries again after `after_s` seconds."""
+    """Return the text for people about one piece of work that is retried after `after_s` seconds."""
     if why in (Why.HISTORY, Why.WALL):
         return reason
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(

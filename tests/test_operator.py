@@ -25,6 +25,7 @@ from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
 from placet.cli.doctor import doctor, look_at_git
 from placet.core.errors import cannot_write
+from placet.core.life.settle import SETTLE_S
 from placet.files.errors import VaultTrouble
 from placet.host.state import vault_state
 from placet.host.watch import Mode
@@ -100,15 +101,18 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
     )
     path = vault.root / "System" / "placet.toml"
     good = path.read_text()
+    took_s: list[float] = []
 
     def save() -> None:
         for _ in range(3):
+            began = time.monotonic()
             with path.open("w") as file:
                 time.sleep(0.005)
                 file.write("# Settings\n")
                 file.flush()
                 time.sleep(0.005)
                 file.write(good)
+            took_s.append(time.monotonic() - began)
             time.sleep(0.1)
 
     saving = threading.Thread(target=save)
@@ -122,7 +126,8 @@ def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
         path.write_text(good.replace("paused = true", "paused = false"))
         run.loop.tick((), Mode.POLLING)
         assert not run.loop.ports.config.daemon.paused
-    assert not run.said
+    # On a machine so busy that a save took longer than a file's rest, the file was really empty.
+    assert not run.said or max(took_s) > SETTLE_S / 2
 
 
 def test_an_emptied_configuration_asks_for_nothing_until_it_says_something(

@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "daemon" / "placet"
 # Each number may only go down.
 MAX_ROOMS = 13
 MAX_ARROWS = 40
-MAX_METHODS = 32
-MAX_FUNCTION_LINES = 157
+MAX_METHODS = 21
+MAX_FUNCTION_LINES = 61
 MAX_DOUBLE_NAMES = 2
 RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
 MAX_RELATIVE = 80

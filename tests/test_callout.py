@@ -123,7 +123,7 @@ def test_a_scope_that_was_never_shown_is_not_approved_at_once_but_the_second_tim
     assert told is not None
     assert abs(datetime.fromisoformat(told[1]) - datetime.now()) < timedelta(hours=1), "local time"  # noqa: DTZ005
     assert len(told[1]) == len("2026-11-22 21:30:00"), "to the second"
-    assert "It is written anew: read it" in shown
+    assert "It is written again: read it" in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)
     assert f"network: {'yes' if scope.network else 'no'}" in shown

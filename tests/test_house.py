@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parents[1] / "daemon" / "placet"
 # Each number may only go down.
 MAX_ROOMS = 13
 MAX_ARROWS = 40
-MAX_METHODS = 21
-MAX_FUNCTION_LINES = 61
-MAX_DOUBLE_NAMES = 2
+MAX_METHODS = 20
+MAX_FUNCTION_LINES = 60
+MAX_DOUBLE_NAMES = 0
 RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
-MAX_RELATIVE = 80
+MAX_RELATIVE = 5
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:

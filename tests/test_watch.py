@@ -407,7 +407,7 @@ def test_a_dead_thread_is_noticed(root):
 
 def test_an_event_that_cannot_be_understood_rings_and_kills_nothing(root):
     with Bell(root, FLAT, DEEP, Mode.POLLING) as bell:
-        watch._Handler(bell).dispatch(None)
+        watch._BellHandler(bell).dispatch(None)
         assert bell.wait(1).any
 
 

@@ -190,7 +190,7 @@ class Bell:
         self._heard, self._is_unreliable = False, False
         try:
             self._observer, self._reader = _observer()
-            handler = _Handler(self)
+            handler = _BellHandler(self)
             for folder, identity in zip((*self._flat, *self._deep), self._identities, strict=True):
                 if identity is not None:
                     path = self._root / folder
@@ -266,7 +266,7 @@ class Bell:
             self._changed.notify_all()
 
 
-class _Handler(FileSystemEventHandler):
+class _BellHandler(FileSystemEventHandler):
     """Passes watchdog's events to the bell."""
 
     def __init__(self, bell: Bell) -> None:

@@ -119,16 +119,7 @@ def archive(
     """
     partial = path.with_name(f".{path.stem}{ARCHIVING}")
     start_id, start_hash, _, _ = ends(connection)
-    end_id, end_hash, last = start_id, start_hash, True
-    for row_id, timestamp, trace_id, row_hash in connection.execute(
-        "SELECT id, timestamp, trace_id, hash FROM activity ORDER BY id LIMIT ?", (most + 1,)
-    ):
-        if timestamp >= before or trace_id in keep:
-            break
-        if row_id - start_id > most:
-            last = False
-            break
-        end_id, end_hash = row_id, row_hash
+    end_id, end_hash, last = _end_of_piece(connection, before, keep, most)
     if end_id == start_id and not partial.exists():
         return None
     over = (
@@ -170,6 +161,23 @@ def archive(
     partial.replace(target)
     sync(target.parent)
     return target
+
+
+def _end_of_piece(
+    connection: sqlite3.Connection, before: str, keep: frozenset[str], most: int
+) -> tuple[int, str, bool]:
+    """Return the last event to move now (id and hash), and whether no more are due after it."""
+    start_id, end_hash, _, _ = ends(connection)
+    end_id = start_id
+    for row_id, timestamp, trace_id, row_hash in connection.execute(
+        "SELECT id, timestamp, trace_id, hash FROM activity ORDER BY id LIMIT ?", (most + 1,)
+    ):
+        if timestamp >= before or trace_id in keep:
+            break
+        if row_id - start_id > most:
+            return end_id, end_hash, False
+        end_id, end_hash = row_id, row_hash
+    return end_id, end_hash, True
 
 
 ARCHIVING = ".archive.tmp"

@@ -49,7 +49,7 @@ class _Batch:
     work: Callable[[sqlite3.Connection], Any] | None = None
 
 
-class Journal:
+class Journal(contextlib.AbstractContextManager["Journal"]):
     """The one writer of a vault's journal. A context manager; `close` when done.
 
     Opening creates, migrates and checks the database, and sets a damaged one aside: `set_aside`
@@ -101,9 +101,6 @@ class Journal:
             raise
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Journal:
-        return self
 
     def __exit__(
         self,

@@ -31,7 +31,7 @@ _MODULE_MODE = b"\0\0\xe0\0"  # in an index, of a submodule
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """A rule by which git ignores a file: the file that it is in, its line and its pattern.
 
     `for_good` is one that leaves files out of the history of a vault that placet keeps: no approval
@@ -94,7 +94,7 @@ def is_work(wt: Worktree, path: str) -> bool:
 # --- ignored
 
 
-def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
+def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
     """Return the rule by which git ignores a file, of each of these that it would not commit.
 
     A file that a person approved by name is committed, unless it is left out for good.
@@ -119,7 +119,7 @@ def _named(wt: Worktree) -> frozenset[str]:
     return frozenset()
 
 
-def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
+def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
     common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
     outside = (mine, persons_file(wt.repo, "core.excludesfile", "ignore"))
     if not _any_says(wt, paths, ".gitignore", outside, b""):
@@ -137,7 +137,7 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, Rule]:
         shown = str(whole.relative_to(above[0])) if above else file
         if not pattern.startswith("!"):
             for_good = whole == mine and is_kept(wt.repo)
-            found[path.removeprefix("./")] = Rule(shown, int(line), pattern, for_good)
+            found[path.removeprefix("./")] = IgnoreRule(shown, int(line), pattern, for_good)
     return found
 
 

@@ -172,7 +172,7 @@ def parse_note(raw: bytes) -> tuple[Mapping[str, Any], str]:
     For what is neither stamped nor compared by digest; the keys are those of `read_note`. Never
     raises.
     """
-    return frontmatter.parse("", handler=_Handler(_take_apart(raw)))
+    return frontmatter.parse("", handler=_FrontmatterHandler(_take_apart(raw)))
 
 
 def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatter.YAML) -> bytes:
@@ -189,7 +189,7 @@ def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatt
     bare = _take_apart(raw)
     if bare.problem or bare.kind is not Frontmatter.NONE:
         raise UnsafeEdit(bare.problem or "The text of a new note has frontmatter itself.")
-    post = frontmatter.Post(bare.body, _Handler(_with_empty_block(bare, kind)))
+    post = frontmatter.Post(bare.body, _FrontmatterHandler(_with_empty_block(bare, kind)))
     post.metadata.update(meta)
     note = frontmatter.dumps(post).encode()
     _prove(raw, bare, note, meta)
@@ -211,7 +211,7 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     return _without(raw, _take_apart(raw), keys)
 
 
-class _Handler(YAMLHandler):
+class _FrontmatterHandler(YAMLHandler):
     """A handler of python-frontmatter for one note: both fences, our limits, every character kept.
 
     The library strips a text and makes its line ends LF before it asks a handler to split it: a

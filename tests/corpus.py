@@ -3,7 +3,7 @@
 Every note says whether it can be edited; one that cannot must be refused and left alone.
 """
 
-# ruff: noqa: E501, RUF001, SIM905  # data: a note stands on one line, with the quotes and letters it has
+# ruff: noqa: RUF001, SIM905  # data: a note stands on one line, with the quotes and letters it has
 
 from __future__ import annotations
 

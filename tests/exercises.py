@@ -3,8 +3,6 @@
 Written for these tests.
 """
 
-# ruff: noqa: E501 - code in a line stays in a line
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -523,7 +523,10 @@ def problem_of(body: Json) -> str:
             marked += "cache_control" in block
         results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
         if message["role"] == "user" and sorted(results) != sorted(open_calls):
-            return f"messages.{at}: tool_use {open_calls} must be answered by tool_result, got {results}"
+            return (
+                f"messages.{at}: tool_use {open_calls} must be answered by tool_result, got "
+                f"{results}"
+            )
         open_calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
     if open_calls:
         return f"messages: tool_use ids {open_calls} are left without an answer"

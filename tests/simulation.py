@@ -436,14 +436,16 @@ class Play:
                 name = row.metadata["digest"]
                 self.must(
                     name in self.approved,
-                    f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run",
+                    f"a mission of {row.entity_id} began with a text that nobody put into "
+                    "System/Active since its last run",
                 )
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
                 lay = [n for n in self.seen.values() if n.folder is Folder.ACTIVE and n.is_plan]
                 self.must(
                     any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
                     and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
-                    f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}",
+                    f"a mission of {row.entity_id} began with {name}, and in System/Active lay "
+                    f"{lay}",
                 )
                 self.running[row.trace_id] = (name, self.approved.pop(name))
             elif row.action in ENDS:
@@ -953,7 +955,8 @@ class Play:
             ):
                 self.must(
                     bool(case.stop),
-                    f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}",
+                    f"the plan of {case.request_id} was taken away 40 s ago, and it is "
+                    f"{case.state}",
                 )
         self.quiet = quiet
 
@@ -1079,7 +1082,8 @@ class Play:
 def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:
     """Return a plan's note as the planner writes it."""
     body = (
-        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: "
+        "`write_file`\n\n## Scope\n\n```toml\n"
         'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
     )
     return stamp(

@@ -60,7 +60,8 @@ def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
     trace = vault.rows("plan.created")[0]["trace_id"]
     assert second.startswith(
-        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `"
+        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made "
+        "from commit `"
     )
 
 
@@ -167,7 +168,8 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
     head = callout(vault.plan())
     assert head.startswith(
-        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [["
+        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: "
+        "[["
     )
     assert "**Approve again**" in head
     assert "awaits you" not in head

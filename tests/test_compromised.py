@@ -311,7 +311,8 @@ def planted(at: World, target: str) -> list[Call]:
     up = relative(at, target)
     return [
         *python(
-            f"import os\nos.symlink({target!r}, 'src/absolute')\nos.symlink({'../' + up!r}, 'src/upwards')\n"
+            f"import os\nos.symlink({target!r}, 'src/absolute')\nos.symlink({'../' + up!r}, "
+            "'src/upwards')\n"
             f"os.symlink({str(Path(target).parent)!r}, 'src/folder')\n"
         ),
         *(
@@ -389,7 +390,8 @@ OTHERS: dict[str, list[Call]] = {
         " except OSError: pass"
     ),
     "daemonise": python(
-        "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)"
+        "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): "
+        "os._exit(0)\ntime.sleep(600)"
     ),
     "ignore signals": python(
         "import signal, time\nfor s in range(1, 32):\n try: signal.signal(s, signal.SIG_IGN)\n"
@@ -455,13 +457,16 @@ def network(at: World) -> dict[str, list[Call]]:
             f"import socket; socket.socket(2, 2).sendto(b'x', ('127.0.0.1', {at.port}))"
         ),
         "network: http": python(
-            f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:{at.port}/', timeout=1))"
+            f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:{at.port}/', "
+            "timeout=1))"
         ),
         "network: six": python(
-            f"import socket; s = socket.socket(socket.AF_INET6); s.connect(('::ffff:127.0.0.1', {at.port}))"
+            "import socket; s = socket.socket(socket.AF_INET6); s.connect(('::ffff:127.0.0.1', "
+            f"{at.port}))"
         ),
         "network: child": python(
-            f"import subprocess; subprocess.run(['bash', '-c', 'echo x > /dev/tcp/127.0.0.1/{at.port}'])"
+            "import subprocess; subprocess.run(['bash', '-c', 'echo x > "
+            f"/dev/tcp/127.0.0.1/{at.port}'])"
         ),
         "network: picture": [("take_screenshot", {"url": f"http://127.0.0.1:{at.port}/"})],
         "kill: daemon": python(f"import os; os.kill({at.victim.pid}, 9)"),
@@ -664,7 +669,8 @@ def test_sweep_of_all_transcripts(at: World) -> None:
     table = transcripts(at)
     ends, out = play(at, table)
     print(
-        f"\n{len(table)} transcripts, {sum(ends.values())} calls: {dict(ends)}; {len(out)} effects outside, at {LEVEL.title}"
+        f"\n{len(table)} transcripts, {sum(ends.values())} calls: {dict(ends)}; {len(out)} effects "
+        f"outside, at {LEVEL.title}"
     )
     assert out == []
 
@@ -939,8 +945,9 @@ def test_daemon_a_command_cannot_commit_what_no_scope_opens(tmp_path: Path) -> N
     for words in (["init", "-q"], ["add", "-A", "-f"], ["commit", "-q", "-m", "All of it"]):
         git(vault.root, *words)
     evil = (
-        "from pathlib import Path\nfor name in ('SYSTEM_PROMPT.md', 'System/Agents/default.md', 'System/Active/own.md', "
-        "'Inbox/Requests/own.md', '.obsidian/app.json', 'Home.md'):\n    Path(name).parent.mkdir(parents=True, exist_ok=True)\n"
+        "from pathlib import Path\nfor name in ('SYSTEM_PROMPT.md', 'System/Agents/default.md', "
+        "'System/Active/own.md', 'Inbox/Requests/own.md', '.obsidian/app.json', 'Home.md'):\n    "
+        "Path(name).parent.mkdir(parents=True, exist_ok=True)\n"
         "    Path(name).write_text('evil')\n"
     )
     steps = [{"title": "Do it", "tools": ["write_file", "run_command"]}]
@@ -976,7 +983,10 @@ def test_daemon_a_command_cannot_commit_what_no_scope_opens(tmp_path: Path) -> N
 
 @needs_wall
 def test_daemon_bombs_end_and_the_mission_is_told(tmp_path: Path) -> None:
-    bomb = "import os, time\nfor _ in range(200):\n try:\n  if os.fork() == 0:\n   os.setsid(); time.sleep(600)\n"
+    bomb = (
+        "import os, time\nfor _ in range(200):\n try:\n  if os.fork() == 0:\n   os.setsid(); "
+        "time.sleep(600)\n"
+    )
     bomb += " except OSError: pass\n"
     vault, _ = mission(
         tmp_path,

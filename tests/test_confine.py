@@ -900,7 +900,10 @@ def storm(folder: Path, table: list[str]) -> str:
     assert leaks == []
     assert snapshot(above, without=folder) == before
     assert refused > 5 * len(table)
-    return f"{len(table)} payloads, {refused} calls refused, 0 leaks; naive join and open: {control} leaks"
+    return (
+        f"{len(table)} payloads, {refused} calls refused, 0 leaks; naive join and open: {control} "
+        "leaks"
+    )
 
 
 @pytest.fixture

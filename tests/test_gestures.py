@@ -240,8 +240,9 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
         until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
         until(lambda: not pending(vault), "every request is stamped", patience_s)
         print(
-            f"{count} files while the daemon was stopped, {watch}: all seen and stamped {time.monotonic() - began:.1f} s after "
-            f"it went on, a SIGTERM in the middle heeded after {took_s:.1f} s"
+            f"{count} files while the daemon was stopped, {watch}: all seen and stamped "
+            f"{time.monotonic() - began:.1f} s after it went on, a SIGTERM in the middle heeded "
+            f"after {took_s:.1f} s"
         )
     paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
     assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), (

@@ -290,7 +290,8 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
     "text",
     [
         "",
-        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
+        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = "
+        "2.5\nday_tokens = 7\n",
         "[limits]\nday_usd = 3.10\n",
         "[limits]\nday_usd = 3\n",
     ],

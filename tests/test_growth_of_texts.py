@@ -31,7 +31,10 @@ MOST = 2.7
 
 
 def body(toml: str = 'write = ["a"]', scope: str = "", step: str = "x") -> str:
-    return f"# T\n\nx\n\n## Steps\n\n### 1. Do\n\n{step}\n\n## Scope\n\n```toml\n{toml}\n```\n{scope}\n## Risks\n\nNone.\n"
+    return (
+        f"# T\n\nx\n\n## Steps\n\n### 1. Do\n\n{step}\n\n## "
+        f"Scope\n\n```toml\n{toml}\n```\n{scope}\n## Risks\n\nNone.\n"
+    )
 
 
 def read(text: str) -> None:

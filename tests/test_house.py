@@ -16,7 +16,7 @@ MAX_METHODS = 20
 MAX_FUNCTION_LINES = 60
 MAX_DOUBLE_NAMES = 0
 RELATIVE = re.compile(r"(What|Why|Which|Where|Who|Whose|How)\b")
-MAX_RELATIVE = 5
+MAX_RELATIVE = 0
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:

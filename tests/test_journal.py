@@ -1136,7 +1136,8 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
     for name in OF_SIX_STEPS:
         edit(
             world.path,
-            f"INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', '{name}', 'then')",
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', "
+            f"'{name}', 'then')",
         )
     with world.open() as journal:
         journal.commit([event(2)])
@@ -1285,8 +1286,8 @@ def reference_chain(path: Path) -> list[str]:
     before, hashes = "0" * 64, []
     with contextlib.closing(sqlite3.connect(path)) as connection:
         for row_id, *texts in connection.execute(
-            "SELECT id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata "
-            "FROM activity ORDER BY id"
+            "SELECT id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, "
+            "metadata FROM activity ORDER BY id"
         ):
             lengths = " ".join(str(len(text)) for text in texts)
             before = hashlib.sha256(
@@ -1315,7 +1316,8 @@ COLUMNS = [
     "hash",
 ]
 COPY = (
-    "INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, entity_type, "
+    "INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, "
+    "entity_type, "
     "entity_id, metadata, hash FROM activity WHERE id = 5"
 )
 
@@ -1530,7 +1532,8 @@ def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(worl
     with contextlib.closing(sqlite3.connect(world.path)) as db:
         (page,) = (
             db.execute(
-                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
+                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 "
+                "OFFSET 30"
             ).fetchone()
             if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")}
             else (0,)

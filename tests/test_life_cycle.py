@@ -38,7 +38,8 @@ TRACE = "11111111-2222-3333-4444-555555555555"
 
 def plan_text(version: str, revision: int) -> bytes:
     body = (
-        f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
+        f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: "
+        "`write_file`\n\n## Scope\n\n```toml\n"
         'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
     )
     return stamp(

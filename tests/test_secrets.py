@@ -215,7 +215,8 @@ def test_no_file_makes_other_threads_wait() -> None:
                 break
         else:
             raise AssertionError(
-                f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for {control:.3f} s"
+                f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for "
+                f"{control:.3f} s"
             )
 
 
@@ -367,7 +368,8 @@ def test_ordinary_files(path: str) -> None:
 
 ENV = (
     '# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
-    "CERT=\"line one\nline two longer than most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
+    'CERT="line one\nline two longer than '
+    "most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
 )
 
 

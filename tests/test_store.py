@@ -322,7 +322,8 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
         "from placet.repo import checkpoints, repository, runner, worktree\n"
         "from placet.repo import commit as committing\n"
         f"there = repository.open_repo(Path({str(path)!r}))\n"
-        f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n"
+        f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, "
+        f"{wt.base!r})\n{work}\n"
     )
     log = tmp_path / "strace"
     traced = "trace=fsync,fdatasync,sync_file_range,rename,renameat2"

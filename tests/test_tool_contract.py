@@ -660,8 +660,9 @@ def assault(root: Path, tools: Toolbox, table: list[str]) -> str:
     assert snapshot(outside, without=root) == before
     assert max(took) < 20
     return (
-        f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: {control} leaks; "
-        f"median {statistics.median(took) * 1e6:.0f} µs, slowest {max(took) * 1e3:.0f} ms"
+        f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: "
+        f"{control} leaks; median {statistics.median(took) * 1e6:.0f} µs, slowest "
+        f"{max(took) * 1e3:.0f} ms"
     )
 
 

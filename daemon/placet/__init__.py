@@ -1,3 +1,3 @@
-"""placet: requests become plans, a person approves, an agent carries them out on a branch of its own."""
+"""placet plans requests, waits for a person's approval, and carries plans out on branches."""
 
 __version__ = "0.1.0"

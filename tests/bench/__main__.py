@@ -240,7 +240,8 @@ def git_work() -> None:
             told(
                 f"a {what} on {count:,} files",
                 f"{ms:.1f} ms",
-                f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio {ms / took['bare commit']:.2f}",
+                f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio "
+                f"{ms / took['bare commit']:.2f}",
             )
 
 
@@ -498,8 +499,9 @@ def processes() -> None:
             told(
                 f"{turns} turns: programs, of them git; flushes",
                 f"{len(ran)}, {len(git_ran)}; {len(flushes)}",
-                f"start and end of the daemon included; {sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} "
-                "git processes journalled",
+                "start and end of the daemon included; "
+                f"{sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} git "
+                "processes journalled",
             )
 
 

@@ -149,7 +149,8 @@ def grow(journal: Path, missions: int) -> None:
             db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", records(numbers))
             db.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cases(numbers))
             db.executemany(
-                "INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
+                "INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', "
+                "'', '')",
                 [(f"{number:08x}",) for number in numbers for _ in range(9)],
             )
             db.executemany(
@@ -164,8 +165,8 @@ def grow(journal: Path, missions: int) -> None:
             db.execute("COMMIT")
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone():
             db.execute(
-                "INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, 0.15, 0 FROM activity "
-                "WHERE action_type = 'execution.completed'"
+                "INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, "
+                "0.15, 0 FROM activity WHERE action_type = 'execution.completed'"
             )
             db.execute(
                 "INSERT OR REPLACE INTO paid SELECT 'standard', id, 0.15 FROM activity "
@@ -368,7 +369,8 @@ def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
         )
         vault.configure(
             f'[commands]\nsandbox = "none"\n[daemon]\nmissions_at_once = {max(missions, 1)}\nplans_at_once = 4\n'
-            "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = 1000\n"
+            "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = "
+            "1000\n"
         )
         with running(vault):
             for number in range(missions):

@@ -97,7 +97,8 @@ def streamed(told: Callable[[str, str, str], None]) -> None:
             told(
                 f"a streamed reply of {size:,} characters, processor",
                 f"{mine:.0f} ms",
-                f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's helper: {sdks:.0f} ms",
+                f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's "
+                f"helper: {sdks:.0f} ms",
             )
         loop.run_until_complete(client.close())
         loop.close()

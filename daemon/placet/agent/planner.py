@@ -257,7 +257,10 @@ def _earlier(ports: Ports, record: Record) -> Amount:
 def _talk(
     job: Assignment, limits: Restraint, submissions: _Submissions, place: Workplace
 ) -> tuple[Plan, SubmitPlan, Sequence[str]]:
-    """Let the model read and submit; return the accepted plan, its arguments, remarks for people."""
+    """Let the model read the repository and submit a plan.
+
+    Return the accepted plan, its arguments, and remarks for people.
+    """
     ports, record, revising = limits.ports, limits.record, job.current is not None
     talk = begin(
         ports,

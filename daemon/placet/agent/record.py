@@ -1,4 +1,4 @@
-"""How a mission survives a kill: the record of its conversation, written before anything counts.
+"""The survival of a mission: its conversation's record, written before anything counts.
 
 A daemon can be killed at any moment: in a model call, in a command, between a commit and the line
 that says so. Nothing is lost and nothing is done twice, because each thing that is done has a key

@@ -66,11 +66,12 @@ def daemon(
     follow: Follow = lambda _rows: None,
     ending: Ending | None = None,
 ) -> Iterator[Daemon]:
-    """Take a vault up: configuration, locks, journal, watches. Raises UserError if something stands in the way.
+    """Take a vault up: configuration, locks, journal, watches.
 
-    `take_over` claims a vault that another machine's daemon works on. `follow` is called with each
-    group of rows once it is in the journal, on the journal's thread: it must be quick and not
-    raise. `ending` is set by whoever wants it to end.
+    Raises UserError if something stands in the way. `take_over` claims a vault that another
+    machine's daemon works on. `follow` is called with each group of rows once it is in the journal,
+    on the journal's thread: it must be quick and not raise. `ending` is set by whoever wants it to
+    end.
     """
     until = ending or Ending()
     make_undumpable()
@@ -245,7 +246,10 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
 
 
 def _left_over(loop: Loop) -> dict[str, Any]:
-    """Return what goes on at the next start: missions with their steps, counts of plans being written and waiting."""
+    """Return the work that goes on at the next start.
+
+    It is missions with their steps, and counts of plans being written and waiting.
+    """
     live = [case for case in loop.cases.values() if case.state in WORKING]
     missions = []
     with loop.ports.journal.read() as reader:

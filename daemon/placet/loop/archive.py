@@ -19,7 +19,10 @@ ARCHIVE_AT_ONCE = 5_000
 
 @dataclass(slots=True)
 class Archive:
-    """The archiving of events; `before` is the time up to which they are moved, empty if nothing is under way."""
+    """The archiving of events.
+
+    `before` is the time up to which they are moved, empty if nothing is under way.
+    """
 
     book: Casebook
     before: str = ""

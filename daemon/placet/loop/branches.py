@@ -1,4 +1,7 @@
-"""People's acts on the branches of missions: a thread asks git soon after a reference changed, the loop decides."""
+"""People's acts on the branches of missions.
+
+A thread asks git soon after a reference changed, and the loop decides.
+"""
 
 from __future__ import annotations
 
@@ -183,7 +186,10 @@ def _settle_revert(book: Casebook, found: Revert, who: str) -> bool:
 
 
 def _why_dropped(book: Casebook, branch: Branch) -> tuple[str, str]:
-    """Return who dropped a branch and why, as its report says (`dropped_by`, `dropped_reason`), or empty strings."""
+    """Return who dropped a branch and why.
+
+    The report says so (`dropped_by`, `dropped_reason`); both are empty strings if it does not.
+    """
     try:
         meta, _ = parse_note(book.vault.read(branch.report_path)[0])
     except Unreadable:

@@ -33,7 +33,10 @@ from placet.loop.waits import Waits
 from placet.loop.workers import Crew
 
 SLICE_S = 1.0
-"""Longest time for reading, taking up and performing in one tick, each: people, leases and SIGTERM get their turn."""
+"""Longest time for reading, taking up and performing in one tick, each.
+
+People, leases and SIGTERM get their turn.
+"""
 
 
 @dataclass(slots=True)
@@ -120,7 +123,7 @@ class Casebook:
         self.dirty |= self.outbox.perform(self.cases, desk, SLICE_S)
 
     def reported(self, case: Case, wanted: str, place: str, size: int) -> list[Write]:
-        """Return the writes for a report that was published at `place`, also if `wanted` was taken."""
+        """Return the writes for a report published at `place`, also if `wanted` was taken."""
         row = of_case(self.ports.clock, case, Action.REPORT_WRITTEN, path=place, size=size)
         if place == wanted:
             return [row]

@@ -61,7 +61,10 @@ class Cases(Mapping[str, Case]):
             self.watched.pop(case.trace_id, None)
 
     def find(self, notes: Iterable[NoteSeen], unread: Collection[str]) -> None:
-        """Hold the cases of these notes, by what they say or where they lie, and of those at the paths `unread`."""
+        """Hold the cases of these notes and of those at the paths `unread`.
+
+        A note's case is found by what the note says or by its place.
+        """
         notes = list(notes)
         traces = {note.trace_id for note in notes if note.trace_id} - self.held.keys() - self._asked
         paths = {note.path for note in notes if not note.trace_id}.union(unread) - self._asked
@@ -73,7 +76,10 @@ class Cases(Mapping[str, Case]):
     def let_go(
         self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]
     ) -> None:
-        """Hold no longer what is over and has neither a note, nor its place at one of `paths`, nor anything to be done (`busy`)."""
+        """Drop the cases that are over and have nothing left to do.
+
+        Such a case has neither a note, nor its place at one of `paths`, nor work that is `busy`.
+        """
         there = {note.trace_id for note in notes}
         self._asked &= there.union(paths)
         self.held = {

@@ -1,4 +1,7 @@
-"""A vault's one daemon: its locks, the machine that it belongs to, and the mark that its journal is still the same."""
+"""A vault's one daemon: its locks, its machine, and the mark of its journal.
+
+The mark shows that the journal is still the same.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def take(
         if original is not None:  # unlocked: a file that is open for writing is not replaced
             folder.renew_marker(os.urandom(16).hex())
             say(
-                f"This vault is a copy of {original}, which is still there. It gets an id and a journal of its own."
+                f"This vault is a copy of {original}, which is still there. It gets an id and a "
+                "journal of its own."
             )
     state = vault_state(vault, env)
     for warning in state.ensure():
@@ -61,23 +65,29 @@ def take(
 def claim(
     vault: Path, config: Config, host: str, say: Callable[[str], None], *, take_over: bool
 ) -> None:
-    """Make sure that the vault is this machine's; raises UserError if another machine's daemon has claimed it.
+    """Make sure that the vault is this machine's.
 
-    With `take_over` it is claimed for this one.
+    Raises UserError if another machine's daemon has claimed it. With `take_over` it is claimed for
+    this one.
     """
     if config.vault.host in ("", host):
         return
     if not take_over:
         raise UserError(
-            f"The daemon of {config.vault.host} works on this vault ([vault] host in System/placet.toml); this is {host}.",
-            "Two daemons on one synced vault would do everything twice. Stop the other, then: placet run --take-over",
+            f"The daemon of {config.vault.host} works on this vault ([vault] host in "
+            f"System/placet.toml); this is {host}.",
+            "Two daemons on one synced vault would do everything twice. Stop the other, then: "
+            "placet run --take-over",
         )
     write_setting(vault, ("vault", "host"), host)
     say(f"Taken over from {config.vault.host}.")
 
 
 def knows_its_mark(journal: Journal, mark: Path) -> bool:
-    """Return whether the journal is the one that the last daemon left, and not an older one or none at all."""
+    """Return whether the journal is the one that the last daemon left.
+
+    An older one is not, nor is none at all.
+    """
     with journal.read() as reader:
         try:
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")

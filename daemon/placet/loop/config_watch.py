@@ -1,4 +1,7 @@
-"""The configuration while a daemon runs: changes are taken up once they are whole, can be used, and are accepted."""
+"""The configuration while a daemon runs.
+
+Changes are taken up once they are whole, can be used, and are accepted.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ Stamps = tuple[FileStamp | None, FileStamp | None]
 
 
 def stamps(vault: Path, state: StateFolder) -> Stamps:
-    """Return how the configuration and the list of accepted settings are now, None for a missing file."""
+    """Return the stamps of the configuration and of the accepted settings.
+
+    A stamp is None for a missing file.
+    """
     return _stat(vault / CONFIG_PATH), _stat(state.accepted)
 
 
@@ -74,10 +80,10 @@ class ConfigWatch:
         return cls(vault, env, state, clock, say, seen, read_settings(state))
 
     def reload(self, ports: Ports) -> Ports:
-        """Return the ports with today's configuration; one that cannot be used is reported once and not taken.
+        """Return the ports with today's configuration.
 
-        This waits while it is being written: what is dropped after a change is judged by that
-        change.
+        One that cannot be used is reported once and not taken. This waits while it is being
+        written: what is dropped after a change is judged by that change.
         """
         if stamps(self.vault, self.state) == self.seen:
             return ports
@@ -115,7 +121,10 @@ class ConfigWatch:
         return replace(ports, config=config, open_model=opener, prices=prices(config))
 
     def tell(self, journal: Journal) -> None:
-        """Say and journal which changed settings nobody accepted; the same ones are journalled once."""
+        """Say and journal which changed settings nobody accepted.
+
+        The same ones are journalled once.
+        """
         if not self.held.refused:
             return
         self.say(self.held.problem)
@@ -126,7 +135,10 @@ class ConfigWatch:
             journal.commit([of_daemon(self.clock, Action.CONFIG_CHANGED, **facts)])
 
     def accept_first(self, journal: Journal) -> None:
-        """Accept all settings if none was accepted on this machine yet: the first start, or the state was lost."""
+        """Accept all settings if none was accepted on this machine yet.
+
+        It is the first start, or the state was lost.
+        """
         if self.held.settled:
             return
         if names := [".".join(key) for key in self.held.written]:
@@ -144,9 +156,10 @@ class ConfigWatch:
             )
 
     def refuse_emptied(self, journal: Journal) -> None:
-        """Raise UserError for a configuration that a crash may have emptied: the daemon before used another model.
+        """Raise UserError for a configuration that a crash may have emptied.
 
-        Notes would go to a provider that nobody chose for them.
+        The daemon before used another model. Notes would go to a provider that nobody chose for
+        them.
         """
         if self.seen[0] is None or self.seen[0].size > 0:
             return
@@ -166,9 +179,10 @@ def _stat(path: Path) -> FileStamp | None:
 
 
 def _settled(vault: Path, state: StateFolder) -> Stamps | None:
-    """Return how the configuration's files are once nobody writes them; None if that takes longer than CONFIG_WAIT_S.
+    """Return the stamps of the configuration's files once nobody writes them.
 
-    At once if they are older than SETTLE_S, else when two looks that far apart agree.
+    None if that takes longer than CONFIG_WAIT_S. At once if they are older than SETTLE_S, else when
+    two looks that far apart agree.
     """
     now = stamps(vault, state)
     until = time.monotonic() + CONFIG_WAIT_S

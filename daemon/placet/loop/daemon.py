@@ -15,9 +15,15 @@ from placet.journal.writer import Journal
 from placet.loop.tick import Loop, Tick
 
 AWAY_S = 5.0
-"""Longest wait of `run --once` for a vault that went away: a sync tool may be putting its marker back."""
+"""Longest wait of `run --once` for a vault that went away.
+
+A sync tool may be putting its marker back.
+"""
 MAX_WAIT_S = 10.0
-"""Longest wait between two ticks: well below the service manager's watchdog (WatchdogSec in systemd/placet@.service)."""
+"""Longest wait between two ticks.
+
+It is well below the service manager's watchdog (WatchdogSec in systemd/placet@.service).
+"""
 
 
 @dataclass(slots=True)
@@ -52,10 +58,11 @@ class Daemon:
         self.loop.stop(self.grace_s)
 
     def run_once(self) -> Tick:
-        """Work until nothing is left to do that needs no person; return the last tick, which says what waits.
+        """Work until nothing is left to do that needs no person.
 
-        Requests are planned at once, as whoever starts it wants the work done now. It waits for a
-        vault that went away as long as work is under way, and AWAY_S more.
+        Return the last tick, which says what waits. Requests are planned at once, as whoever starts
+        it wants the work done now. It waits for a vault that went away as long as work is under
+        way, and AWAY_S more.
         """
         hinted: frozenset[str] = frozenset()
         here_at = time.monotonic()

@@ -1,4 +1,7 @@
-"""One look at the folders, decided: whose notes these are, what people did, and what has to be explained."""
+"""The decisions on one look at the folders.
+
+They say whose notes these are, what people did, and what has to be explained.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class Decisions:
         self.gestures = Gestures(self.book, self.intake, self.requests, self.drafts)
 
     def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
-        """Decide what a look shows, and write the side notes; `side_notes` are those in the vault."""
+        """Decide what a look shows, and write the side notes.
+
+        `side_notes` are those in the vault.
+        """
         book, intake = self.book, self.intake
         book.cases.find(intake.notes.values(), view.unread)
         found = sort_notes(
@@ -85,10 +91,11 @@ class Decisions:
         )
 
     def is_judged(self, case: Case) -> bool:
-        """Return whether a look of this life has shown the note of a mission that is to begin or go on, and nothing stops it.
+        """Return whether a look of this life has shown a mission's note, and nothing stops it.
 
-        A person's act while no daemon ran is decided first: an edited plan is not begun, one that
-        was taken away not resumed.
+        The mission is to begin or go on. A person's act while
+        no daemon ran is decided first: an edited plan is not begun, one that was taken away not
+        resumed.
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.state is State.RUNNING:
@@ -130,7 +137,7 @@ class Decisions:
                 self.gestures.take(case, CaseNotes())
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
-        """Add the notices beside usable notes: a failed planning, an edit without effect, a wait."""
+        """Add the notices to usable notes: a failed planning, an edit without effect, a wait."""
         book, notes = self.book, self.intake.notes
         for case in book.cases.values():
             path = case.request_path
@@ -163,5 +170,8 @@ class Decisions:
 
 
 def _identity(note: NoteSeen) -> tuple[str, bool, str]:
-    """Return by what a note is known again elsewhere: a plan by its text too, as two may have one trace_id."""
+    """Return the properties by which a note is known again elsewhere.
+
+    A plan is known by its text too, as two may have one trace_id.
+    """
     return note.trace_id, note.is_plan, note.digest if note.is_plan else ""

@@ -159,7 +159,10 @@ class Dispatch:
         book.crew.set_to(job, lambda: self.draft(book.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
-        """Return what the next planning is told of a failure: the report in the vault, with people's remarks."""
+        """Return what the next planning is told of a failure.
+
+        It is the report in the vault, with people's remarks.
+        """
         if case.failure and case.report_path:
             try:
                 raw, _ = self.book.vault.read(case.report_path)
@@ -247,7 +250,10 @@ class Dispatch:
         return self.book.record(Decision(case, (row,)), writes=[acquire])
 
     def _says_so_still(self, case: Case) -> bool:
-        """Return whether the note in System/Active still has the approved text; if not, the next look decides."""
+        """Return whether the note in System/Active still has the approved text.
+
+        If not, the next look decides.
+        """
         path = self.decisions.shown[case.trace_id].plans[0].path
         try:
             note = look_at(path, self.book.vault.read(path)[0], "")
@@ -256,7 +262,10 @@ class Dispatch:
         return may_begin(case, CaseNotes(plans=[note]))
 
     def _ask_again(self, case: Case) -> None:
-        """Put back a plan whose commands would run in a weaker sandbox than the one it was approved for; a mission waits."""
+        """Put back a plan whose sandbox would be weaker than the one it was approved for.
+
+        A mission waits.
+        """
         now, then = self.book.ports.sandbox, Level(case.approved_level)
         why = (
             f"It was approved when commands ran in: {then.title}. Now they would run in: "
@@ -273,7 +282,10 @@ class Dispatch:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
 
     def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
-        """Stop the work on a case whose texts or record are damaged: nothing is carried out from what is left."""
+        """Stop the work on a case whose texts or record are damaged.
+
+        Nothing is carried out from what is left.
+        """
         self.book.say(f"{case.request_id}: {damaged}")
         if case.state in DRAFTING:
             failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)

@@ -1,4 +1,7 @@
-"""From a case's notes to a gesture that can be decided: who made it, and what it needs from outside the notes."""
+"""From a case's notes to a gesture that can be decided.
+
+It has who made it, and what it needs from outside the notes.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ class Gestures:
         return True
 
     def acknowledge_places(self, case: Case, notes: CaseNotes) -> None:
-        """Remember where a case's notes are now: a renamed note is no gesture, but commands need its place."""
+        """Remember where a case's notes are now.
+
+        A renamed note is no gesture, but commands need its place.
+        """
         request_path, plan_path = case.request_path, case.plan_path
         # an empty one was archived, or taken away
         if request_path and notes.request is not None and is_utf8(notes.request.path):
@@ -135,7 +141,10 @@ class Gestures:
         return replace(gesture, level=level, written=self.book.text_to_show(known))
 
     def _unpayable(self, gesture: Gesture) -> str:
-        """Return why a plan's money limit cannot be kept, or an empty string: an unknown price is not guessed."""
+        """Return why a plan's money limit cannot be kept, or an empty string.
+
+        An unknown price is not guessed.
+        """
         assert gesture.note is not None
         ports = self.book.ports
         model = ports.config.model

@@ -1,4 +1,4 @@
-"""The content of the vault's folders: the notes that were read, and those of which it is not certain yet."""
+"""The content of the vault's folders: notes that were read, and uncertain ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from placet.host.clock import Clock
 # how long a new file that is still being written may be a note that is missing elsewhere: a move is
 # over by then
 YOUNG_S = 5.0
-# looks in which a file is unread until it counts as one that never rests: looks may be seconds apart
+# looks in which a file is unread until it counts as one that never rests: looks may be seconds
+# apart
 RESTLESS_LOOKS = 5
 # how long such a file among the plans holds approvals back: it may be another plan of the same case
 SECOND_PLAN_S = 60.0
@@ -145,10 +146,10 @@ class Intake:
             del self._restless[path]
 
     def _is_young(self, path: str, thing: Found, settled: Set[str], young_s: float) -> bool:
-        """Return whether a file whose present text was not read yet may be any note, a missing or a second one.
+        """Return whether a file with an unread text may be any note, a missing or a second one.
 
-        A file that came just now may be it, and so may one that a later slice reads. A file that was
-        read and is being written is not, nor is one that does not rest for `young_s`.
+        A file that came just now may be it, and so may one that a later slice reads. A file that
+        was read and is being written is not, nor is one that does not rest for `young_s`.
         """
         never_read = self._read_as.get(path) != _file(thing)
         since_s, looks = self._restless[path]
@@ -157,11 +158,17 @@ class Intake:
         )
 
     def is_no_note(self, path: str) -> bool:
-        """Return whether something that is no note is at this path, as a folder; not for a note that cannot be read now."""
+        """Return whether something that is no note is at this path, as a folder.
+
+        A note that cannot be read now does not count.
+        """
         return path in self.odd and path not in self._read_again
 
     def notices(self) -> dict[str, str]:
-        """Return by path why things that lie where notes belong can be none, and why folders are not looked into."""
+        """Return by path why things in the notes' places are no notes.
+
+        Folders that are not looked into are given too, with the reason.
+        """
         return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}
 
     def _all_listed(self, problems: Iterable[FolderProblem]) -> bool:
@@ -169,7 +176,8 @@ class Intake:
         unlisted = {p for p in problems if p.path in QUEUES}
         for problem in unlisted - self._unlisted:
             self.say(
-                f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as taken away."
+                f"{problem.path} cannot be listed: {problem.why}. Until it can, nothing counts as "
+                "taken away."
             )
         self._unlisted = unlisted
         return not unlisted
@@ -209,8 +217,9 @@ class Intake:
             return
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (
-                f"This is a conflict copy of `{original}`, made by a sync tool. It is no request and approves "
-                "nothing. Compare the two, put what you want to keep into one, and delete the other."
+                f"This is a conflict copy of `{original}`, made by a sync tool. It is no request "
+                "and approves nothing. Compare the two, put what you want to keep into one, and "
+                "delete the other."
             )
             return
         try:
@@ -224,7 +233,8 @@ class Intake:
             pass  # the next look sees what became of it
         except TooLarge:
             self.odd[path] = (
-                f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} bytes."
+                f"This file is too large for a note. A request may have {MAX_REQUEST_BYTES:,} "
+                "bytes."
             )
         except NotAFile as error:
             self.odd[path] = f"This file cannot be read: {error}"
@@ -257,6 +267,7 @@ def _file(thing: Found) -> tuple[int, int]:
 
 _ODD = {
     EntryKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
-    EntryKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note itself here.",
+    EntryKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note "
+    "itself here.",
     EntryKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
 }

@@ -1,4 +1,7 @@
-"""The means of a daemon, made from configuration and environment: model, prices, secrets, sandbox, ways to tell people."""
+"""The means of a daemon, made from configuration and environment.
+
+They are model, prices, secrets, sandbox, and ways to tell people.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from placet.sandbox.values import Level
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
-    """Return the sandbox that commands get: the one that the probe finds, or none if the configuration says `none`."""
+    """Return the sandbox that commands get.
+
+    It is the one that the probe finds, or none if the configuration says `none`.
+    """
     if config.commands.sandbox == "none":
         say('Commands run outside any sandbox: System/placet.toml says sandbox = "none".')
         return Level.NONE
@@ -30,7 +36,10 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
 
 
 def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what the daemon itself must keep: secret values of its environment, and the service manager's credentials."""
+    """Return the secrets that the daemon itself must keep.
+
+    They are secret values of its environment, and the service manager's credentials.
+    """
     values = list(environment_secrets(env))
     if folder := env.get("CREDENTIALS_DIRECTORY"):
         for path in sorted(Path(folder).iterdir()):
@@ -49,7 +58,10 @@ def prices(config: Config) -> tuple[Price, ...]:
 
 
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
-    """Return a function that opens the model once, when it is first asked for, from whichever thread."""
+    """Return a function that opens the model once, when it is first asked for.
+
+    Any thread may ask.
+    """
     settings = _model_settings(config, vault)
     lock = threading.Lock()
     opened: list[Model] = []
@@ -64,10 +76,11 @@ def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callabl
 
 
 def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool:
-    """Ask the model's server whether it takes the key and knows the model; return False where it does not say.
+    """Ask the model's server whether it takes the key and knows the model.
 
-    Raises UserError for settings that a person must correct, ModelError for a bad key or a server that cannot be reached.
-    Only for providers that have a server.
+    Return False where it does not say. Raises UserError for settings that a person must correct,
+    ModelError for a bad key or a server that cannot be reached. Only for providers that have a
+    server.
     """
     settings = _model_settings(config, vault)
     open_model(settings, env)
@@ -88,9 +101,10 @@ def _model_settings(config: Config, vault: Path) -> ModelSettings:
 def teller(
     config: Config, vault: Path, say: Callable[[str], None]
 ) -> Iterator[Callable[[Case | Hold], None]]:
-    """Give a function that notifies of a case or a hold, in a thread of its own: a slow webhook must not slow the loop.
+    """Give a function that notifies of a case or a hold in a thread of its own.
 
-    Raises UserError (exit code 2) for a destination that cannot be used.
+    A slow webhook must not slow the loop. Raises UserError (exit code 2) for a destination that
+    cannot be used.
     """
     table = config.notify
     if not table.is_on:

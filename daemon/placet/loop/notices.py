@@ -30,9 +30,10 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 
 
 def side_note(path: str, why: str, *, known: bool) -> bytes:
-    """Return the side note of the note at `path`: the lines of `why` as a callout, and a callout in it as another.
+    """Return the side note of the note at `path`, with the lines of `why` as a callout.
 
-    `known` says that the note belongs to a case, so that it is used.
+    A callout in `why` becomes another callout. `known` says that the note belongs to a case, so
+    that it is used.
     """
     name = code(show(PurePosixPath(path).name))
     title = (
@@ -78,11 +79,11 @@ class Notices:
         known: Collection[str],
         slice_s: float,
     ) -> bool:
-        """Make the notes beside people's notes say what is `wanted`, by path, and take away those that are answered.
+        """Write the side notes that are `wanted`, by path, and remove those that are answered.
 
-        `there` are the explanations that the vault has. What was said of the notes `unsure`, which cannot be judged yet, stays
-        as it is. `known` are the paths of notes that belong to cases. Changes as many as `slice_s` lets; return whether there
-        is more to do.
+        `there` are the explanations that the vault has. What was said of the notes `unsure`, which
+        cannot be judged yet, stays as it is. `known` are the paths of notes that belong to cases.
+        Changes as many as `slice_s` lets; return whether there is more to do.
         """
         until = self.clock.monotonic() + slice_s
         sides = {side_of(path): (path, why) for path, why in wanted.items()}

@@ -31,7 +31,10 @@ DONE_AT_ONCE_S = 0.05  # longest delay of performed commands that are marked as 
 
 @dataclass(frozen=True, slots=True)
 class OutboxPorts:
-    """Where commands are performed: the vault, the stored texts by name, and the frontmatter of notes that have none."""
+    """The ports that commands are performed with.
+
+    They are the vault, the stored texts by name, and the frontmatter of notes that have none.
+    """
 
     vault: Vault
     text: Callable[[str], bytes]
@@ -57,7 +60,10 @@ class Outbox:
 
     @property
     def busy(self) -> set[str]:
-        """The trace ids of cases with commands to perform: what their notes show is not what was decided yet."""
+        """The trace ids of cases with commands to perform.
+
+        What their notes show is not what was decided yet.
+        """
         return {command.trace_id for command in self.pending}
 
     def perform(self, cases: Mapping[str, Case], desk: OutboxPorts, slice_s: float) -> bool:
@@ -108,7 +114,10 @@ class Outbox:
         return performed
 
     def waits_s(self) -> list[float]:
-        """Return the seconds until commands are due, one for each case: the others of a case wait for its first."""
+        """Return the seconds until commands are due, one for each case.
+
+        The others of a case wait for its first.
+        """
         now = self.clock.monotonic()
         firsts = {command.trace_id: command.id for command in reversed(self.pending)}
         return [self._retry_at.get(first, now) - now for first in firsts.values()]

@@ -1,4 +1,7 @@
-"""Recovery of a journal that was lost or put back: from the vault's reports and the trailers of branches."""
+"""Recovery of a journal that was lost or put back.
+
+It reads the vault's reports and the trailers of branches.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,10 @@ from placet.repo.traces import traced_work
 def look_back(
     vault: Vault, repositories: Mapping[str, Path]
 ) -> tuple[list[KeptOutcome], list[str]]:
-    """Return what missions came to, one value for each trace of which a report or commits tell, and what could not be read.
+    """Return what missions came to, and what could not be read.
 
-    `repositories` are paths by portal's name, "" for the vault's own. Of two reports on one trace the later one counts.
+    There is one value for each trace of which a report or commits tell. `repositories` are paths by
+    portal's name, "" for the vault's own. Of two reports on one trace the later one counts.
     """
     found: dict[str, KeptOutcome] = {}
     problems: list[str] = []

@@ -1,4 +1,7 @@
-"""Requests and plans without a case: take up new requests, adopt plans that the journal does not know."""
+"""Requests and plans without a case.
+
+New requests are taken up, and plans that the journal does not know are adopted.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ TAKE_UP_AT_ONCE = 100
 
 @dataclass(slots=True)
 class Drafts:
-    """The requests that are still being written: by their own word, or as their text has not been quiet.
+    """The requests that are still being written.
 
-    `known` has by trace_id whether the request was a draft when that was last certain. `hurried`
-    says that no writer is waited for.
+    They say so, or their text has not been quiet. `known` has by trace_id whether the request was a
+    draft when that was last certain. `hurried` says that no writer is waited for.
     """
 
     book: Casebook

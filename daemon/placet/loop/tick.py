@@ -37,7 +37,10 @@ from placet.loop.requests import Drafts
 from placet.loop.workers import Crew
 
 SCAN_SHARE = 1000
-"""With events, scans of very full folders take at most a thousandth of the time: events are rarely lost."""
+"""Scans of very full folders take at most a thousandth of the time, with events.
+
+Events are rarely lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ class Tick:
 
 
 class Loop:
-    """The daemon between ticks. All of its state can be built again from the vault and the journal."""
+    """The daemon between ticks.
+
+    All of its state can be built again from the vault and the journal.
+    """
 
     def __init__(
         self,
@@ -105,7 +111,10 @@ class Loop:
         return self.book.cases
 
     def load(self) -> None:
-        """Take up what the journal knows: cases, commands that were recorded and not performed, leases left behind."""
+        """Take up what the journal knows.
+
+        It knows cases, commands that were recorded and not performed, and leases left behind.
+        """
         book, cases = self.book, self.book.cases
         with self.ports.journal.read() as reader:
             cases.load(reader)
@@ -180,7 +189,10 @@ class Loop:
         return self._next(view.again_in_s, mode, began)
 
     def stop(self, grace_s: float) -> None:
-        """End cleanly: let the rounds in flight end for `grace_s` seconds, and leave the rest to be resumed."""
+        """End cleanly: let rounds in flight end for `grace_s` seconds.
+
+        The rest is left to be resumed.
+        """
         self.stopping = True
         self.ports.leaving.set()
         self.crew.leave(grace_s)
@@ -188,7 +200,10 @@ class Loop:
         self.book.perform()
 
     def _record(self, case: Case, attempt: int) -> Record | None:
-        """Return the record of a conversation, None for a damaged one: that is said when the work is taken up."""
+        """Return the record of a conversation, None for a damaged one.
+
+        The damage is said when the work is taken up.
+        """
         with suppress(BodyDamaged):
             return Record.load(self.ports.journal, case, attempt, self.ports.clock)
         return None

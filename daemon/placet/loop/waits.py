@@ -1,4 +1,7 @@
-"""Work that waits: each piece for itself (a server's wish, a full disk), or all of it for the model (a hold)."""
+"""Work that waits, piece by piece or all of it.
+
+A piece waits for itself (a server's wish, a full disk), all of it for the model (a hold).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Waits:
     _said: tuple[Why, str, int] | None = None
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
-        """Take up the waits of an earlier daemon: a server's wish holds over a restart, all else is retried at once."""
+        """Take up the waits of an earlier daemon.
+
+        A server's wish holds over a restart, all else is retried at once.
+        """
         now = self.clock.monotonic()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
         if row is not None and row.action_type == Action.MODEL_WAITING:
@@ -84,7 +90,10 @@ class Waits:
             self.tell(self.hold)
 
     def _was_said(self, why: Postponed) -> bool:
-        """Return whether this wait was the last one said, and no model has answered since; remember it."""
+        """Return whether this wait was the last one said, and remember it.
+
+        It was not if a model has answered since.
+        """
         same = self._said is not None and self._said[:2] == (why.why, why.reason)
         with self.journal.read() as reader:
             if same and self._said is not None and not reader.calls.answered_since(self._said[2]):
@@ -128,9 +137,10 @@ class Waits:
         return [case for case in due if case is probe or needs_no_model(case)]
 
     def lift(self, jobs: Collection[str], cases: Iterable[Case]) -> bool:
-        """End the hold once the piece that was let through was answered, or none of `cases` waits; return whether it ended.
+        """End the hold once the piece that was let through was answered.
 
-        `jobs` are the trace ids of work under way.
+        It ends too if none of `cases` waits. Return whether it ended. `jobs` are the trace ids of
+        work under way.
         """
         if self.hold is None:
             return False

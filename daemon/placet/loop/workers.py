@@ -1,4 +1,7 @@
-"""The workers under way: each in a thread of its own, for one case, until it comes back with a value."""
+"""The workers under way, each in a thread of its own.
+
+A worker works for one case until it comes back with a value.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A worker's return; no event if it was interrupted or has to wait, and its work remains to be done."""
+    """A worker's return.
+
+    It has no event if the worker was interrupted or has to wait: its work remains to be done.
+    """
 
     job: Job
     event: Drafted | PlanningFailed | MissionEnded | None
@@ -116,7 +122,10 @@ class Crew:
         return back
 
     def leave(self, grace_s: float) -> None:
-        """Let the rounds in flight end for `grace_s` seconds, then tell all who are still there to leave everything."""
+        """Let the rounds in flight end for `grace_s` seconds.
+
+        All workers that are still there are then told to leave everything.
+        """
         self._join(grace_s)
         for job in self.jobs.values():
             job.cancel.set()
@@ -130,7 +139,10 @@ class Crew:
 
 
 def expect_model(ports: Ports) -> None:
-    """Prepare the model while something else is done, as it will be asked soon; a no-op if it cannot be used yet."""
+    """Prepare the model while something else is done, as it will be asked soon.
+
+    A no-op if it cannot be used yet.
+    """
     if not ports.config.daemon.paused:
         with suppress(ModelError, UserError):
             ports.open_model()

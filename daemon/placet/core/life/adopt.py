@@ -1,4 +1,4 @@
-"""Decisions on what the journal does not know: plans without a case, missions that only a report tells of."""
+"""Decisions on plans without a case, and on missions that only a report tells of."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from placet.core.turn.mission import KeptOutcome
 def adopt_plan(
     note: NoteSeen, request: NoteSeen | None, now: str, copies: Sequence[NoteSeen] = ()
 ) -> Decision:
-    """Take up a plan whose case the journal does not know (it was lost or is another's): it awaits review.
+    """Take up a plan whose case the journal does not know; it awaits review.
 
-    `request` is the note with the same trace_id, if there is one. Nothing is approved by this: an
-    approval that is stamped on the plan counts as used up, as nobody can say whether this text was
-    approved and what was done with it. A plan in System/Active goes back to Inbox/Plans, and the
-    `copies` of it there too.
+    The journal was lost, or is another's. `request` is the note with the same trace_id, if there is
+    one. Nothing is approved by this: an approval that is stamped on the plan counts as used up, as
+    nobody can say whether this text was approved and what was done with it. A plan in System/Active
+    goes back to Inbox/Plans, and the `copies` of it there too.
     """
     meta = note.meta
     revision = meta.get("revision")
@@ -47,7 +47,8 @@ def adopt_plan(
     if note.folder is Folder.ACTIVE:
         why = " ".join(
             [
-                "The journal does not know this plan: it was put together elsewhere, or given before the journal was lost.",
+                "The journal does not know this plan: it was put together elsewhere, or given "
+                "before the journal was lost.",
                 "So nobody can say that a person has read and approved it.",
                 *HOW_TO_REVIEW,
             ]
@@ -67,9 +68,9 @@ def adopt_plan(
 
 
 def distrust(case: Case, note: NoteSeen, now: str) -> Decision | None:
-    """Use up the approval that is stamped on a plan, of which the case knows nothing: its journal was put back from a backup.
+    """Use up the approval stamped on a plan of which the case knows nothing.
 
-    None for a plan without one, or a case that is past it.
+    The journal was put back from a backup. None for a plan without one, or a case that is past it.
     """
     moment = note.meta.get("approved_at")
     if case.state is not State.REVIEW or moment is None:

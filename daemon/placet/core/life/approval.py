@@ -1,4 +1,4 @@
-"""The conditions of an approval: which note in System/Active is approved, and whether its mission may begin."""
+"""The conditions under which a note in System/Active is approved and its mission begins."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from placet.core.turn.budget import Complexity
 # `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 OUTDATED = (
-    "What stood on top of the plan was not what it may do now: its scope or its place was edited, or "
-    "the callout was changed or taken away. It is written again: read it, and move the plan to "
+    "What stood on top of the plan was not what it may do now: its scope or its place was edited, "
+    "or the callout was changed or taken away. It is written again: read it, and move the plan to "
     "System/Active again."
 )
 
 
 def may_begin(case: Case, notes: CaseNotes) -> bool:
-    """Return whether the mission may begin: the case's only plan is in System/Active with the approved text."""
+    """Return whether the mission may begin.
+
+    It may if the case's only plan is in System/Active with the approved text.
+    """
     if case.state is not State.APPROVED or len(notes.plans) != 1:
         return False
     plan = notes.plans[0]
@@ -50,27 +53,32 @@ def refusal(case: Case, plan: NoteSeen, tools: Collection[str], *, put_back: boo
         return "This plan has been carried out. To have something done again, drop a new request."
     if plan.status not in _APPROVABLE:
         return (
-            f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you mean to approve "
-            "it, and move it to System/Active again."
+            f"It says `status: {plan.status}`, so it was not approved. Set `status: review` if you "
+            "mean to approve it, and move it to System/Active again."
         )
     if any(_same_moment(moment, spent) for spent in case.spent_approvals):
         return (
-            f"This approval (of {moment}) was used already, or given before the journal was lost or put back from a backup. To "
-            "approve the plan again, move it to Inbox/Plans, read it, and move it to System/Active from there."
+            f"This approval (of {moment}) was used already, or given before the journal was lost "
+            "or put back from a backup. To approve the plan again, move it to Inbox/Plans, read "
+            "it, and move it to System/Active from there."
         )
     if (named := plan.meta.get("request_id")) is not None and str(named) != case.request_id:
         return f"It says `request_id: {named}`, but its trace_id belongs to {case.request_id}."
     said = plan.meta.get(KEY, IfChanged.ASK)
     if said not in list(IfChanged):
-        return f"It says `{KEY}: {said}`, which is neither `{IfChanged.ASK}` nor `{IfChanged.PROCEED}`."
+        return (
+            f"It says `{KEY}: {said}`, which is neither `{IfChanged.ASK}` nor "
+            f"`{IfChanged.PROCEED}`."
+        )
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, which is none of {', '.join(Complexity)}."
     if problems := plan_problems(plan, tools, case if put_back else None):
         return "\n".join(problems)
     # Only a text under today's callout is approved: not an edited scope, a callout that was taken
-    # away, the old note of a failed plan. A plan that was taken away, or could not be revised, still
-    # has its callout of the review; but so has a copy of an approved one, whose approval is used up.
+    # away, the old note of a failed plan. A plan that was taken away, or could not be revised,
+    # still has its callout of the review; but so has a copy of an approved one, whose approval is
+    # used up.
     as_it_was = case.state is State.WITHDRAWN or (
         case.state is State.FAILED and not case.report_path
     )

@@ -54,7 +54,10 @@ class DecisionBuilder:
         self.set(generation=self.case.generation + 1)
 
     def spend_approval(self, moment: str = "") -> None:
-        """Use an approval up, else one of `moment`: its stamp never approves again, wherever a copy of the note turns up."""
+        """Use an approval up, else one of `moment`.
+
+        Its stamp never approves again, wherever a copy of the note turns up.
+        """
         if spent := moment or self.case.approved_at:
             kept = self.case.spent_approvals[1 - SPENT_KEPT :]
             self.set(spent_approvals=(*kept, spent))
@@ -115,7 +118,7 @@ class DecisionBuilder:
             )
 
     def set_basis(self, plan: NoteSeen | None) -> None:
-        """Remember the plan's text that a revision starts from; nothing while a first plan is written."""
+        """Remember the plan's text that a revision starts from; empty for a first plan."""
         if plan is None or self.case.state is not State.REVISING:
             self.set(basis_digest="")
             return
@@ -136,7 +139,7 @@ class DecisionBuilder:
             self.commands.append(Stamp(path, marks, digest))
 
     def shown(self, plan: NoteSeen) -> str:
-        """Have the plan's callout written for the new state; return the digest that the note will have."""
+        """Have the plan's callout written for the new state; return the note's new digest."""
         what = replace(show(self.case, plan.path), before=self.before)
         self.commands.append(what)
         return self._know(plan, headed(plan.raw, what))
@@ -150,12 +153,12 @@ class DecisionBuilder:
         home: str = "",
         tail: str = "",
     ) -> None:
-        """Move a plan to `home` (Inbox/Plans by default), its callout headed by `heading` with `why`.
+        """Move a plan to `home` and put a callout with `why` on top.
 
-        `changes` are stamped, `tail` is put below its text. The callout comes last: written in
-        System/Active it would approve a note that is renamed there in just this moment. A plan that
-        was carried out cannot be approved, and its name is often taken in the archive, so its
-        callout is written first.
+        `home` is Inbox/Plans by default, `heading` heads the callout. `changes` are stamped, `tail`
+        is put below its text. The callout comes last: written in System/Active it would approve a
+        note that is renamed there in just this moment. A plan that was carried out cannot be
+        approved, and its name is often taken in the archive, so its callout is written first.
         """
         home = home or plan_path(self.case)
         self.set(notice=f"**{heading}** ({local(self.now)}):\n{why}", plan_path=home)
@@ -174,7 +177,10 @@ class DecisionBuilder:
         self.commands += [] if over else [rewrite]
 
     def _know(self, plan: NoteSeen, text: bytes) -> str:
-        """Return the digest of the plan's new text, known as the daemon's own if the old one was: a callout is no edit."""
+        """Return the digest of the plan's new text.
+
+        It is known as the daemon's own if the old one was: a callout is no edit.
+        """
         unstamped = without_keys(text, PLAN_STAMPS)
         if plan.digest == self.case.plan_digest:
             self.set(plan_digest=self.text(unstamped))

@@ -36,7 +36,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace the plan at `path`, if it still has the plan digest `expected`, by the stored text `text`.
+    """Replace the plan at `path` by the stored text `text`, if its digest is `expected`.
 
     Another text is moved to `keep` first, so that neither is lost; without `keep` it stays, and
     nothing is written.
@@ -88,7 +88,7 @@ COMMAND_JSON: Stored[Command] = Stored(Stamp | Publish | Rewrite | Move | Show)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The consequences of an event: the new case, journal rows, texts to store, commands in order."""
+    """The consequences of an event: the new case, journal rows, texts, commands in order."""
 
     case: Case
     rows: tuple[Activity, ...]

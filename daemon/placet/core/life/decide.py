@@ -1,4 +1,7 @@
-"""From an event to its decision: the new case, the journal's rows, the commands. Pure; `now` is an argument."""
+"""From an event to its decision: the new case, the journal's rows, the commands.
+
+All of it is pure; `now` is an argument.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,9 @@ from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, REQUEST_STAMPS, read_note, without_keys
 
 HOW_AFTER_DRIFT = (
-    "`base_commit` names the new state now. Move the plan to System/Active again if it still fits, or ask for "
-    f"changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on without asking."
+    "`base_commit` names the new state now. Move the plan to System/Active again if it still fits, "
+    f"or ask for changes. `{KEY}: {IfChanged.PROCEED}` in the properties makes a mission go on "
+    "without asking."
 )
 MAX_PATHS = 20
 """Maximum of files that a journal row names."""
@@ -90,9 +94,10 @@ def open_case(
 
 
 def decide(case: Case, event: Event, now: str) -> Decision | None:
-    """Return the decision on `event`, None if it means nothing in this state or comes from void work.
+    """Return the decision on `event`.
 
-    `now` is RFC 3339 in UTC. The new state is `TABLE`'s; the rest is the event's own function.
+    None if the event means nothing in this state or comes from void work. `now` is RFC 3339 in UTC.
+    The new state is `TABLE`'s; the rest is the event's own function.
     """
     to = TABLE.get((case.state, event.kind))
     if to is None:
@@ -246,8 +251,8 @@ def _active_edited(d: DecisionBuilder, g: Gesture) -> None:
         return
     _void(d)
     why = (
-        "The text was changed after it had been approved, so the approval is void. Read it again and "
-        "move it to System/Active to approve it as it is now."
+        "The text was changed after it had been approved, so the approval is void. Read it again "
+        "and move it to System/Active to approve it as it is now."
     )
     callout = diff_callout(g.approved_text, read_note(plan.raw).body)
     d.put_back(plan, "Changed after approval", why, tail=callout)
@@ -433,7 +438,10 @@ def _void(d: DecisionBuilder) -> None:
 
 
 def _hand(g: Gesture) -> Hand:
-    """Return who made a gesture, and how: if nobody knows more, by a property of the note or by its place."""
+    """Return who made a gesture, and how.
+
+    If nobody knows more, it was made by a property of the note or by its place.
+    """
     if g.hand.via or g.note is None:
         return g.hand
     by_property = (
@@ -445,13 +453,19 @@ def _hand(g: Gesture) -> Hand:
 
 
 def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
-    """Return for a row who decided, as a note says itself: anybody may have written that, but for the daemon's `own` word."""
+    """Return for a row who decided, as a note says itself.
+
+    Anybody may have written that, but for the daemon's `own` word.
+    """
     said = str(note.meta.get(key) or "")[:200]
     return {"claimed": said} if said not in ("", own, SOMEONE) else {}
 
 
 def _changed(written: bytes, now: str) -> list[list[int]]:
-    """Return the lines of a plan's body that a person changed; `written` is the daemon's text. The callout is nobody's edit."""
+    """Return the lines of a plan's body that a person changed.
+
+    `written` is the daemon's text. The callout is nobody's edit.
+    """
     shift, text = below(now)
     before = below(read_note(written).body)[1]
     return [[first + shift, last + shift] for first, last in changed_lines(before, text)]

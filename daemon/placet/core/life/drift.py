@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 KEY = "if_changed"
-"""The frontmatter key of a plan by which a person says what is to happen when files change under it."""
+"""The key by which a plan says what is to happen when files change under it."""
 
 
 class IfChanged(StrEnum):

@@ -1,4 +1,4 @@
-"""The ends of a mission: the class of each, its meaning in a sentence, and the advice to a person."""
+"""The ends of a mission, each with its class, its meaning and advice to a person."""
 
 from __future__ import annotations
 

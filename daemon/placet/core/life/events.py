@@ -16,7 +16,10 @@ SOMEONE = "someone who can write the vault"
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """The maker of a gesture, and the way it was made: `cli`, or `move` and `property`, which a note shows itself."""
+    """The maker of a gesture, and the way it was made.
+
+    The way is `cli`, or `move` and `property`, which a note shows itself.
+    """
 
     who: str = SOMEONE
     via: str = ""
@@ -64,7 +67,10 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class PlanningFailed:
-    """A planner's failure: `reason` is a sentence for a person, `iterations` counts the model's turns."""
+    """A planner's failure.
+
+    `reason` is a sentence for a person, `iterations` counts the model's turns.
+    """
 
     generation: int
     reason: str

@@ -1,4 +1,7 @@
-"""Decisions on the branches of completed missions: people merge, drop, bring back and revert them."""
+"""Decisions on branches that people merge, drop, bring back and revert.
+
+The branches are those of completed missions.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ def settle_branch(
     owner: str,
     now: str,
 ) -> Decision | None:
-    """Decide the fate of a branch, None for one that is not watched any more or whose fate was known.
+    """Decide the fate of a branch.
 
-    `became` is `merged`, by the commit `merged`, detected by `how`; `dropped`, for a person's
-    `reason`; or empty for one that was brought back. `claimed` is who did it, as the report says;
-    `owner` owns the repository.
+    None for one that is not watched any more or whose fate was known. `became` is `merged`, by the
+    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; or empty for one that
+    was brought back. `claimed` is who did it, as the report says; `owner` owns the repository.
     """
     if branch not in case.watched or branch.became == became:
         return None
@@ -58,9 +61,9 @@ def settle_branch(
 def settle_revert(
     case: Case, merged: str, by: str, owner: str, now: str, *, again: bool
 ) -> Decision | None:
-    """Decide a commit `by` that reverts a mission's work, or brings it in `again`; None if that was known.
+    """Decide a commit `by` that reverts a mission's work, or brings it in `again`.
 
-    `merged` is the commit by which the work was merged.
+    None if that was known. `merged` is the commit by which the work was merged.
     """
     became = "merged" if again else "reverted"
     if case.state is not State.COMPLETED or case.became not in {"merged", "reverted"} - {became}:

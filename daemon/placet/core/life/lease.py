@@ -1,4 +1,4 @@
-"""Who holds a mission, as values, and the one rule that says when another may take it over."""
+"""The lease on a mission, as values, and the rule that says when another may take it over."""
 
 from __future__ import annotations
 

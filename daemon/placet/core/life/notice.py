@@ -45,10 +45,12 @@ def lost_keys(case: Case, note: NoteSeen) -> str:
         return ""
     emptied = not below(read_note(note.raw).body)[1].strip()
     return (
-        "The lines are missing that say whose plan this is, so it cannot be approved. Put them back into its properties: "
-        f"`trace_id: {case.trace_id}`, `request_id: {case.request_id}`, `revision: {case.revision}`."
+        "The lines are missing that say whose plan this is, so it cannot be approved. Put them "
+        f"back into its properties: `trace_id: {case.trace_id}`, `request_id: {case.request_id}`, "
+        f"`revision: {case.revision}`."
         + (
-            f" Its text is gone too: `placet show {case.request_id}` has the one that was written last."
+            f" Its text is gone too: `placet show {case.request_id}` has the one that was written "
+            "last."
             if emptied
             else ""
         )
@@ -66,9 +68,11 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
         return ""
     if note.status not in own:
         helps = (
-            f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
+            f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to "
+            f"`{Folder.PLANS}`."
             if approved
-            else f"To ask for a plan anew write `status: pending`; to withdraw the request, move it out of `{Folder.REQUESTS}`."
+            else "To ask for a plan anew write `status: pending`; to withdraw the request, move it "
+            f"out of `{Folder.REQUESTS}`."
         )
         return f"`status: {note.status}` decides nothing here. {helps}"
     if case.state is State.WITHDRAWN:
@@ -80,11 +84,15 @@ def _beside_request(case: Case, note: NoteSeen) -> str:
         return ""
     if approved:
         return (
-            "This request was changed after its plan had been approved. What was approved is carried out; then a new plan "
-            f"follows. To have the change planned before, move the plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
+            "This request was changed after its plan had been approved. What was approved is "
+            "carried out; then a new plan follows. To have the change planned before, move the "
+            f"plan from `{Folder.ACTIVE}` to `{Folder.PLANS}`."
         )
     if case.state is State.REJECTED or (case.state is State.FAILED and case.report_path):
-        return f"This request was changed after it had ended ({case.state}). Set `status: pending` to have it planned anew."
+        return (
+            f"This request was changed after it had ended ({case.state}). Set `status: pending` to "
+            "have it planned anew."
+        )
     return ""
 
 
@@ -94,8 +102,9 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
     match note.folder, case.state:
         case _, State.PLANNING:
             return (
-                "A new plan is being written for this request, so this one decides nothing. To have this one instead, wait for "
-                f"the new one in `{Folder.PLANS}`, take that one away, then move this one to `{Folder.PLANS}`."
+                "A new plan is being written for this request, so this one decides nothing. To "
+                f"have this one instead, wait for the new one in `{Folder.PLANS}`, take that one "
+                f"away, then move this one to `{Folder.PLANS}`."
             )
         case Folder.PLANS, State.REVIEW:
             return _in_review(case, note)
@@ -107,13 +116,14 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
             "needs_revision",
         ):
             return (
-                f"`status: {note.status}` decides nothing here. To have this plan changed set `status: needs_revision`; to "
-                f"approve it again move it to `{Folder.ACTIVE}`, to reject it to `{Folder.REJECTED}`."
+                f"`status: {note.status}` decides nothing here. To have this plan changed set "
+                f"`status: needs_revision`; to approve it again move it to `{Folder.ACTIVE}`, to "
+                f"reject it to `{Folder.REJECTED}`."
             )
         case Folder.PLANS, State.FAILED if note.status == "error" and not case.report_path:
             return (
-                f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set `status: needs_revision`; "
-                "or approve it as it is, or reject it."
+                f"It could not be revised: {case.failure}\nThe plan is as it was. To try again set "
+                "`status: needs_revision`; or approve it as it is, or reject it."
             )
         case Folder.ACTIVE, State.APPROVED | State.RUNNING if note.status not in (
             "",
@@ -122,16 +132,19 @@ def _beside_plan(case: Case, note: NoteSeen) -> str:
             "needs_revision",
         ):
             return (
-                f"`status: {note.status}` decides nothing here: this plan is approved. To take that back, move it to "
-                f"`{Folder.PLANS}`."
+                f"`status: {note.status}` decides nothing here: this plan is approved. To take "
+                f"that back, move it to `{Folder.PLANS}`."
             )
         case Folder.REQUESTS, State.FAILED if note.status not in ("", "error", "pending"):
             return (
-                f"`status: {note.status}` decides nothing here. To have this plan revised set `status: pending`; to reject it "
-                f"move it to `{Folder.REJECTED}`. {_BACK}"
+                f"`status: {note.status}` decides nothing here. To have this plan revised set "
+                f"`status: pending`; to reject it move it to `{Folder.REJECTED}`. {_BACK}"
             )
         case Folder.REJECTED, State.REJECTED if note.status not in ("", "rejected"):
-            return f"`status: {note.status}` decides nothing here: this plan was rejected. {_BACK} {_NEW_PLAN}"
+            return (
+                f"`status: {note.status}` decides nothing here: this plan was rejected. {_BACK} "
+                f"{_NEW_PLAN}"
+            )
         case (Folder.REJECTED | Folder.REQUESTS, State.COMPLETED | State.WITHDRAWN) | (
             Folder.REQUESTS,
             State.REJECTED,
@@ -153,7 +166,8 @@ def _in_review(case: Case, note: NoteSeen) -> str:
         unanswered = sum(not comment.answered for comment in comments(read_note(note.raw).body))
         if unanswered:
             return (
-                f"{unanswered} review comment(s) wait for nobody yet. To have the plan changed set `status: needs_revision`; "
-                f"moved to `{Folder.ACTIVE}` it is carried out as it stands."
+                f"{unanswered} review comment(s) wait for nobody yet. To have the plan changed set "
+                f"`status: needs_revision`; moved to `{Folder.ACTIVE}` it is carried out as it "
+                "stands."
             )
     return ""

@@ -1,4 +1,7 @@
-"""From a case's notes to a gesture: how their places and texts differ from the last acknowledged ones."""
+"""From a case's notes to a gesture.
+
+A gesture is how places and texts differ from the last acknowledged ones.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _DECIDED = {"needs_revision": EventKind.REVISION_ASKED, "rejected": EventKind.PL
 
 
 def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
-    """Return the one thing that a person did to this case's notes since it was last acknowledged, or None.
+    """Return the one gesture since this case's notes were last acknowledged, or None.
 
     `tools` are the names that a plan may use. Of several things the one that stops work comes
     first; the others show again on the next look. Only gestures that `TABLE` has for the case's

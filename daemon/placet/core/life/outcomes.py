@@ -1,4 +1,7 @@
-"""Decisions on what the daemon's own work came to: a plan, a failed planning, the end of a mission."""
+"""Decisions on the results of the daemon's own work.
+
+A result is a plan, a failed planning, or the end of a mission.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from placet.core.text.names import Folder
 from placet.core.text.note import PLAN_STAMPS, stamp, without_keys
 
 EDITED_MEANWHILE = (
-    "> [!warning] The plan was changed during the run\n> What was carried out is the text that had been "
-    "approved. The changed text stands in the plan's note and had no effect.\n"
+    "> [!warning] The plan was changed during the run\n> What was carried out is the text that had "
+    "been approved. The changed text stands in the plan's note and had no effect.\n"
 )
 
 

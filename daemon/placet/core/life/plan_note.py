@@ -40,7 +40,10 @@ _NEW_PLAN = (
     "**Have a new plan**: set `status: pending` in the request; whoever writes it reads the report."
 )
 REMARKS = "> [!note] Somebody wrote this into placet's callout"
-_REVIEW_AGAIN = "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the request."
+_REVIEW_AGAIN = (
+    "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the "
+    "request."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,10 @@ class PlanHead:
 def compose(
     head: PlanHead, plan: Plan, *, remarks: Sequence[str], kind: Frontmatter, tail: str = ""
 ) -> bytes:
-    """Return a whole plan note but for the callout that says how it stands, which `headed` puts on top.
+    """Return a whole plan note without the callout that `headed` puts on top.
 
-    `remarks` are sentences about how it came about (estimates, the sandbox), `tail` is text below the plan: comments with their
-    answers, what changed.
+    `remarks` are sentences about how it came about (estimates, the sandbox), `tail` is text below
+    the plan: comments with their answers, what changed.
     """
     body = render_plan(plan)
     if tail:
@@ -87,7 +90,10 @@ def _keys(head: PlanHead) -> dict[str, str | int]:
 
 
 def plan_digest(raw: bytes) -> str:
-    """Return the digest of a plan's text: the whole note without the keys that change during its life."""
+    """Return the digest of a plan's text.
+
+    The text is the whole note without the keys that change during its life.
+    """
     return digest(raw, PLAN_STAMPS)
 
 
@@ -95,13 +101,18 @@ def plan_digest(raw: bytes) -> str:
 # -----------------------------------------------------------------------------------
 
 _OURS = re.compile(r"> \[!\w+\|placet\] ")
-_NOTICE = "(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after approval)"
+_NOTICE = (
+    "(?:Not approved|Asked again|Files changed under this plan|Moved back here|Changed after "
+    "approval)"
+)
 _OLDER = re.compile(
-    r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text that reading view|"
+    r"> \[!\w+\] (?:A plan for \[\[.*\]\] awaits you|Look twice at the scope|This note has text "
+    r"that reading view|"
     rf"{_NOTICE} \()"
 )
 _DERIVED = re.compile(
-    r"> (?:\[!|> |\*\*Where\*\*: |\*\*Report\*\*: |It may write |Commands run code of the repository|"
+    r"> (?:\[!|> |\*\*Where\*\*: |\*\*Report\*\*: |It may write |Commands run code of the "
+    r"repository|"
     rf"This text is no plan |\*\*{_NOTICE}\*\* \()"
 )
 _FIXED = frozenset(
@@ -111,7 +122,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
 def show(case: Case, path: str = "") -> Show:
-    """Return what the callout on top of a case's plan, at `path`, has to say in the case's state."""
+    """Return the callout on top of a case's plan, at `path`, for the case's state."""
     request = link(PurePosixPath(case.request_path).stem if case.request_path else case.request_id)
     report = f"**Report**: {link(PurePosixPath(case.report_path).stem)}"
     above = tuple(sentence(line) for line in case.notice.splitlines())
@@ -175,7 +186,10 @@ def headed(raw: bytes, what: Show) -> bytes:
 
 
 def says(raw: bytes, what: Show) -> bool:
-    """Return whether the note's callout has today's permissions, place and state: only a plan that was shown is approved."""
+    """Return whether the note's callout has today's permissions, place and state.
+
+    Only a plan that was shown is approved.
+    """
     note = read_note(raw)
     head, rest = _apart(note.body)
     facts = _facts(note.meta, rest, what)
@@ -184,7 +198,10 @@ def says(raw: bytes, what: Show) -> bool:
 
 
 def is_stale(raw: bytes, what: Show) -> bool:
-    """Return whether the callout has to be written again; outside of review its first lines decide."""
+    """Return whether the callout has to be written again.
+
+    Outside of review its first lines decide.
+    """
     if what.sort != "question":
         told = [_first(what), *(f"> {line}" for line in what.above)]
         return _apart(read_note(raw).body)[0][: len(told)] != told
@@ -199,13 +216,19 @@ def _stale_in_review(raw: bytes, what: Show) -> bool:
 
 
 def below(body: str) -> tuple[int, str]:
-    """Return a plan's body without the daemon's callout, and how many lines that has with what parts it."""
+    """Return a plan's body without the daemon's callout, and the callout's number of lines.
+
+    The number includes the lines that part it from the body.
+    """
     rest = _apart(body)[1]
     return body[: len(body) - len(rest)].count("\n"), rest
 
 
 def bare(raw: bytes) -> bytes:
-    """Return a plan's note without the daemon's callout: two texts of which the same is left were edited by nobody."""
+    """Return a plan's note without the daemon's callout.
+
+    Two texts of which the same is left were edited by nobody.
+    """
     body = read_note(raw).body
     return raw[: len(raw) - len(body.encode())] + below(body)[1].encode()
 
@@ -215,7 +238,10 @@ def _first(what: Show) -> str:
 
 
 def _apart(body: str) -> tuple[list[str], str]:
-    """Return the lines of the daemon's callout, and the body without it: of what is above the title, callouts of ours go."""
+    """Return the lines of the daemon's callout, and the body without it.
+
+    Of what is above the title, callouts of ours go.
+    """
     head: list[str] = []
     kept: list[str] = []
     ours = gap = False
@@ -275,13 +301,15 @@ def _facts(meta: Mapping[str, Any], rest: str, what: Show) -> list[str]:
 def _may(scope: Scope) -> list[str]:
     """Return what a scope permits, in the words that a reviewer reads."""
     lines = [
-        f"It may write {codes(scope.write)}; run {codes([shlex.join(argv) for argv in scope.run])}; "
-        f"network: {_yes(scope.network)}; shell: {_yes(scope.shell)}; cost: {_cost(scope)}."
+        f"It may write {codes(scope.write)}; run "
+        f"{codes([shlex.join(argv) for argv in scope.run])}; network: {_yes(scope.network)}; "
+        f"shell: {_yes(scope.shell)}; cost: {_cost(scope)}."
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
-            "Commands run code of the repository, which this plan may change: count on any code being run in the sandbox. "
-            "They can change files outside `write` too; those are not committed."
+            "Commands run code of the repository, which this plan may change: count on any code "
+            "being run in the sandbox. They can change files outside `write` too; those are not "
+            "committed."
         )
     if risky := dangers(scope):
         lines += ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]

@@ -1,7 +1,7 @@
 """The rest of a request: its text has been the same for a while, or it was put there in whole.
 
-Pure. Editors save every few seconds; a plan for each of these texts would be a waste. What counts is the text without the stamped
-keys, so the daemon's own stamps disturb nothing.
+Pure. Editors save every few seconds; a plan for each of these texts would be a waste. What counts
+is the text without the stamped keys, so the daemon's own stamps disturb nothing.
 """
 
 from __future__ import annotations

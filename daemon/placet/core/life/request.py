@@ -1,4 +1,4 @@
-"""A request as a value: what a person asks for, by whom it is to be done, where, and how much it may cost."""
+"""A request as a value: the task, its agent, its portal, and its budget."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from placet.core.turn.budget import Complexity
 KEYS = ("status", "trace_id", "agent", "portal", "priority", "complexity", "budget_usd")
 """The keys of a request that mean something."""
 NEAR = 0.75
-"""From what likeness on (difflib's) an unknown key is taken for a slip of the pen: `porta` (0.91) and `budget` (0.75) are."""
+"""Least likeness (difflib's) at which an unknown key counts as a slip of the pen.
+
+`porta` (0.91) and `budget` (0.75) reach it.
+"""
 
 MAX_REQUEST_BYTES = 256 * 1024
-"""A request longer than this is refused with a reason: it would not fit beside the repository in a model's context."""
+"""A request longer than this is refused with a reason.
+
+It would not fit into a model's context together with the repository.
+"""
 
 
 class RequestProblems(PlacetError):  # noqa: N818 - it carries problems, plural
-    """Everything that is wrong with a request, each problem a sentence for the person who wrote it."""
+    """All problems of a request, each a sentence for the person who wrote it."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("\n".join(problems))
@@ -40,10 +46,11 @@ def read_request(
     default_agent: str,
     own_keys: Collection[str] = (),
 ) -> Request:
-    """Return the request that a note states: the only place where its keys are read, for its first plan and for every later one.
+    """Return the request that a note states.
 
-    `agents` and `portals` are the names that exist, `own_keys` keys that mean something to the person alone. Raises RequestProblems
-    with every problem at once.
+    Its keys are read only here, for its first plan and for every later one. `agents` and `portals`
+    are the names that exist, `own_keys` keys that mean something to the person alone. Raises
+    RequestProblems with every problem at once.
     """
     problems: list[str] = []
     meta = note.meta
@@ -51,8 +58,8 @@ def read_request(
         problems.append(note.problem)
     if len(note.raw) > MAX_REQUEST_BYTES:
         problems.append(
-            f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put the material "
-            "into Knowledge/ and say in the request where it is."
+            f"It is {len(note.raw):,} bytes long; a request may have {MAX_REQUEST_BYTES:,}. Put "
+            "the material into Knowledge/ and say in the request where it is."
         )
     text = note.body.strip()
     if not text and not note.problem:
@@ -84,10 +91,14 @@ def read_request(
 
 
 def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
-    """Ask about keys that are not placet's but near one: what they meant to say would be left out unsaid."""
+    """Ask about keys that are not placet's but near one.
+
+    What they meant to say would be left out unsaid.
+    """
     return [
-        f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a property of your own, give it "
-        "another name, or name it in `own_keys` under [vault] in System/placet.toml."
+        f"`{key}` is not a key of placet's; did you mean `{near[0]}`? Then rename it. If it is a "
+        "property of your own, give it another name, or name it in `own_keys` under [vault] in "
+        "System/placet.toml."
         for key in map(str, meta)
         if key not in KEYS
         and key not in own_keys
@@ -96,7 +107,10 @@ def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
 
 
 def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return a sentence on what changed of a request's keys since the plan before, empty where nothing did."""
+    """Return a sentence on the keys of a request that changed since the plan before.
+
+    Empty where nothing did.
+    """
     changes = [
         f"`{key}` {_code(before.get(key, ''))} → {_code(value)}"
         for key, value in after.items()
@@ -131,8 +145,8 @@ def unknown_portal(name: str, portals: Collection[str]) -> tuple[str, ...]:
     if not name or name in portals:
         return ()
     return (
-        f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this machine (see: placet config). "
-        f"There {_listed(portals)}.",
+        f"`portal: {name}`: System/placet.toml has no [portals.{name}] that was accepted on this "
+        f"machine (see: placet config). There {_listed(portals)}.",
     )
 
 
@@ -170,7 +184,8 @@ def _money(value: object, problems: list[str]) -> Decimal | None:
         if budget_problem(amount) is None and amount > 0:
             return amount
     problems.append(
-        f"`budget_usd: {text[:50]}` is not an amount of dollars above 0 and up to {MAX_BUDGET_USD:,}, such as 0.50."
+        f"`budget_usd: {text[:50]}` is not an amount of dollars above 0 and up to "
+        f"{MAX_BUDGET_USD:,}, such as 0.50."
     )
     return None
 

@@ -14,11 +14,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SETTLE_S = 0.25
-"""Seconds without a change after which a file counts as written: longer than the pauses inside one save."""
+"""Seconds without a change after which a file counts as written.
+
+They are longer than the pauses inside one save.
+"""
 
 
 class Fingerprint(NamedTuple):
-    """The attributes of a file that change with it. Times alone miss `cp -p`, sync tools and exchanged files."""
+    """The attributes of a file that change with it.
+
+    Times alone miss `cp -p`, sync tools and exchanged files.
+    """
 
     dev: int
     ino: int
@@ -28,7 +34,10 @@ class Fingerprint(NamedTuple):
 
 
 AGAIN_S = 2.0
-"""Seconds in which hints let a file through once: one that is saved ten times a second is read when it rests, or this often."""
+"""Seconds in which hints let a file through once.
+
+A file that is saved ten times a second is read when it rests, or this often.
+"""
 
 
 class Seen(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whose note it is: each note sorted to its case, the new requests, and the plans that nobody knows."""
+"""Notes sorted by owner: those of each case, new requests, plans that nobody knows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STRANGER = {
     Folder.REJECTED: _NO_PLAN,
 }
 _NO_TRACE = (
-    "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows whose "
-    "plan it is. Put its `trace_id` back, or remove these lines as well."
+    "This note has a plan's keys (`request_id`, `revision`) but no `trace_id`, so nobody knows "
+    "whose plan it is. Put its `trace_id` back, or remove these lines as well."
 )
 _NO_APPROVAL = (
     "This is a request, not a plan: nothing is approved by moving it here. Move it back to "
@@ -40,7 +40,10 @@ class CaseNotes:
 
 @dataclass(slots=True)
 class Sorted:
-    """The notes by owner; `notices` are notes that stay as they are, each with the reason for a person."""
+    """The notes by owner.
+
+    `notices` are notes that stay as they are, each with the reason for a person.
+    """
 
     of_case: dict[str, CaseNotes] = field(default_factory=dict)
     new: list[NoteSeen] = field(default_factory=list)
@@ -99,7 +102,10 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
 
 
 def is_by_place(notes: CaseNotes) -> bool:
-    """Return whether the request's note was matched by its place only: a renamed one, with the trace_id, may be unread."""
+    """Return whether the request's note was matched by its place only.
+
+    A renamed one, with the trace_id, may be unread.
+    """
     return notes.request is not None and not notes.request.trace_id
 
 
@@ -129,7 +135,10 @@ def _sort_unowned(note: NoteSeen, found: Sorted, strangers: list[NoteSeen]) -> N
 
 
 def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
-    """Take the request's note, the others are copies: first one among the requests, then the one in the known place."""
+    """Take the request's note; the others are copies.
+
+    First comes one among the requests, then the one in the known place.
+    """
     chosen = min(
         several,
         key=lambda n: (n.folder is not Folder.REQUESTS, n.path != case.request_path, n.path),

@@ -22,7 +22,10 @@ class Bar:
 
 
 def timeline(rows: Rows) -> tuple[Bar, ...]:
-    """Return a mission's model turns, calls and steps in order, with their times since 1970 in milliseconds."""
+    """Return a mission's model turns, calls and steps in order.
+
+    Their times are milliseconds since 1970.
+    """
     bars: list[Bar] = []
     turn = 0
     for row in rows:
@@ -72,7 +75,8 @@ def chart(rows: Rows) -> str:
         mark = "done" if bar.ok else "crit"
         # A bar without a width is not drawn.
         lines.append(
-            f"  {number} {_plain(bar.what)} :{mark}, {bar.began_ms}, {max(bar.ended_ms, bar.began_ms + 1)}"
+            f"  {number} {_plain(bar.what)} :{mark}, {bar.began_ms}, "
+            f"{max(bar.ended_ms, bar.began_ms + 1)}"
         )
     return "\n".join(lines)
 

@@ -47,21 +47,27 @@ class Hold:
         """The text for people, in the vault and in `placet status`."""
         reason = self.reason.rstrip(".")
         if self.why is Why.DAY:
-            return f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in System/placet.toml is raised."
+            return (
+                f"{reason}. Work goes on tomorrow, or when day_usd or day_tokens in "
+                "System/placet.toml is raised."
+            )
         return (
-            f"{reason}. While the daemon runs it is tried again every minute; once it is fixed, all "
-            "work goes on by itself."
+            f"{reason}. While the daemon runs it is tried again every minute; once it is fixed, "
+            "all work goes on by itself."
         )
 
 
 def told(why: Why, reason: str, after_s: float) -> str:
-    """Return the text for people about one piece of work that is retried after `after_s` seconds."""
+    """Return the text for people about work that is retried after `after_s` seconds."""
     if why in (Why.HISTORY, Why.WALL):
         return reason
     who = {Why.MISTAKE: "placet", Why.MACHINE: "the machine", Why.LEASE: "another daemon"}.get(
         why, "the model"
     )
-    return f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within {_duration(after_s)}."
+    return (
+        f"waiting for {who}: {reason.rstrip('.')}. While the daemon runs it is tried again within "
+        f"{_duration(after_s)}."
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""Explain why a case is in its state and name the next step; `why_failed` explains failed missions."""
+"""Explain a case's state and name the next step.
+
+`why_failed` explains failed missions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _PUT_BACK = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
 
 
 def standing(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Explained:
-    """Return why a case is where it is, and the next steps for a person; `rows` are its own, in order."""
+    """Return why a case is where it is, and the next steps for a person.
+
+    `rows` are the case's own, in order.
+    """
     if case.state in WORKING and not daemon_runs:
         return _without_daemon(case, rows), ("Start it: placet run",)
     if case.state in WORKING - {State.RUNNING} and paused:
@@ -27,8 +33,8 @@ def standing(case: Case, rows: Rows, *, daemon_runs: bool, paused: bool) -> Expl
 def _working(case: Case, rows: Rows) -> Explained:
     if trouble := _model_trouble(rows):
         return trouble, (
-            "If it is not an outage of its server, fix the model: [model] in System/placet.toml, or its "
-            "key. It goes on by itself.",
+            "If it is not an outage of its server, fix the model: [model] in System/placet.toml, "
+            "or its key. It goes on by itself.",
         )
     doing = "its plan is being written"
     if case.state is State.APPROVED:
@@ -156,7 +162,10 @@ def _model_trouble(rows: Rows) -> str:
 
 
 def _last(rows: Rows, actions: Collection[str], *, since: str = "") -> CommittedRow | None:
-    """Return the last row of these actions; with `since` only one after the last row of that action."""
+    """Return the last row of these actions.
+
+    With `since`, return it only if it is after the last row of that action.
+    """
     for row in reversed(rows):
         if row.action_type in actions:
             return row

@@ -1,4 +1,7 @@
-"""Explain a failed mission from its journal rows: the rows that prove its end, the calls tried, what is left."""
+"""Explain a failed mission from its journal rows.
+
+The explanation has the rows that prove the end, the calls tried, and what is left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def of_last_mission(rows: Rows) -> Rows:
 
 
 def proof(end: End, rows: Rows) -> Rows:
-    """Return the three rows of a mission that show its end best, in order: the last ones that fit, else the last ones."""
+    """Return the three rows of a mission that show its end best, in order.
+
+    They are the last ones that fit, else the last ones.
+    """
     rows = [
         row
         for row in rows
@@ -171,7 +177,10 @@ class Remains:
 
 
 def remains(facts: Mapping[str, Any], detail: str, rows: Rows) -> Remains:
-    """Return a mission's remains, from the facts of its `execution.failed`, the error's `detail`, and its rows."""
+    """Return a mission's remains.
+
+    They come from the facts of its `execution.failed`, the error's `detail`, and its rows.
+    """
     steps = sorted(
         {row.details["step"] for row in rows if row.action_type == Action.STEP_COMPLETED}
     )
@@ -188,7 +197,10 @@ def remains(facts: Mapping[str, Any], detail: str, rows: Rows) -> Remains:
 def against_estimate(
     cost_usd: float | None, typical_usd: float | None, limit_usd: float | None
 ) -> str:
-    """Compare a mission's cost with that of missions of its size, and with its limit: dollars, None if unknown."""
+    """Compare a mission's cost with its limit and with missions of its size.
+
+    All are dollars, None if unknown.
+    """
     cost = dollars(cost_usd, "unknown (there is no price for its model)")
     typical = (
         "no estimate (fewer than three missions of this size are known)"
@@ -237,8 +249,8 @@ def ready_request(case: Case, plan: Plan, left: Remains) -> str:
             "",
             f"Its work is kept at `{left.kept}` (commit `{left.kept_commit}`)"
             + (f", with changes in: {names}." if names else "."),
-            f"To build on it, set `base_commit: {left.kept_commit}` and `if_changed: proceed` in the plan before it is "
-            "approved; else it is done again.",
+            f"To build on it, set `base_commit: {left.kept_commit}` and `if_changed: proceed` in "
+            "the plan before it is approved; else it is done again.",
         ]
     if (found := ENDS[left.end]).kind in (
         FailureClass.TOOL,

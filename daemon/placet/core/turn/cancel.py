@@ -8,7 +8,8 @@ from placet.core.errors import End, Interrupted, Stop
 class Cancel:
     """An order to stop, set by one thread and looked at by others; it is never taken back.
 
-    With a reason, a person ended the work. Without one it stays as it is recorded and is taken up again later.
+    With a reason, a person ended the work. Without one it stays as it is recorded and is taken up
+    again later.
     """
 
     __slots__ = ("_is_set", "reason")
@@ -27,11 +28,17 @@ class Cancel:
         return self._is_set
 
     def must_leave(self) -> bool:
-        """Return whether everything is to be left at once: the order was given, and not by a person."""
+        """Return whether everything is to be left at once.
+
+        It is once the order was given, and not by a person.
+        """
         return self._is_set and not self.reason
 
     def check(self) -> None:
-        """Raise Stop(stopped_by_person) after an order with a reason, Interrupted after one without."""
+        """Raise an error once the order to stop was given.
+
+        Raises Stop(stopped_by_person) after one with a reason, Interrupted after one without.
+        """
         if self.reason:
             raise self.stop()
         if self._is_set:

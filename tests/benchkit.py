@@ -1,4 +1,6 @@
-"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files of a test, made the same way."""
+"""Dispatchers for tests: every tool on a real worktree behind its walls, or on files of a test,
+made the same way.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,9 @@ MARKER = re.compile(
 
 
 def all_of(tools: Toolbox | InMemoryToolDispatcher, text: str) -> str:
-    """Return what a cut text was cut from: all lines of what its marker names, read in parts that are not cut."""
+    """Return what a cut text was cut from: all lines of what its marker names, read in parts that
+    are not cut.
+    """
     found = MARKER.search(text)
     assert found is not None, text[:200]
     path = json.loads(f'"{found["path"]}"')
@@ -205,10 +209,12 @@ def recorded(folder: Path) -> Iterator[tuple[Record, Journal]]:
 
 
 def reading_us(folder: Path) -> dict[str, float]:
-    """Return median microseconds of reading 1 KiB of code, bare and through everything, taken in turns.
+    """Return median microseconds of reading 1 KiB of code, bare and through everything, taken in
+    turns.
 
-    Two hundred files, so that nothing remembered about a path flatters. `with its row` is until the caller has the result and
-    its journal row is made; `turn of 8, on disk` is one of eight reads and the commit at the end of their turn.
+    Two hundred files, so that nothing remembered about a path flatters. `with its row` is until the
+    caller has the result and its journal row is made; `turn of 8, on disk` is one of eight reads
+    and the commit at the end of their turn.
     """
     source = (Path(__file__).read_bytes() * 2)[:1024].decode()
     names = [f"tree/src/module_{n}.py" for n in range(200)]
@@ -257,7 +263,9 @@ def reading_us(folder: Path) -> dict[str, float]:
 
 
 def planned_mission(folder: Path, turns: int) -> TestVault:
-    """Return a vault with an approved plan whose mission takes so many turns, every third of which writes a file; no command."""
+    """Return a vault with an approved plan whose mission takes so many turns, every third of which
+    writes a file; no command.
+    """
     repo = make_repo(folder / "repo", {f"f{n}.txt": f"{n}\n" for n in range(20)})
     vault = make_vault(folder)
     vault.configure(f'[portals.code]\npath = "{repo}"\n')

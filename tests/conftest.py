@@ -1,4 +1,6 @@
-"""What every test gets, and what holds for each: no daemon that it starts leaves a trace in what is a person's."""
+"""What every test gets, and what holds for each: no daemon that it starts leaves a trace in what is
+a person's.
+"""
 
 from __future__ import annotations
 

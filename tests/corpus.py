@@ -1,4 +1,5 @@
-"""Notes as people's vaults hold them: hand-made ones with one trap each, and generated ones that mix them.
+"""Notes as people's vaults hold them: hand-made ones with one trap each, and generated ones that
+mix them.
 
 Every note says whether it can be edited; one that cannot must be refused and left alone.
 """

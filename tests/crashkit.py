@@ -73,7 +73,9 @@ All others must be there exactly as often as without one.
 
 @dataclass(frozen=True)
 class Job:
-    """What a bench's daemon is given to do: a repository's files, a mission's plan and replies, and settings."""
+    """What a bench's daemon is given to do: a repository's files, a mission's plan and replies, and
+    settings.
+    """
 
     files: dict[str, str | bytes]
     read: str
@@ -121,7 +123,9 @@ WHOLE = Job(
 
 
 class Bench:
-    """A folder with a vault, its state and a repository, which can be put back to how they were at a stage."""
+    """A folder with a vault, its state and a repository, which can be put back to how they were at
+    a stage.
+    """
 
     def __init__(self, folder: Path, job: Job = WHOLE) -> None:
         self.folder = folder
@@ -259,7 +263,9 @@ class Bench:
 
 
 def _alike(text: str) -> str:
-    """Return a note without what differs from run to run: times, durations, commits, and what a call cost that a kill cut off."""
+    """Return a note without what differs from run to run: times, durations, commits, and what a
+    call cost that a kill cut off.
+    """
     text = re.sub(r" \(of which at most \$[\d.]+ for calls that were cut off\)", "", text)
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
 
@@ -506,10 +512,11 @@ def failpoints(
 
 
 def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iterator[Case]:
-    """Kill at every `step`-th failpoint of a mission, and edit its plan in System/Active before the next daemon comes.
+    """Kill at every `step`-th failpoint of a mission, and edit its plan in System/Active before the
+    next daemon comes.
 
-    A mission that had not begun must not begin: its plan goes back to review. One that had begun goes on with the approved text.
-    Before the approval was acknowledged there is nothing to void.
+    A mission that had not begun must not begin: its plan goes back to review. One that had begun
+    goes on with the approved text. Before the approval was acknowledged there is nothing to void.
     """
     names, good, _ = undisturbed(bench, "mission", variant)
     for at in range(part * step, len(names), parts * step):
@@ -545,7 +552,8 @@ def edited(bench: Bench, part: int, parts: int, step: int, variant: str) -> Iter
 def errors(
     bench: Bench, part: int, parts: int, step: int, name: str, only: str = ""
 ) -> Iterator[Case]:
-    """Let every `step`-th of Python's system calls that write fail once with errno `name`, in planning and in a mission.
+    """Let every `step`-th of Python's system calls that write fail once with errno `name`, in
+    planning and in a mission.
 
     `only` leaves out the calls whose failpoint has another name.
     """
@@ -565,7 +573,8 @@ def errors(
 def system_calls(
     bench: Bench, part: int, parts: int, step: int, fault: str, only: str = ""
 ) -> Iterator[Case]:
-    """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a daemon go on.
+    """Inject a fault into every `step`-th write-side system call of the daemon (strace), then let a
+    daemon go on.
 
     `only` leaves out the calls that are named otherwise.
     """
@@ -625,11 +634,13 @@ def crowd(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> Ite
 
 
 def stopped(bench: Bench, part: int, parts: int, rounds: int, variant: str) -> Iterator[Case]:
-    """Stop a daemon in its mission, let another take the mission over and end it, then let the first go on.
+    """Stop a daemon in its mission, let another take the mission over and end it, then let the
+    first go on.
 
-    The lock of the vault, which keeps the second one out, is taken away: what is left is the lease. The second one takes the
-    first for gone. Nothing may be done twice, and what the first does after that counts for nothing. `placet doctor --fix` takes
-    away the worktree that it was about to make, which is empty, and one that a mission left that failed as both were in it.
+    The lock of the vault, which keeps the second one out, is taken away: what is left is the lease.
+    The second one takes the first for gone. Nothing may be done twice, and what the first does
+    after that counts for nothing. `placet doctor --fix` takes away the worktree that it was about
+    to make, which is empty, and one that a mission left that failed as both were in it.
     """
     names, good, asked = undisturbed(bench, "mission")
     first = next(n for n, name in enumerate(names) if name == "before git update-ref")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Exercise:
-    """`source` is a module with a mistake, `edits` are (old, new) that mend it, `checks` are expressions that must be true."""
+    """`source` is a module with a mistake, `edits` are (old, new) that mend it, `checks` are
+    expressions that must be true.
+    """
 
     name: str
     source: str

@@ -1,4 +1,6 @@
-"""Small real repositories for tests, and one value that says whether a person's repository was touched."""
+"""Small real repositories for tests, and one value that says whether a person's repository was
+touched.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def make_repo(path: Path, files: Mapping[str, str | bytes] | None = None) -> Path:
-    """Make a repository with one commit of these files (a README where none are given) on branch main."""
+    """Make a repository with one commit of these files (a README where none are given) on branch
+    main.
+    """
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
     write(path, {"README.md": "hello\n"} if files is None else files)

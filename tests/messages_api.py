@@ -1,4 +1,5 @@
-"""A server on loopback that speaks the Messages API over HTTP and SSE, with scripted answers and faults.
+"""A server on loopback that speaks the Messages API over HTTP and SSE, with scripted answers and
+faults.
 
     from messages_api import MessagesApi, call, reply, status, text
 
@@ -10,10 +11,10 @@
         ...                      # point ANTHROPIC_BASE_URL at api.url
         assert api.requests[1].body["messages"][0]["role"] == "user"
 
-An entry of the script is an answer, or a function from the request's JSON to an answer; the script as a
-whole may be such a function too. One entry is used for each request, in the order of arrival. A request
-that the real API would refuse with a 400 is refused here as well (and uses no entry): unpaired tool calls,
-empty text, unknown fields, …
+An entry of the script is an answer, or a function from the request's JSON to an answer; the script
+as a whole may be such a function too. One entry is used for each request, in the order of arrival.
+A request that the real API would refuse with a 400 is refused here as well (and uses no entry):
+unpaired tool calls, empty text, unknown fields, …
 """
 
 from __future__ import annotations
@@ -523,10 +524,7 @@ def problem_of(body: Json) -> str:
             marked += "cache_control" in block
         results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
         if message["role"] == "user" and sorted(results) != sorted(open_calls):
-            return (
-                f"messages.{at}: tool_use {open_calls} must be answered by tool_result, got "
-                f"{results}"
-            )
+            return f"messages.{at}: tool_use {open_calls} must be answered by tool_result, got {results}"
         open_calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
     if open_calls:
         return f"messages: tool_use ids {open_calls} are left without an answer"

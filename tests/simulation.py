@@ -273,7 +273,9 @@ class Play:
 
     @contextmanager
     def effect(self, what: str, path: str = "") -> Iterator[None]:
-        """Everything that the daemon writes goes through here: people may act just before, a kill may come before or after."""
+        """Everything that the daemon writes goes through here: people may act just before, a kill
+        may come before or after.
+        """
         if not self.quiet and self.dice.random() < 0.04:
             self.midway += 1
             self.note("(meanwhile)")
@@ -342,7 +344,9 @@ class Play:
         return Drafted(case.generation, text, case.revision + 1)
 
     def must_have_its_keys(self, assignment: Assignment) -> None:
-        """Hold what a planner is told of a request's keys against the text of the request that it plans."""
+        """Hold what a planner is told of a request's keys against the text of the request that it
+        plans.
+        """
         case = assignment.case
         with open_reader(self.journal.path) as reader:
             raw = reader.text(case.request_digest)
@@ -436,16 +440,14 @@ class Play:
                 name = row.metadata["digest"]
                 self.must(
                     name in self.approved,
-                    f"a mission of {row.entity_id} began with a text that nobody put into "
-                    "System/Active since its last run",
+                    f"a mission of {row.entity_id} began with a text that nobody put into System/Active since its last run",
                 )
                 self.must(row.trace_id not in self.running, "a mission began while one was running")
                 lay = [n for n in self.seen.values() if n.folder is Folder.ACTIVE and n.is_plan]
                 self.must(
                     any(n.digest == name and n.trace_id in ("", row.trace_id) for n in lay)
                     and all(n.digest == name for n in lay if n.trace_id == row.trace_id),
-                    f"a mission of {row.entity_id} began with {name}, and in System/Active lay "
-                    f"{lay}",
+                    f"a mission of {row.entity_id} began with {name}, and in System/Active lay {lay}",
                 )
                 self.running[row.trace_id] = (name, self.approved.pop(name))
             elif row.action in ENDS:
@@ -469,7 +471,9 @@ class Play:
                 self.revisions.add(revision)
 
     def must_be_its_own(self, row: Activity) -> None:
-        """Hold that an edited request is the one that has the case's trace_id, as long as some note has it."""
+        """Hold that an edited request is the one that has the case's trace_id, as long as some note
+        has it.
+        """
         its = {
             n.digest
             for n in self.seen.values()
@@ -930,7 +934,9 @@ class Play:
         self.pass_time(self.dice.choice([0.0, 0.01, 0.1, 0.3, 1.0, 5.0]))
 
     def grow(self) -> None:
-        """Let some program write one note, and not close it: what people took away counts as taken away all the same."""
+        """Let some program write one note, and not close it: what people took away counts as taken
+        away all the same.
+        """
         if self.dice.random() < 0.7:
             return
         quiet, self.quiet, self.crash_in = self.quiet, True, -1
@@ -955,13 +961,14 @@ class Play:
             ):
                 self.must(
                     bool(case.stop),
-                    f"the plan of {case.request_id} was taken away 40 s ago, and it is "
-                    f"{case.state}",
+                    f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}",
                 )
         self.quiet = quiet
 
     def have_it_done_again(self) -> None:
-        """Approve what awaits review, ask anew for what that came to, and approve that on the same day."""
+        """Approve what awaits review, ask anew for what that came to, and approve that on the same
+        day.
+        """
         if self.dice.random() < 0.7:
             return
         quiet, self.quiet, self.crash_in = self.quiet, True, -1
@@ -1082,8 +1089,7 @@ class Play:
 def plan_text(trace: str, request: str, revision: int, words: str) -> bytes:
     """Return a plan's note as the planner writes it."""
     body = (
-        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: "
-        "`write_file`\n\n## Scope\n\n```toml\n"
+        f"# A plan\n\nIts summary. {words}\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
         'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
     )
     return stamp(

@@ -1,4 +1,6 @@
-"""Settings that are code or reach out hold as accepted on this machine, whatever a synced vault says."""
+"""Settings that are code or reach out hold as accepted on this machine, whatever a synced vault
+says.
+"""
 
 from __future__ import annotations
 

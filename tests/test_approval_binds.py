@@ -1,7 +1,9 @@
-"""An approval binds every byte: whatever is changed between review and run, what runs is what a person put into System/Active.
+"""An approval binds every byte: whatever is changed between review and run, what runs is what a
+person put into System/Active.
 
-The notes are values here: a person moves the plan and edits it, byte by byte, at any moment; the daemon looks, decides and starts
-at any moment. What a start would carry out is the text stored with the approval.
+The notes are values here: a person moves the plan and edits it, byte by byte, at any moment; the
+daemon looks, decides and starts at any moment. What a start would carry out is the text stored with
+the approval.
 """
 
 from __future__ import annotations
@@ -123,7 +125,9 @@ def test_no_byte_runs_that_nobody_approved_in_a_hundred_thousand_ways() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
-    """Changing any byte of an approved plan, in place, voids the approval, unless it is a value that the daemon stamps."""
+    """Changing any byte of an approved plan, in place, voids the approval, unless it is a value
+    that the daemon stamps.
+    """
     raw = stamp(TEXT, {"status": "approved", "approved_by": "alice", "approved_at": NOW})
     approved = replace(
         REVIEW, state=State.APPROVED, plan_path=ACTIVE, approved_digest=digest(raw, PLAN_STAMPS)
@@ -144,7 +148,9 @@ def test_every_single_byte_of_an_approved_plan_counts(seed: int) -> None:
 def test_a_plan_that_is_decided_on_before_its_publication_was_noted_is_not_published_again(
     tmp_path: Path, folder: str
 ) -> None:
-    """A crash comes between the two, and the person is quicker than the next start: a second copy would take the approval away."""
+    """A crash comes between the two, and the person is quicker than the next start: a second copy
+    would take the approval away.
+    """
     with Vault(tmp_path) as vault:
         vault.ensure_folders()
         desk = OutboxPorts(vault, lambda _: TEXT, Frontmatter.YAML)

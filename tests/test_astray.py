@@ -1,4 +1,6 @@
-"""Plans that went astray: made unreadable, put where they do not belong, or older than what is known of them."""
+"""Plans that went astray: made unreadable, put where they do not belong, or older than what is
+known of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever lies in the vault: a plan or a readable reason, once, and nothing is lost or stops the others."""
+"""Whatever lies in the vault: a plan or a readable reason, once, and nothing is lost or stops the
+others.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +129,7 @@ def test_what_was_said_is_not_said_again_while_other_notes_wait_their_turn(
     with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
         vault.drop("---\npriority: 77\n---\nDo it.\n", "z.md")
         lost = vault.drop(
-            "---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: "
-            "1\n---\n",
+            "---\ntrace_id: 99999999-2222-3333-4444-555555555555\nrequest_id: No\nrevision: 1\n---\n",
             "zz.md",
         )
         running.settle()
@@ -255,7 +256,9 @@ def test_a_folder_that_may_not_be_written_waits_and_goes_on(vault: TestVault) ->
 
 
 def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path: Path) -> None:
-    """Its notes are as they were afterwards, and a plan that was moved into it meanwhile was not taken away."""
+    """Its notes are as they were afterwards, and a plan that was moved into it meanwhile was not
+    taken away.
+    """
     vault, time = bare_vault(tmp_path), Time()
     active, aside = vault.root / "System/Active", vault.root / "aside"
     with looping(vault, time=time, model=lambda: Fake(greeter)) as running:
@@ -277,8 +280,7 @@ def test_a_folder_that_cannot_be_listed_for_a_while_takes_nothing_away(tmp_path:
                 str(path.relative_to(vault.root)) for path in there
             )
         assert [said for said in running.said if "cannot be listed" in said] == [
-            f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken "
-            "away."
+            f"{place} cannot be listed: Not a directory. Until it can, nothing counts as taken away."
             for place in ("Inbox/Plans", "System/Active")
         ]
         assert "plan.approved" in vault.actions()

@@ -1,4 +1,6 @@
-"""What people write or move in vain is answered beside the note, and what says no is never taken for a yes."""
+"""What people write or move in vain is answered beside the note, and what says no is never taken
+for a yes.
+"""
 
 from __future__ import annotations
 

@@ -355,7 +355,9 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def once_done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in whose `kept` all of `here` is as it was after the mission, and the mission's branch."""
+    """A folder in whose `kept` all of `here` is as it was after the mission, and the mission's
+    branch.
+    """
     folder = tmp_path_factory.mktemp("done")
     here = folder / "here"
     with pytest.MonkeyPatch.context() as patch:
@@ -1207,8 +1209,7 @@ def test_many_open_branches_are_looked_at_by_a_few_processes(
     def commit(mark: int, ref: str, parent: str, message: str, name: str) -> str:
         when = 1_700_000_000 + mark
         return (
-            f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata "
-            f"<<END\n{message}\nEND\n"
+            f"commit {ref}\nmark :{mark}\ncommitter A <a@example.org> {when} +0000\ndata <<END\n{message}\nEND\n"
             f"from {parent}\nM 644 inline {name}\ndata <<END\n{mark}\nEND\n\n"
         )
 
@@ -1239,8 +1240,7 @@ def test_many_open_branches_are_looked_at_by_a_few_processes(
     found = look_at_branches(repo, opens, Memory())
     assert (found.fates, found.problem) == ((), "")
     print(
-        f"{count} branches: {len(found.calls)} processes, "
-        f"{sum(call.duration_ms for call in found.calls):.0f} ms"
+        f"{count} branches: {len(found.calls)} processes, {sum(call.duration_ms for call in found.calls):.0f} ms"
     )
     assert len(found.calls) <= 20
     git(repo, "reset", "-q", "--hard")

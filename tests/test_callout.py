@@ -60,8 +60,7 @@ def test_it_begins_with_where_the_work_will_be(tmp_path: Path) -> None:
     assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
     trace = vault.rows("plan.created")[0]["trace_id"]
     assert second.startswith(
-        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made "
-        "from commit `"
+        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, made from commit `"
     )
 
 
@@ -168,8 +167,7 @@ def test_a_failed_plan_rests_in_inbox_plans_and_is_approved_again_from_there_onc
     assert vault.notes("Inbox/Requests") == ["Say hello.md"], "the requests are requests"
     head = callout(vault.plan())
     assert head.startswith(
-        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: "
-        "[["
+        "> [!failure|placet] This plan for [[Say hello]] was carried out and failed\n> **Report**: [["
     )
     assert "**Approve again**" in head
     assert "awaits you" not in head
@@ -240,7 +238,9 @@ def links(vault: TestVault) -> list[tuple[Path, str]]:
 
 
 def dangling(vault: TestVault) -> list[str]:
-    """Return the links that name no file, by Obsidian's rule: a file's name or its path, `.md` left out."""
+    """Return the links that name no file, by Obsidian's rule: a file's name or its path, `.md` left
+    out.
+    """
     files = [path for path in vault.root.rglob("*") if path.is_file() and ".git" not in path.parts]
     names = {path.name for path in files} | {path.stem for path in files if path.suffix == ".md"}
     names |= {str(path.relative_to(vault.root).with_suffix("")) for path in files}

@@ -1,4 +1,6 @@
-"""What a mission's commands leave in the worktree, and what becomes of it: in commits, rows and reports, by the real daemon."""
+"""What a mission's commands leave in the worktree, and what becomes of it: in commits, rows and
+reports, by the real daemon.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def mission(
     *before: tuple[str, dict[str, Any]],
     config: str = "",
 ) -> tuple[TestVault, Path]:
-    """Return a vault and the repository of a mission that ran `script` (Python), after the calls `before`, and has ended."""
+    """Return a vault and the repository of a mission that ran `script` (Python), after the calls
+    `before`, and has ended.
+    """
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "tool.py": script, **files})
     vault.configure(f'[portals.code]\npath = "{repo}"\n{config}')
@@ -93,8 +97,7 @@ def changed(vault: TestVault, repo: Path) -> list[str]:
         (
             {"tests/a": "1", "tools/b": "2", "top": "1"},
             ["t*"],
-            "import shutil\nfor d in ('tests', 'tools'):\n    shutil.rmtree(d); open(d, "
-            "'w').write('x')\n"
+            "import shutil\nfor d in ('tests', 'tools'):\n    shutil.rmtree(d); open(d, 'w').write('x')\n"
             "open('top', 'w').write('x')\n",
             ["M\ttop"],
             ["tests", "tests/a", "tools", "tools/b"],
@@ -102,8 +105,7 @@ def changed(vault: TestVault, repo: Path) -> list[str]:
         (
             {"LICENSE": "MIT"},
             ["LICENSE/**", "new"],
-            "import os\nos.unlink('LICENSE'); os.mkdir('LICENSE'); open('LICENSE/x', "
-            "'w').write('x'); open('new', 'w')\n",
+            "import os\nos.unlink('LICENSE'); os.mkdir('LICENSE'); open('LICENSE/x', 'w').write('x'); open('new', 'w')\n",
             ["A\tnew"],
             ["LICENSE", "LICENSE/x"],
         ),
@@ -355,8 +357,7 @@ def test_an_ignored_file_that_a_person_approved_by_name_is_committed(
         **({".gitattributes": "*.dat text\n", "made.dat": "x\n"} if converted else {}),
     }
     script = (
-        "import os\nos.makedirs('out/deep')\nfor f in ('out/deep/named', 'out/other'):\n    "
-        "open(f, 'w').write(f)\n"
+        "import os\nos.makedirs('out/deep')\nfor f in ('out/deep/named', 'out/other'):\n    open(f, 'w').write(f)\n"
         "open('made.dat', 'w').write('a\\r\\n')\n"
     )
     vault, repo = mission(
@@ -432,8 +433,7 @@ def test_a_pipe_in_the_place_of_a_file_that_git_reads_holds_nothing_up(
     tmp_path: Path, name: str
 ) -> None:
     script = (
-        f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', "
-        "'w')\nopen('made', 'w')\n"
+        f"import os\nos.makedirs('shut', exist_ok=True)\nos.mkfifo({name!r})\nopen('shut/new', 'w')\nopen('made', 'w')\n"
         "os.chmod('shut', 0o311)\n"
     )
     began = time.monotonic()

@@ -56,7 +56,9 @@ def plant(root: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A worktree with the usual things in it, a canary beside it, and every kind of link between the two."""
+    """A worktree with the usual things in it, a canary beside it, and every kind of link between
+    the two.
+    """
     root = tmp_path / "up" / "worktree"
     (root / "src" / "deep").mkdir(parents=True)
     (root / "src" / "main.py").write_bytes(b"print()\n")
@@ -900,10 +902,7 @@ def storm(folder: Path, table: list[str]) -> str:
     assert leaks == []
     assert snapshot(above, without=folder) == before
     assert refused > 5 * len(table)
-    return (
-        f"{len(table)} payloads, {refused} calls refused, 0 leaks; naive join and open: {control} "
-        "leaks"
-    )
+    return f"{len(table)} payloads, {refused} calls refused, 0 leaks; naive join and open: {control} leaks"
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""What a model is sent: the same again for ever, however the work is cut up, and nothing that its server would refuse."""
+"""What a model is sent: the same again for ever, however the work is cut up, and nothing that its
+server would refuse.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def ends(vault: TestVault) -> list[str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: int) -> None:
-    """With long results, refusals, nudges, turns without a call, answers that break off, and a server that is overloaded."""
+    """With long results, refusals, nudges, turns without a call, answers that break off, and a
+    server that is overloaded.
+    """
     chance = random.Random(seed)
     plan = {**PLAN, "steps": WORK, "scope": {"write": ["*.txt"]}, "complexity": "complex"}
     odd = [
@@ -118,7 +122,9 @@ def test_what_was_sent_once_is_sent_again_byte_for_byte(tmp_path: Path, seed: in
 def test_a_conversation_that_goes_on_after_a_kill_begins_as_it_began(
     tmp_path: Path, purpose: Purpose
 ) -> None:
-    """Whatever was written meanwhile into the vault's instructions, or by the mission itself into the repository's."""
+    """Whatever was written meanwhile into the vault's instructions, or by the mission itself into
+    the repository's.
+    """
     vault = bare_vault(tmp_path)
     vault.configure(
         (vault.root / "System/placet.toml").read_text()

@@ -1,7 +1,8 @@
-"""The daemon is killed wherever it writes something, and started again: nothing lost, nothing twice, nothing half.
+"""The daemon is killed wherever it writes something, and started again: nothing lost, nothing
+twice, nothing half.
 
-A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls, and shows that the
-same sweep finds what is wrong with a daemon that was made naive.
+A sample runs always. `pytest -m sweep` kills at every failpoint and at write-side system calls, and
+shows that the same sweep finds what is wrong with a daemon that was made naive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Deciding on the command line: what an approval shows and binds, trying again, and naming a request."""
+"""Deciding on the command line: what an approval shows and binds, trying again, and naming a
+request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A plan knows what it was based on: what changed elsewhere is noted, what changed under it asks the person again."""
+"""A plan knows what it was based on: what changed elsewhere is noted, what changed under it asks
+the person again.
+"""
 
 from __future__ import annotations
 
@@ -191,8 +193,8 @@ def test_a_change_during_the_mission_sends_it_back_and_keeps_what_was_done(
         {
             "act.py": "import subprocess, pathlib\n"
             f"pathlib.Path({str(repo / 'read.txt')!r}).write_text('meanwhile')\n"
-            f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', "
-            "'user.email=a@b', 'commit', '-qam', 'Meanwhile'], check=True)\n"
+            f"subprocess.run(['git', '-C', {str(repo)!r}, '-c', 'user.name=A', '-c', 'user.email=a@b',"
+            " 'commit', '-qam', 'Meanwhile'], check=True)\n"
         },
     )
     commit_all(repo, "Act")

@@ -1,4 +1,6 @@
-"""How a daemon ends: in order if its terminal is closed, soon whatever a notice does, and never because nobody reads its log."""
+"""How a daemon ends: in order if its terminal is closed, soon whatever a notice does, and never
+because nobody reads its log.
+"""
 
 from __future__ import annotations
 

@@ -182,7 +182,9 @@ def lines(process: subprocess.Popen[str], last: str) -> list[dict[str, Any]]:
 
 
 def await_follower(vault: TestVault, follower: subprocess.Popen[str]) -> None:
-    """Wait until it follows, which nothing shows but that it prints a row: notes that nobody can use make some."""
+    """Wait until it follows, which nothing shows but that it prints a row: notes that nobody can
+    use make some.
+    """
     for number in range(60):
         vault.drop("---\nkey: [unclosed\n---\n", f"Odd {number}.md")
         if select.select([follower.stdout], [], [], 1.5)[0]:
@@ -191,7 +193,9 @@ def await_follower(vault: TestVault, follower: subprocess.Popen[str]) -> None:
 
 
 def await_clients(pid: int, where: Path, count: int) -> None:
-    """Wait until so many are connected: the kernel lists the socket once for the listener and once for each of them."""
+    """Wait until so many are connected: the kernel lists the socket once for the listener and once
+    for each of them.
+    """
     sockets = Path(f"/proc/{pid}/net/unix")
     until(
         lambda: (
@@ -331,7 +335,9 @@ def test_what_was_committed_last_arrives_before_the_end(path: Path) -> None:
 
 
 def _connect_as_nobody(path: Path) -> int:
-    """Return 0 where another user is hung up on, 1 where the system does not let it connect, 2 for anything else."""
+    """Return 0 where another user is hung up on, 1 where the system does not let it connect, 2 for
+    anything else.
+    """
     pid = os.fork()
     if pid == 0:
         code = 2

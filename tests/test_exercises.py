@@ -143,6 +143,5 @@ def test_every_exercise_is_mended(tmp_path: Path) -> None:
     vault, repo = solve(tmp_path, EXERCISES, 4)
     check(vault, repo, EXERCISES, tmp_path / "out")
     print(
-        f"\n{len(EXERCISES)} exercises, from request to green tests on "
-        f"{len(vault.rows('git.branch_created'))} branches"
+        f"\n{len(EXERCISES)} exercises, from request to green tests on {len(vault.rows('git.branch_created'))} branches"
     )

@@ -1,4 +1,6 @@
-"""What editors, file managers and sync tools do to files, against the daemon: by events, and with polling alone."""
+"""What editors, file managers and sync tools do to files, against the daemon: by events, and with
+polling alone.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def vault_watched(folder: Path, watch: str, interval_s: float) -> TestVault:
 
 
 class Desk:
-    """A vault under a running daemon, and what of it was seen: path to the sizes that were taken for a request's text."""
+    """A vault under a running daemon, and what of it was seen: path to the sizes that were taken
+    for a request's text.
+    """
 
     def __init__(self, vault: TestVault) -> None:
         self.vault = vault
@@ -62,7 +66,9 @@ class Desk:
         return out
 
     def await_seen(self, name: str, *sizes: int) -> None:
-        """Wait until this request was taken up with a text of this many bytes, then edited to the next, and so on."""
+        """Wait until this request was taken up with a text of this many bytes, then edited to the
+        next, and so on.
+        """
         until(
             lambda: self.seen().get(name) == list(sizes),
             f"{name} with {sizes}, not {self.seen().get(name)}",
@@ -73,7 +79,9 @@ class Desk:
         until(lambda: path.exists() and word in path.read_text(), f"{side} with {word!r}")
 
     def stamped(self, name: str) -> Path:
-        """Wait until the daemon has written its keys into a request, so that a gesture meets no write of the daemon's."""
+        """Wait until the daemon has written its keys into a request, so that a gesture meets no
+        write of the daemon's.
+        """
         path = self.requests / name
         until(lambda: "trace_id" in path.read_text(errors="replace"), f"{name} is stamped")
         return path
@@ -240,9 +248,8 @@ def burst(tmp_path: Path, count: int, patience_s: float, watch: str = "events") 
         until(lambda: detected(vault) >= count, f"{count} requests", patience_s)
         until(lambda: not pending(vault), "every request is stamped", patience_s)
         print(
-            f"{count} files while the daemon was stopped, {watch}: all seen and stamped "
-            f"{time.monotonic() - began:.1f} s after it went on, a SIGTERM in the middle heeded "
-            f"after {took_s:.1f} s"
+            f"{count} files while the daemon was stopped, {watch}: all seen and stamped {time.monotonic() - began:.1f} s after "
+            f"it went on, a SIGTERM in the middle heeded after {took_s:.1f} s"
         )
     paths = [row["metadata"]["path"] for row in vault.rows("request.detected")]
     assert sorted(paths) == sorted(f"Inbox/Requests/{number}.md" for number in range(count)), (

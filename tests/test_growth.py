@@ -1,4 +1,6 @@
-"""What many finished missions cost: nothing that is done again and again depends on how many lie behind."""
+"""What many finished missions cost: nothing that is done again and again depends on how many lie
+behind.
+"""
 
 from __future__ import annotations
 
@@ -290,8 +292,7 @@ def test_looking_imports_nothing_that_only_working_needs(vault, words):
     "text",
     [
         "",
-        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = "
-        "2.5\nday_tokens = 7\n",
+        "[model]\nname = 'x'\nprovider = 'scripted'\n[daemon]\npaused = true\n[limits]\nday_usd = 2.5\nday_tokens = 7\n",
         "[limits]\nday_usd = 3.10\n",
         "[limits]\nday_usd = 3\n",
     ],

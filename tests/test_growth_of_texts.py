@@ -31,10 +31,7 @@ MOST = 2.7
 
 
 def body(toml: str = 'write = ["a"]', scope: str = "", step: str = "x") -> str:
-    return (
-        f"# T\n\nx\n\n## Steps\n\n### 1. Do\n\n{step}\n\n## "
-        f"Scope\n\n```toml\n{toml}\n```\n{scope}\n## Risks\n\nNone.\n"
-    )
+    return f"# T\n\nx\n\n## Steps\n\n### 1. Do\n\n{step}\n\n## Scope\n\n```toml\n{toml}\n```\n{scope}\n## Risks\n\nNone.\n"
 
 
 def read(text: str) -> None:
@@ -144,7 +141,9 @@ def longest_hold_ms(work: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize("name", HOLDING)
 def test_no_text_of_megabytes_holds_the_interpreter(name: str) -> None:
-    """Several times what a file that is read may have (2 MiB): it holds here for what it would hold on a slow machine."""
+    """Several times what a file that is read may have (2 MiB): it holds here for what it would hold
+    on a slow machine.
+    """
     make, work = HOLDING[name]
     text = make()
     for _ in range(3):

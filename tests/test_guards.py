@@ -79,7 +79,9 @@ def distinct(number):
 
 
 def play(steps, guards=SETTINGS, facts=WRITES):
-    """Return the verdict before each turn after the first, as the loop would get them, up to a halt."""
+    """Return the verdict before each turn after the first, as the loop would get them, up to a
+    halt.
+    """
     history, verdicts = History(), []
     for calls, stop in steps:
         history = step(history, *calls, stop=stop)
@@ -270,7 +272,9 @@ _calls = st.sampled_from(
 
 
 def _plain(done, call, window, repeats):
-    """The rule written down plainly: count equal calls among the last ones, from the last change on."""
+    """The rule written down plainly: count equal calls among the last ones, from the last change
+    on.
+    """
     recent = done[-(window - 1) :]
     changes = [
         i

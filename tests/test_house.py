@@ -1,4 +1,6 @@
-"""The house keeps its rooms: few, with arrows that point down, short functions, and one meaning to a class name."""
+"""The house keeps its rooms: few, with arrows that point down, short functions, and one meaning to
+a class name.
+"""
 
 from __future__ import annotations
 

@@ -559,7 +559,9 @@ def test_a_lock_that_another_program_holds_is_waited_out(world, journal):
 
 
 def pragma(journal: Journal, sql: str) -> None:
-    """Change the writer's own connection under it: the portable way to a full or read-only database."""
+    """Change the writer's own connection under it: the portable way to a full or read-only
+    database.
+    """
     journal._connection.execute(f"PRAGMA {sql}")
 
 
@@ -689,7 +691,9 @@ def test_a_full_disk_loses_nothing_and_its_return_is_noticed(small_disk):
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits: Linux")
 def test_a_write_error_is_waited_out(tmp_path):
-    """The file-size limit makes write() fail with EFBIG: an I/O error that any user can make, and lift."""
+    """The file-size limit makes write() fail with EFBIG: an I/O error that any user can make, and
+    lift.
+    """
     script = (
         f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, -1))\n{FULL_DISK}"
     )
@@ -785,7 +789,8 @@ with Journal(path, now=lambda: datetime.now(UTC), boottime_s=time.monotonic, boo
 def kill_rounds(
     path: Path, rounds: int, size: int, how: str, seed: int, acks: int = 0
 ) -> tuple[int, int, int]:
-    """Kill a producer `rounds` times or until `acks` events were acknowledged, whichever takes longer.
+    """Kill a producer `rounds` times or until `acks` events were acknowledged, whichever takes
+    longer.
 
     Return the events acknowledged, those of them that are lost, and the rounds.
     """
@@ -1136,8 +1141,7 @@ def test_a_journal_whose_schema_came_in_six_steps_goes_on(world, monkeypatch):
     for name in OF_SIX_STEPS:
         edit(
             world.path,
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', "
-            f"'{name}', 'then')",
+            f"INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('placet', '{name}', 'then')",
         )
     with world.open() as journal:
         journal.commit([event(2)])
@@ -1286,8 +1290,8 @@ def reference_chain(path: Path) -> list[str]:
     before, hashes = "0" * 64, []
     with contextlib.closing(sqlite3.connect(path)) as connection:
         for row_id, *texts in connection.execute(
-            "SELECT id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, "
-            "metadata FROM activity ORDER BY id"
+            "SELECT id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata "
+            "FROM activity ORDER BY id"
         ):
             lengths = " ".join(str(len(text)) for text in texts)
             before = hashlib.sha256(
@@ -1316,8 +1320,7 @@ COLUMNS = [
     "hash",
 ]
 COPY = (
-    "INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, "
-    "entity_type, "
+    "INSERT INTO activity SELECT {id}, timestamp, trace_id, actor, agent, action_type, entity_type, "
     "entity_id, metadata, hash FROM activity WHERE id = 5"
 )
 
@@ -1532,8 +1535,7 @@ def test_a_large_journal_is_read_whole_only_after_somebody_came_upon_damage(worl
     with contextlib.closing(sqlite3.connect(world.path)) as db:
         (page,) = (
             db.execute(
-                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 "
-                "OFFSET 30"
+                "SELECT pageno FROM dbstat WHERE name = 'texts' AND pagetype = 'leaf' LIMIT 1 OFFSET 30"
             ).fetchone()
             if "ENABLE_DBSTAT_VTAB" in {row[0] for row in db.execute("PRAGMA compile_options")}
             else (0,)

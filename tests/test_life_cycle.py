@@ -1,8 +1,9 @@
-"""The whole state space of a case, searched: nothing runs without a person's approval of that very text.
+"""The whole state space of a case, searched: nothing runs without a person's approval of that very
+text.
 
-The world is small: where the request's note and the plan's note lie, what they say, and the case. From each world every
-gesture of a person and every step of the daemon is tried, with the real `observe` and `decide`. Texts come in two versions, so that
-"that very text" means something.
+The world is small: where the request's note and the plan's note lie, what they say, and the case.
+From each world every gesture of a person and every step of the daemon is tried, with the real
+`observe` and `decide`. Texts come in two versions, so that "that very text" means something.
 """
 
 from __future__ import annotations
@@ -38,8 +39,7 @@ TRACE = "11111111-2222-3333-4444-555555555555"
 
 def plan_text(version: str, revision: int) -> bytes:
     body = (
-        f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: "
-        "`write_file`\n\n## Scope\n\n```toml\n"
+        f"# Plan {version}\n\nIt is {version}.\n\n## Steps\n\n### 1. Do it\n\nTools: `write_file`\n\n## Scope\n\n```toml\n"
         'write = ["a.txt"]\n```\n\n## Risks\n\n- none\n'
     )
     return stamp(
@@ -325,7 +325,9 @@ def test_without_a_persons_move_no_state_leads_to_a_run() -> None:
 
 
 def test_nothing_runs_that_no_person_approved() -> None:
-    """The same with real texts and real moves: every step of the daemon in the first worlds that can be reached."""
+    """The same with real texts and real moves: every step of the daemon in the first worlds that
+    can be reached.
+    """
     runs = []
 
     def look(world: World, event: Event, decision) -> None:
@@ -358,7 +360,9 @@ def test_nothing_runs_that_no_person_approved_in_the_whole_space() -> None:
 
 
 def test_a_decision_settles_what_was_observed() -> None:
-    """Acknowledging a gesture makes it disappear: the daemon never answers the same thing twice in a row."""
+    """Acknowledging a gesture makes it disappear: the daemon never answers the same thing twice in
+    a row.
+    """
 
     def look(world: World, event: Event, decision) -> None:
         after = perform(world, decision)

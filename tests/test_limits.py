@@ -1,4 +1,6 @@
-"""Limits through the whole daemon: what is told, what ends a mission, and what it may cost, with a scripted model."""
+"""Limits through the whole daemon: what is told, what ends a mission, and what it may cost, with a
+scripted model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The main job on real parts: the daemon as a process, the real SDK against a server that speaks the Messages API."""
+"""The main job on real parts: the daemon as a process, the real SDK against a server that speaks
+the Messages API.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ KEY = "sk-ant-test-0123456789-this-must-never-show"
 
 
 def script(body: dict[str, Any]) -> Any:
-    """Answer as a model that plans, and works, would: by what it was offered and how far the talk is."""
+    """Answer as a model that plans, and works, would: by what it was offered and how far the talk
+    is.
+    """
     tools = {tool["name"] for tool in body["tools"]}
     turn = sum(message["role"] == "assistant" for message in body["messages"])
     if "submit_plan" in tools:
@@ -223,8 +227,8 @@ def test_failure_goes_back_to_the_person(tmp_path: Path) -> None:
     assert "There is nobody to greet." in words
     assert "- Plan: revision 1 for [[Say hello]], approved by" in words
     assert (
-        "2. For a new plan: `placet retry say-hello`, or set `status: pending` in "
-        "`Inbox/Requests/Say hello.md`." in words
+        "2. For a new plan: `placet retry say-hello`, or set `status: pending` in `Inbox/Requests/Say hello.md`."
+        in words
     )
     assert "- Tools executed before failure: write_file (1)" in words
     assert git(repo, "show", f"{failed['kept']}:hello.txt") == "hello"
@@ -415,8 +419,8 @@ def test_the_contracts_queries_run_as_they_stand(tmp_path: Path) -> None:
     waiting = vault.cli(
         "journal",
         "--sql",
-        "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' AND "
-        "entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
+        "SELECT entity_id, timestamp FROM activity WHERE action_type = 'plan.created' "
+        "AND entity_id NOT IN (SELECT entity_id FROM activity WHERE action_type IN ('plan.approved', "
         "'plan.rejected')) ORDER BY timestamp DESC",
     ).stdout
     assert "say-hello" in waiting

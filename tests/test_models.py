@@ -1,4 +1,6 @@
-"""The providers: the real SDK against a server that speaks the Messages API, and the file that replays."""
+"""The providers: the real SDK against a server that speaks the Messages API, and the file that
+replays.
+"""
 
 from __future__ import annotations
 
@@ -533,7 +535,9 @@ def test_a_call_is_cancelled_within_a_second_and_the_connection_closed(silent):
     asked: list[float] = []
 
     def stop() -> bool:
-        """Wait until the server has the request: the first call of all loads the SDK, which may take longer than anything else."""
+        """Wait until the server has the request: the first call of all loads the SDK, which may
+        take longer than anything else.
+        """
         if api.requests and not asked:
             asked.append(time.monotonic())
         return bool(asked) and time.monotonic() - asked[0] > 0.3
@@ -793,7 +797,9 @@ def test_the_collector_of_garbage_does_not_walk_through_the_sdk(tmp_path):
 
 
 def test_the_first_call_hears_a_cancel_while_the_sdk_is_being_imported(tmp_path):
-    """The SDK is a stand-in here, which takes longer to import than any machine does for the real one."""
+    """The SDK is a stand-in here, which takes longer to import than any machine does for the real
+    one.
+    """
     (tmp_path / "anthropic.py").write_text(
         "import time\ntime.sleep(60)\nclass AsyncAnthropic: pass\n"
     )

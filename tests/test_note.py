@@ -1,4 +1,6 @@
-"""Notes as values and their edits: what is read, what is refused, and that no byte changes outside stamps."""
+"""Notes as values and their edits: what is read, what is refused, and that no byte changes outside
+stamps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Notices: one call for each transition that a person should know of, and nothing of what a note says."""
+"""Notices: one call for each transition that a person should know of, and nothing of what a note
+says.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,7 @@ def vault(tmp_path: Path) -> TestVault:
     notifier.write_text(
         "import json, os, sys, tempfile\n"
         f"fd, path = tempfile.mkstemp(dir={str(tmp_path / 'told')!r})\n"
-        "seen = {'argv': sys.argv[1:], 'env': dict(os.environ), 'time': "
-        "__import__('time').time_ns()}\n"
+        "seen = {'argv': sys.argv[1:], 'env': dict(os.environ), 'time': __import__('time').time_ns()}\n"
         "os.write(fd, json.dumps(seen).encode())\nos.close(fd)\nos.rename(path, path + '.json')\n"
     )
     (tmp_path / "told").mkdir()

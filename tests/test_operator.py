@@ -95,7 +95,9 @@ def test_a_changed_configuration_is_taken_up_and_a_broken_one_is_not(vault: Test
 
 
 def test_half_of_a_configuration_is_no_configuration(vault: TestVault) -> None:
-    """Many programs empty a file, then write it, in pieces: what lies there meanwhile is well-formed, and says something else."""
+    """Many programs empty a file, then write it, in pieces: what lies there meanwhile is
+    well-formed, and says something else.
+    """
     vault.configure(
         "[daemon]\npaused = true\n" + (vault.root / "System" / "placet.toml").read_text()
     )
@@ -571,12 +573,16 @@ def test_a_daemon_whose_journal_cannot_be_written_can_be_ended(vault: TestVault)
 def test_the_service_manager_hears_of_start_life_and_end_and_of_what_holds_the_daemon_up(
     vault: TestVault,
 ) -> None:
-    """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as one that hangs."""
+    """A daemon that waits in the middle of a tick, for a full disk or a lock, must not be ended as
+    one that hangs.
+    """
     heard: list[bytes] = []
     over = threading.Event()
 
     def listen() -> None:
-        """As a service manager does, all the time: the system keeps ten messages, and lets the daemon wait with the next."""
+        """As a service manager does, all the time: the system keeps ten messages, and lets the
+        daemon wait with the next.
+        """
         while True:
             try:
                 heard.append(manager.recv(4096))

@@ -1,4 +1,6 @@
-"""What holds the repository's promises together: README, CI, the service unit, what is imported when."""
+"""What holds the repository's promises together: README, CI, the service unit, what is imported
+when.
+"""
 
 from __future__ import annotations
 
@@ -136,8 +138,7 @@ def test_no_command_imports_the_models_sdk(tmp_path: Path, command: list[str]) -
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     code = (
-        "import sys; from placet.cli.doctor import look_at_git\nprint('git' in sys.modules, "
-        "'httpx2' in sys.modules)\n"
+        "import sys; from placet.cli.doctor import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
         "print(look_at_git()['state'], 'git' in sys.modules)"
     )
     done = subprocess.run(

@@ -85,8 +85,7 @@ VALUE = Plan(
     steps=(
         Step(
             "Write the form",
-            "Use the existing `Form` class:\n\n```python\n# not a heading\nclass Login(Form): "
-            "...\n```",
+            "Use the existing `Form` class:\n\n```python\n# not a heading\nclass Login(Form): ...\n```",
             ("read_file", "write_file"),
             ("the page shows two fields", "a wrong password is refused"),
             (LiteralCall("write_file", {"path": "src/auth/form.py", "content": 'X = r"\\d"\n'}),),
@@ -206,8 +205,7 @@ too broad
         (
             Step(
                 "Write the form",
-                "Text before.\n\n\nMore text.\n\n> [!tip] Look here\n> ## Scope\n\n#### 3. "
-                "Sub-heading",
+                "Text before.\n\n\nMore text.\n\n> [!tip] Look here\n> ## Scope\n\n#### 3. Sub-heading",
                 ("read_file", "write_file", "run_command"),
                 ("it works and goes on",),
             ),
@@ -518,8 +516,7 @@ def test_no_text_can_forge_structure(text):
 
 def test_ordinary_text_stays_beautiful():
     text = (
-        "Make `List<int>` *fast*, see [docs](https://a.com) and [[note]]:\n\n- one\n  - two\n- "
-        "[link]\n\n"
+        "Make `List<int>` *fast*, see [docs](https://a.com) and [[note]]:\n\n- one\n  - two\n- [link]\n\n"
         "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n```python\n# x <!-- y -->\n```\n\n"
         "1. It costs $4, 50% off; a < b."
     )
@@ -969,7 +966,9 @@ def test_texts_of_any_size_are_compared_where_they_differ():
 
 
 def test_texts_that_differ_in_too_much_are_not_compared_line_by_line():
-    """difflib would need minutes for a note of 2 MB of which every second line was changed, in the daemon's one loop."""
+    """difflib would need minutes for a note of 2 MB of which every second line was changed, in the
+    daemon's one loop.
+    """
     old = [f"line {n}" for n in range(1, 3_001)]
     new = [line if n % 2 else line + "!" for n, line in enumerate(old)]
     told = diff_callout("\n".join(old), "\n".join(new)).split("\n")

@@ -1,4 +1,6 @@
-"""A request is planned once its writer has stopped: editors save every few seconds, and each plan costs money."""
+"""A request is planned once its writer has stopped: editors save every few seconds, and each plan
+costs money.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +237,9 @@ def test_a_request_that_becomes_a_draft_while_it_is_planned_is_let_be(tmp_path: 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_draft_stays_one_whatever_becomes_of_its_plan(tmp_path: Path, *, fails: bool) -> None:
-    """The person writes on in a request whose plan is carried out: the daemon's own stamps do not say that they are ready."""
+    """The person writes on in a request whose plan is carried out: the daemon's own stamps do not
+    say that they are ready.
+    """
     vault = make_vault(tmp_path)
     work = (
         [{"calls": [("give_up", {"reason": "no"})]}]

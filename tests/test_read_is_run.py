@@ -1,4 +1,6 @@
-"""What is read is what runs, at every seam: what was done to the notes while no daemon ran, or as it began, counts first."""
+"""What is read is what runs, at every seam: what was done to the notes while no daemon ran, or as
+it began, counts first.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def case_of(vault: TestVault) -> dict[str, Any]:
 
 
 def approved(folder: Path) -> TestVault:
-    """A vault whose only plan was approved, and whose mission has not begun: work is paused, and no daemon runs."""
+    """A vault whose only plan was approved, and whose mission has not begun: work is paused, and no
+    daemon runs.
+    """
     vault = make_vault(folder)
     vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), ("execute", WORK))
     vault.drop("Say hello\n")
@@ -151,7 +155,9 @@ def test_a_plan_that_was_renamed_in_active_while_no_daemon_ran_begins(tmp_path: 
 
 
 def test_an_edit_between_the_look_and_the_start_voids_the_approval(tmp_path: Path) -> None:
-    """The note is read once more as its mission is about to begin: here a save comes after the look that would let it begin."""
+    """The note is read once more as its mission is about to begin: here a save comes after the look
+    that would let it begin.
+    """
     vault = bare_vault(tmp_path)
     time = Time()
     with looping(vault, model=lambda: Fake(greeter), time=time) as running:

@@ -1,4 +1,6 @@
-"""A journal that was lost, damaged or put back from a backup: what vault and branches tell is taken up, nothing runs again."""
+"""A journal that was lost, damaged or put back from a backup: what vault and branches tell is taken
+up, nothing runs again.
+"""
 
 from __future__ import annotations
 

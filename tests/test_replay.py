@@ -8,10 +8,7 @@ from pathlib import Path
 from gitkit import fingerprint, git, make_repo
 from vaultkit import PLAN, TestVault, make_vault
 
-STEP = (
-    "import pathlib, sys\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + "
-    "pathlib.Path({!r}).read_text())\n"
-)
+STEP = "import pathlib, sys\np = pathlib.Path('hello.txt')\np.write_text(p.read_text() + pathlib.Path({!r}).read_text())\n"
 
 
 def finished(tmp_path: Path) -> tuple[TestVault, Path]:

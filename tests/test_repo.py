@@ -64,7 +64,9 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class People:
-    """The persons' repositories of one test, each with what it looked like when the test handed it over."""
+    """The persons' repositories of one test, each with what it looked like when the test handed it
+    over.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -774,7 +776,9 @@ def test_removing_does_not_follow_links(person: People, tmp_path: Path) -> None:
 
 
 def test_worktrees_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> None:
-    """Eight missions that end at once take away private directories, and the last one the folder of them all."""
+    """Eight missions that end at once take away private directories, and the last one the folder of
+    them all.
+    """
     repo = repository.open_repo(make_repo(tmp_path / "theirs"))
     folder, ends = repo.common_dir / "worktrees", time.monotonic() + 1.5
     times = {"a": 0, "b": 0}
@@ -1525,7 +1529,9 @@ def test_many_killed_missions_are_taken_up_again(person: People, tmp_path: Path)
 
 @dataclass(frozen=True)
 class Vector:
-    """A way in which a repository makes git run a program: `arm` plants it, `show` is what a person types."""
+    """A way in which a repository makes git run a program: `arm` plants it, `show` is what a person
+    types.
+    """
 
     arm: Callable[[Path, str], object]
     show: tuple[str, ...] = (
@@ -1858,7 +1864,9 @@ def test_a_repository_hostile_in_every_mild_way_runs_nothing(tmp_path: Path) -> 
 
 
 def replaced(vector: Vector, ran: Path) -> Vector:
-    """Return the vector with a control in it: plain git runs the program, and the trace of that is wiped."""
+    """Return the vector with a control in it: plain git runs the program, and the trace of that is
+    wiped.
+    """
 
     def during(wt: worktree.Worktree, evil: str) -> None:
         if (wt.path.parent.parent / "other").exists():

@@ -1,4 +1,6 @@
-"""Where a report lies is what is written down of it: in the case, in the journal, and for all that follows from them."""
+"""Where a report lies is what is written down of it: in the case, in the journal, and for all that
+follows from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A request's keys are read for every plan: for its first one, after an edit, after a rejection, and when changes are asked for."""
+"""A request's keys are read for every plan: for its first one, after an edit, after a rejection,
+and when changes are asked for.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ def test_an_edit_of_the_keys_is_planned_and_the_callout_says_what_changed(tmp_pa
     assert "budget_usd = 7" in text
     assert read_note(text.encode()).meta["complexity"] == "trivial"
     assert (
-        "> Changed in the request's keys since the plan before: `priority` `2` → `9`, `complexity` "
-        "none → `trivial`, `budget_usd` `1` → `7`."
+        "> Changed in the request's keys since the plan before: `priority` `2` → `9`, `complexity` none → `trivial`, "
+        "`budget_usd` `1` → `7`."
     ) in text
 
 

@@ -1,4 +1,6 @@
-"""What a backup has, what a restore of it does, and what becomes of texts and records that are not as they were written."""
+"""What a backup has, what a restore of it does, and what becomes of texts and records that are not
+as they were written.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def sql(vault: TestVault, text: str, *values: object) -> list[tuple[object, ...]
 
 
 def swap(vault: TestVault) -> None:
-    """Put another text in the place of the one that was approved, name, size and all, as who can write the database can."""
+    """Put another text in the place of the one that was approved, name, size and all, as who can
+    write the database can.
+    """
     digest = vault.rows("plan.approved")[0]["metadata"]["digest"]
     body = sql(vault, "SELECT body FROM texts WHERE digest = ?", digest)[0][0]
     assert isinstance(body, bytes)
@@ -113,7 +117,9 @@ def test_a_value_that_is_too_long_is_an_error_of_the_query(vault):
 
 @pytest.fixture
 def under_way(tmp_path: Path):
-    """A vault whose mission is in its second turn, with a long body in its record, and a backup of its journal."""
+    """A vault whose mission is in its second turn, with a long body in its record, and a backup of
+    its journal.
+    """
 
     def script(body):
         if "submit_plan" in {tool["name"] for tool in body["tools"]}:

@@ -1,4 +1,6 @@
-"""Going on after a crash: from which state a call that was cut off is repeated, and when it is no use to go on."""
+"""Going on after a crash: from which state a call that was cut off is repeated, and when it is no
+use to go on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Review by moving files, through the daemon: every gesture of a person on a note, and what it comes to."""
+"""Review by moving files, through the daemon: every gesture of a person on a note, and what it
+comes to.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def vault(tmp_path: Path) -> TestVault:
 
 
 def replay(vault: TestVault, *conversations: tuple[str, str, Sequence[Mapping[str, Any]]]) -> None:
-    """Let the scripted model say these replies, each conversation for the requests that its glob names."""
+    """Let the scripted model say these replies, each conversation for the requests that its glob
+    names.
+    """
     parts = []
     for purpose, request, replies in conversations:
         vault.script((purpose, replies), request=request)
@@ -376,7 +380,9 @@ def test_changes_are_asked_for_and_answered_in_rounds(wired: TestVault, api: Any
 def test_a_revision_is_asked_for_once_however_files_are_watched(
     vault: TestVault, watch: str
 ) -> None:
-    """Between the daemon's own write and the look that shows it settled, the note as it was before decides nothing."""
+    """Between the daemon's own write and the look that shows it settled, the note as it was before
+    decides nothing.
+    """
     config = (vault.root / "System/placet.toml").read_text()
     vault.configure(config.replace("interval_s = 0.5", f'interval_s = 0.1\nwatch = "{watch}"'))
     with running(vault):

@@ -1,4 +1,5 @@
-"""The wall around processes, attacked: every attack at every level, and the same attack with no wall.
+"""The wall around processes, attacked: every attack at every level, and the same attack with no
+wall.
 
 Where bubblewrap or Landlock is not on the machine, what needs it is skipped with that reason.
 """
@@ -318,7 +319,9 @@ def test_no_process_survives_a_time_limit_that_comes_while_the_box_is_built(
 def test_a_command_begins_whichever_of_its_first_two_words_is_read_first(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which process is the namespace's first, and that the command could begin: a daemon that was kept waiting finds both."""
+    """Which process is the namespace's first, and that the command could begin: a daemon that was
+    kept waiting finds both.
+    """
     needs(Level.BUBBLEWRAP)
 
     class Turned(selectors.DefaultSelector):
@@ -376,8 +379,7 @@ def test_no_command_goes_on_when_the_daemon_is_killed_while_the_box_is_built(
     assert list(tmp_path.rglob("done")) == []
     left = end_left_behind(tmp_path)
     print(
-        f"{rounds * 8} commands, {began} of them had begun when their daemon was killed; {left} "
-        "boxes were left that never begin"
+        f"{rounds * 8} commands, {began} of them had begun when their daemon was killed; {left} boxes were left that never begin"
     )
     assert wait_for(lambda: at_work_in(tmp_path) == [], 30)
 
@@ -1007,14 +1009,8 @@ rm .git; mkdir -p .git/objects .git/refs; echo 'ref: refs/heads/main' > .git/HEA
 printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = "touch %s; false"\\n' "$1" > .git/config
 find .git -type d -exec chmod a-w {} +; chmod a-w .
 """
-DEEP = (
-    "import os\nos.chdir(os.environ['TMPDIR'])\nfor _ in range(2000):\n os.mkdir('d'); "
-    "os.chdir('d')\n"
-)
-SHUT = (
-    "import os\nt = os.environ['TMPDIR']\nos.makedirs(t + '/a/b')\nos.chmod(t + '/a', "
-    "0)\nos.chmod(t, 0)\n"
-)
+DEEP = "import os\nos.chdir(os.environ['TMPDIR'])\nfor _ in range(2000):\n os.mkdir('d'); os.chdir('d')\n"
+SHUT = "import os\nt = os.environ['TMPDIR']\nos.makedirs(t + '/a/b')\nos.chmod(t + '/a', 0)\nos.chmod(t, 0)\n"
 
 
 @pytest.mark.parametrize(
@@ -1122,8 +1118,7 @@ def test_many_threads_at_once_and_no_descriptor_left(level: Level, box: Box) -> 
 def test_a_command_inherits_no_descriptor(level: Level, box: Box) -> None:
     if level is Level.LANDLOCK:
         pytest.skip(
-            "a child cannot list its own descriptors at this level; the same launcher serves level "
-            "0"
+            "a child cannot list its own descriptors at this level; the same launcher serves level 0"
         )
     ran = run(["ls", "/proc/self/fd"], box, level)
     assert ran.stdout.split() == ["0", "1", "2", "3"]  # 3 is the listing

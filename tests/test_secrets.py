@@ -164,7 +164,9 @@ NASTY = [
 
 
 def longest_standstill(work: Callable[[], object]) -> float:
-    """Return for how many seconds another thread, which wants to go on each 2 ms, had to wait while `work` was done."""
+    """Return for how many seconds another thread, which wants to go on each 2 ms, had to wait while
+    `work` was done.
+    """
     longest, over = 0.0, threading.Event()
 
     def tick() -> None:
@@ -215,8 +217,7 @@ def test_no_file_makes_other_threads_wait() -> None:
                 break
         else:
             raise AssertionError(
-                f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for "
-                f"{control:.3f} s"
+                f"{piece!r}: {waited:.3f} s, where a thread that spins makes it wait for {control:.3f} s"
             )
 
 
@@ -368,8 +369,7 @@ def test_ordinary_files(path: str) -> None:
 
 ENV = (
     '# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
-    'CERT="line one\nline two longer than '
-    "most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
+    "CERT=\"line one\nline two longer than most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
 )
 
 

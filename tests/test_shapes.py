@@ -1,4 +1,5 @@
-"""Every shape of repository through the whole daemon: a branch with the work, or a clear error before anything changed.
+"""Every shape of repository through the whole daemon: a branch with the work, or a clear error
+before anything changed.
 
 That nothing of the person's is touched is checked around every run, see `conftest`.
 """

@@ -1,4 +1,6 @@
-"""Notes beside notes: placet replaces and takes away only what it has written itself, and all of that."""
+"""Notes beside notes: placet replaces and takes away only what it has written itself, and all of
+that.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ class BeginsUnread(Loop):
 
 
 class TakesThePlaceForTheNote(Loop):
-    """Naive: what lies where a case's request lay is its request, also where another note has its trace_id."""
+    """Naive: what lies where a case's request lay is its request, also where another note has its
+    trace_id.
+    """
 
     def tick(self, hinted, mode):
         def by_place(cases, notes):
@@ -116,7 +118,9 @@ class _NamesTheReportThatItWanted(Dispatch):
 
 
 class WaitsForEveryFile(Loop):
-    """Naive: as long as any file is unread nothing counts as taken away, one that is written all the time among them."""
+    """Naive: as long as any file is unread nothing counts as taken away, one that is written all
+    the time among them.
+    """
 
     def tick(self, hinted, mode):
         with patch.object(Intake, "_is_young", return_value=True):
@@ -282,7 +286,9 @@ def test_the_explanation_of_a_conflict_copy_follows_its_original(calm: Play) -> 
 
 
 def test_a_revision_is_never_written_into_system_active(calm: Play) -> None:
-    """A plan that cannot be used was moved there while it was revised: the new text must not take its place, unread as it is."""
+    """A plan that cannot be used was moved there while it was revised: the new text must not take
+    its place, unread as it is.
+    """
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     plan = the_plan(calm)
@@ -328,7 +334,9 @@ def test_a_plan_that_goes_while_it_is_rewritten_ends_nothing(calm: Play) -> None
 
 
 def test_one_approval_is_one_run_even_where_its_stamp_was_never_written(calm: Play) -> None:
-    """The plan is elsewhere while it is to be stamped, and the mission fails before the new name that it gets then is seen."""
+    """The plan is elsewhere while it is to be stamped, and the mission fails before the new name
+    that it gets then is seen.
+    """
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     calm.dice.random = lambda: 0.9  # the mission fails
@@ -414,7 +422,9 @@ def test_changes_asked_for_are_planned_with_the_keys_of_the_text_that_is_planned
 def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_read(
     calm: Play, edited: bool
 ) -> None:
-    """A callout written into System/Active then would say of an edited scope what no person saw there."""
+    """A callout written into System/Active then would say of an edited scope what no person saw
+    there.
+    """
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     calm.edit(["Inbox/Requests/a.md"])
@@ -444,7 +454,9 @@ def test_an_approval_that_waits_while_a_revision_fails_is_held_against_what_was_
 def test_a_plan_that_is_renamed_as_it_is_sent_back_is_not_approved_by_the_daemons_own_callout(
     calm: Play, outdated: bool
 ) -> None:
-    """Its mission failed, or its scope was edited: it goes back to Inbox/Plans, and there it says so."""
+    """Its mission failed, or its scope was edited: it goes back to Inbox/Plans, and there it says
+    so.
+    """
     calm.write("Inbox/Requests/a.md", b"Do it.\n")
     calm.settle()
     plan = the_plan(calm)

@@ -63,7 +63,8 @@ def errors(vault: TestVault) -> list[str]:
 @pytest.mark.parametrize(
     ("steps", "rounds", "order", "refused"),
     [
-        # `finish` before a step: nothing is passed over, the literal step runs when its turn has come
+        # `finish` before a step: nothing is passed over, the literal step runs when its turn has
+        # come
         (
             [own("Write it"), LICENCE],
             [[WRITE], [FINISH], [done(1)], [FINISH]],

@@ -1,4 +1,6 @@
-"""A mission's commits and checkpoints are what plain git makes of the same files, and flushed before a reference names them."""
+"""A mission's commits and checkpoints are what plain git makes of the same files, and flushed
+before a reference names them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def clear(path: Path) -> None:
 
 
 def meddle(top: Path, chance: random.Random) -> None:
-    """Change something in the folder `top`, as a mission might: also a file where a folder was, and the other way round."""
+    """Change something in the folder `top`, as a mission might: also a file where a folder was, and
+    the other way round.
+    """
     path = top / chance.choice(PATHS)
     if chance.random() < 0.25:
         clear(path) if path.parent.is_dir() else None
@@ -322,8 +326,7 @@ def test_every_new_object_is_at_the_disk_before_the_one_flush_and_the_reference(
         "from placet.repo import checkpoints, repository, runner, worktree\n"
         "from placet.repo import commit as committing\n"
         f"there = repository.open_repo(Path({str(path)!r}))\n"
-        f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, "
-        f"{wt.base!r})\n{work}\n"
+        f"wt = worktree.open_worktree(there, Path({str(wt.path)!r}), {wt.branch!r}, {wt.base!r})\n{work}\n"
     )
     log = tmp_path / "strace"
     traced = "trace=fsync,fdatasync,sync_file_range,rename,renameat2"

@@ -1,4 +1,6 @@
-"""How work that ended without success is told: one word for the end, what the model said last, what was cut off, what it cost."""
+"""How work that ended without success is told: one word for the end, what the model said last, what
+was cut off, what it cost.
+"""
 
 from __future__ import annotations
 

@@ -612,7 +612,9 @@ ARGUMENTS: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Any]]:
-    """A worktree full of links, a canary beside it, and a browser that only takes down what it was to open."""
+    """A worktree full of links, a canary beside it, and a browser that only takes down what it was
+    to open.
+    """
     root = tmp_path / "up" / "worktree"
     (root / "src" / "deep").mkdir(parents=True)
     (root / "src" / "main.py").write_bytes(b"print()\n")
@@ -660,9 +662,8 @@ def assault(root: Path, tools: Toolbox, table: list[str]) -> str:
     assert snapshot(outside, without=root) == before
     assert max(took) < 20
     return (
-        f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: "
-        f"{control} leaks; median {statistics.median(took) * 1e6:.0f} µs, slowest "
-        f"{max(took) * 1e3:.0f} ms"
+        f"{len(table)} payloads, {calls} calls, {refused} refused, 0 leaks; naive join and open: {control} leaks; "
+        f"median {statistics.median(took) * 1e6:.0f} µs, slowest {max(took) * 1e3:.0f} ms"
     )
 
 
@@ -677,7 +678,9 @@ def test_no_traversal_in_any_path_of_any_tool(hostile: tuple[Path, Any]) -> None
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
 def test_sweep_of_traversals(hostile: tuple[Path, Any]) -> None:
-    """All payloads, and those of a file: `PLACET_PAYLOADS=FILE pytest -m sweep`, one payload a line, raw bytes."""
+    """All payloads, and those of a file: `PLACET_PAYLOADS=FILE pytest -m sweep`, one payload a
+    line, raw bytes.
+    """
     root, tools = hostile
     lines = (
         Path(os.environ["PLACET_PAYLOADS"]).read_bytes().splitlines()

@@ -1,4 +1,6 @@
-"""The tools on a real worktree: odd files, real commands, a real browser, and reads at the same time."""
+"""The tools on a real worktree: odd files, real commands, a real browser, and reads at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -214,8 +216,7 @@ def test_every_tool_answers_about_every_odd_file(odd: Path, nobody: bool) -> Non
         for name in ("closed/x", "noread"):
             (odd / name).unlink()
     script = (
-        "import json, sys; from pathlib import Path; from placet.sandbox.values import Level; "
-        "import test_tools\n"
+        "import json, sys; from pathlib import Path; from placet.sandbox.values import Level; import test_tools\n"
         "print(json.dumps(test_tools.cells(Path(sys.argv[1]))))"
     )
     with TemporaryDirectory() as programs:  # not below `tmp_path`, which nobody but root may enter
@@ -526,10 +527,7 @@ def test_a_broken_box_is_told_and_never_raised(tmp_path: Path) -> None:
 browsing = pytest.mark.skipif(
     BROWSER is None or LEVEL < Level.LANDLOCK, reason="no headless shell of Chromium here"
 )
-PAGE = (
-    "<title>T</title><body "
-    "style='margin:0;background:#ff0000'><script>document.body.style.background='#0000ff'</script>"
-)
+PAGE = "<title>T</title><body style='margin:0;background:#ff0000'><script>document.body.style.background='#0000ff'</script>"
 
 
 def corner(image: str) -> str:

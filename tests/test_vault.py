@@ -926,7 +926,9 @@ def test_what_a_program_writes_that_had_the_file_open_before_it_was_replaced_is_
 def test_words_that_came_into_the_old_file_and_into_the_new_one_are_both_kept(
     root, vault, monkeypatch
 ):
-    """One program has opened the note as its name goes to the new text, another one opens it just after that."""
+    """One program has opened the note as its name goes to the new text, another one opens it just
+    after that.
+    """
     path, real = root / "Inbox/Requests/a.md", r._renameat2
     path.write_bytes(b"old\n")
     done = []

@@ -1,4 +1,6 @@
-"""A vault that is no repository: whether it may have a history, what that holds, and that it follows what people write."""
+"""A vault that is no repository: whether it may have a history, what that holds, and that it
+follows what people write.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,9 @@ def test_a_history_holds_text_and_neither_attachments_nor_large_files(vault: Tes
 
 @pytest.mark.parametrize("count", [400, pytest.param(5000, marks=pytest.mark.sweep)])
 def test_a_first_commit_is_quick_small_and_says_how_far_it_is(tmp_path: Path, count: int) -> None:
-    """300 MB in 300 pictures and 5,000 notes that are never in git: the figures of the issue, smaller in the suite."""
+    """300 MB in 300 pictures and 5,000 notes that are never in git: the figures of the issue,
+    smaller in the suite.
+    """
     vault = make_vault(tmp_path)
     words = [f"{random.Random(n).getrandbits(40):x}" for n in range(3000)]
     pick = random.Random(1)

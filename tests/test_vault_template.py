@@ -1,4 +1,6 @@
-"""What a new vault starts with: it is complete, its parts fit together, and it never takes the place of a person's file."""
+"""What a new vault starts with: it is complete, its parts fit together, and it never takes the
+place of a person's file.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ COMMENTED = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
 
 
 def rows(annotation: Any, value: Any) -> Iterator[tuple[type[BaseModel], Any]]:
-    """The tables in a setting that is a `dict[str, Table]`, a `tuple[Table, ...]` or a `Table | None`."""
+    """The tables in a setting that is a `dict[str, Table]`, a `tuple[Table, ...]` or a `Table |
+    None`.
+    """
     for row in get_args(annotation):
         if isinstance(row, type) and issubclass(row, BaseModel):
             for one in (
@@ -135,7 +139,9 @@ def test_every_setting_is_off_and_explained() -> None:
 
 
 def test_every_property_has_its_type_once() -> None:
-    """Times are text: Obsidian's type for them has no time zone and would write them back without theirs."""
+    """Times are text: Obsidian's type for them has no time zone and would write them back without
+    theirs.
+    """
     assert set(TYPES) == KEYS
     assert {key for key, sort in TYPES.items() if sort == "number"} == NUMBERS
     assert set(TYPES.values()) == {"number", "text"}

@@ -155,7 +155,9 @@ def test_a_permanent_error_is_said_once_and_all_goes_on_when_it_is_mended(tmp_pa
 
 
 def test_another_cause_of_a_hold_is_said_and_shown_in_place_of_the_first(tmp_path: Path) -> None:
-    """No key, then a wrong one, then no network: each is what holds work up, and telling of an older one helps nobody."""
+    """No key, then a wrong one, then no network: each is what holds work up, and telling of an
+    older one helps nobody.
+    """
     vault, time, line = bare_vault(tmp_path), Time(), Line()
     vault.drop("Say hello.\n")
     tried = (

@@ -110,7 +110,9 @@ def rename_and_write(vault: TestVault, note: Path, first: str, running: Running 
 
 
 def test_a_command_for_a_note_touches_no_other_that_has_its_name_by_now(tmp_path: Path) -> None:
-    """A stamp that was recorded before a crash is done after a person has put something else in the note's place."""
+    """A stamp that was recorded before a crash is done after a person has put something else in the
+    note's place.
+    """
     vault = bare_vault(tmp_path)
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
         desk = OutboxPorts(running.loop.book.vault, lambda _: b"", Frontmatter.YAML)
@@ -146,7 +148,9 @@ def test_a_note_that_is_written_all_the_time_holds_no_absence_back(
 
 
 def test_a_new_note_that_is_still_written_may_be_the_one_that_is_missed(tmp_path: Path) -> None:
-    """A plan that is copied into another folder piece by piece, and removed where it lay: it was not taken away."""
+    """A plan that is copied into another folder piece by piece, and removed where it lay: it was
+    not taken away.
+    """
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, model=lambda: Fake(greeter), time=time) as running:
         vault.drop("Say hello\n")

@@ -1,4 +1,6 @@
-"""Foreign words mean nothing in the daemon's own notes: in callouts, reports and side notes, whoever says them."""
+"""Foreign words mean nothing in the daemon's own notes: in callouts, reports and side notes,
+whoever says them.
+"""
 
 from __future__ import annotations
 

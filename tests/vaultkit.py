@@ -72,7 +72,9 @@ _meddling = False
 
 @contextmanager
 def meddling() -> Iterator[None]:
-    """For a test whose mission changes the person's repository on purpose, or whose person does while a daemon runs."""
+    """For a test whose mission changes the person's repository on purpose, or whose person does
+    while a daemon runs.
+    """
     global _meddling
     _meddling = True
     try:
@@ -103,9 +105,11 @@ def _of_persons(root: Path, *, files: bool) -> dict[Path, dict[str, object]]:
 
 @contextmanager
 def hands_off(root: Path, *, files: bool = True) -> Iterator[None]:
-    """Fail unless all that is a person's in a vault's repositories is the same afterwards, however the work in between ended.
+    """Fail unless all that is a person's in a vault's repositories is the same afterwards, however
+    the work in between ended.
 
-    `files` says whether that holds for the vault's own files too, because no person works in it meanwhile.
+    `files` says whether that holds for the vault's own files too, because no person works in it
+    meanwhile.
     """
     before = {} if _meddling else _of_persons(root, files=files)
     yield
@@ -159,7 +163,9 @@ class TestVault:
     def click(
         self, *args: str, check: bool = True, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in this process: for what it does, where that it is a process does not matter."""
+        """Run a command in this process: for what it does, where that it is a process does not
+        matter.
+        """
         from placet.cli.main import main
 
         missing = dict.fromkeys(os.environ.keys() - self.env.keys())
@@ -172,9 +178,11 @@ class TestVault:
         return subprocess.CompletedProcess(args, done.exit_code, done.stdout, done.stderr)
 
     def once(self, *, code: int = 0, apart: bool = False) -> str:
-        """Let a daemon work until nothing is left to do, in this process or `apart` in one of its own; return what it said.
+        """Let a daemon work until nothing is left to do, in this process or `apart` in one of its
+        own; return what it said.
 
-        In this process the box is attacked once for all, and notes settle soon: nobody writes meanwhile.
+        In this process the box is attacked once for all, and notes settle soon: nobody writes
+        meanwhile.
         """
         with hands_off(self.root):
             if apart:
@@ -230,7 +238,9 @@ class TestVault:
         request: str = "*",
         more: bool = False,
     ) -> None:
-        """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)], …}`."""
+        """Make the scripted model say these replies, each `{"text":…, "calls": [(name, input)],
+        …}`.
+        """
         lines = []
         for purpose, replies in conversations:
             lines += [

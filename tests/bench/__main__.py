@@ -1,4 +1,5 @@
-"""`python -m tests.bench`: the figures, each beside a named baseline that is run in the same minute.
+"""`python -m tests.bench`: the figures, each beside a named baseline that is run in the same
+minute.
 
 Machines are shared and noisy: look at the ratios. Nothing here passes or fails.
 """
@@ -240,13 +241,14 @@ def git_work() -> None:
             told(
                 f"a {what} on {count:,} files",
                 f"{ms:.1f} ms",
-                f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio "
-                f"{ms / took['bare commit']:.2f}",
+                f"git add -A && git commit: {took['bare commit']:.1f} ms, ratio {ms / took['bare commit']:.2f}",
             )
 
 
 def _commits(repo: Repo, folder: Path) -> dict[str, float]:
-    """Return the median ms of a checkpoint of a named file, of one of whatever changed, of a commit, and of git's own commit."""
+    """Return the median ms of a checkpoint of a named file, of one of whatever changed, of a
+    commit, and of git's own commit.
+    """
     now, tree = (
         datetime.now(UTC),
         add_worktree(repo, folder / "ours/commits", "feat/commits", head(repo)),
@@ -379,7 +381,9 @@ def journal_rows() -> None:
 
 
 def start_full() -> None:
-    """Start on a vault with 100,000 notes in 20,000 folders, and 10,000 finished missions in the journal."""
+    """Start on a vault with 100,000 notes in 20,000 folders, and 10,000 finished missions in the
+    journal.
+    """
     with scratch() as folder:
         vault = make_vault(folder, ANTHROPIC_API_KEY="x")
         vault.configure('[commands]\nsandbox = "none"\n')
@@ -440,7 +444,9 @@ def start_full() -> None:
 
 
 def growth() -> None:
-    """What finished missions in the journal cost: `PLACET_BENCH_MISSIONS=100,10000` of them, each beside the first number."""
+    """What finished missions in the journal cost: `PLACET_BENCH_MISSIONS=100,10000` of them, each
+    beside the first number.
+    """
     sizes = [int(size) for size in os.environ.get("PLACET_BENCH_MISSIONS", "100,10000").split(",")]
     found = []
     for size in sizes:
@@ -459,7 +465,9 @@ def streaming() -> None:
 
 
 def processes() -> None:
-    """Programs that a daemon starts for one mission, and its flushes to the disk, as strace counts them; without strace nothing."""
+    """Programs that a daemon starts for one mission, and its flushes to the disk, as strace counts
+    them; without strace nothing.
+    """
     if shutil.which("strace") is None:
         told("processes of a mission", "no strace")
         return
@@ -499,9 +507,8 @@ def processes() -> None:
             told(
                 f"{turns} turns: programs, of them git; flushes",
                 f"{len(ran)}, {len(git_ran)}; {len(flushes)}",
-                "start and end of the daemon included; "
-                f"{sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} git "
-                "processes journalled",
+                f"start and end of the daemon included; {sum(r['metadata'].get('processes', 0) for r in vault.rows('git.ran'))} "
+                "git processes journalled",
             )
 
 
@@ -521,7 +528,9 @@ def latency() -> None:
 
 
 def held() -> None:
-    """What a daemon holds in memory, and what one more mission costs it: `PLACET_BENCH_MISSIONS=100` of them."""
+    """What a daemon holds in memory, and what one more mission costs it:
+    `PLACET_BENCH_MISSIONS=100` of them.
+    """
     with scratch() as folder:
         for name, figure in memory(
             folder, int(os.environ.get("PLACET_BENCH_MISSIONS", "100").split(",")[-1])

@@ -50,7 +50,9 @@ USED = {
 
 
 def grow(journal: Path, missions: int) -> None:
-    """Put so many finished missions into a journal on which no daemon works: rows that fit the chain, records, texts, cases."""
+    """Put so many finished missions into a journal on which no daemon works: rows that fit the
+    chain, records, texts, cases.
+    """
     moment = datetime.now(UTC) - timedelta(days=700)
     ended = {
         "complexity": "standard",
@@ -149,8 +151,7 @@ def grow(journal: Path, missions: int) -> None:
             db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", records(numbers))
             db.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cases(numbers))
             db.executemany(
-                "INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', "
-                "'', '')",
+                "INSERT INTO outbox (trace_id, command, created_at, done_at) VALUES (?, '{}', '', '')",
                 [(f"{number:08x}",) for number in numbers for _ in range(9)],
             )
             db.executemany(
@@ -165,8 +166,8 @@ def grow(journal: Path, missions: int) -> None:
             db.execute("COMMIT")
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spent'").fetchone():
             db.execute(
-                "INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, "
-                "0.15, 0 FROM activity WHERE action_type = 'execution.completed'"
+                "INSERT OR REPLACE INTO spent SELECT substr(timestamp, 1, 14) || '00', 12 * 6320, 0.15, 0 FROM activity "
+                "WHERE action_type = 'execution.completed'"
             )
             db.execute(
                 "INSERT OR REPLACE INTO paid SELECT 'standard', id, 0.15 FROM activity "
@@ -232,7 +233,9 @@ def mission(vault: TestVault, name: str) -> None:
 
 
 def vault_actions(vault: TestVault, action: str) -> list[str]:
-    """The ids of a kind of events that are new: those of the missions that lie behind are not counted."""
+    """The ids of a kind of events that are new: those of the missions that lie behind are not
+    counted.
+    """
     with closing(sqlite3.connect(f"file:{vault.db}?mode=ro", uri=True)) as db:
         return [
             row
@@ -361,7 +364,9 @@ BUSY = {
 
 
 def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
-    """Return how long after a drop, and after an approval, the journal has it, with so many missions at work; medians, in s."""
+    """Return how long after a drop, and after an approval, the journal has it, with so many
+    missions at work; medians, in s.
+    """
     found: dict[str, list[float]] = {"a drop is seen, s": [], "an approval is taken up, s": []}
     with MessagesApi(busy_turns) as api:
         vault = make_vault(
@@ -369,8 +374,7 @@ def latencies(folder: Path, missions: int, times: int) -> dict[str, float]:
         )
         vault.configure(
             f'[commands]\nsandbox = "none"\n[daemon]\nmissions_at_once = {max(missions, 1)}\nplans_at_once = 4\n'
-            "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = "
-            "1000\n"
+            "[limits]\ntool_calls = 10000\niterations_ceiling = 1000\n[guards]\nstall_turns = 1000\n"
         )
         with running(vault):
             for number in range(missions):
@@ -413,7 +417,9 @@ def _after(vault: TestVault, action: str, gesture: Callable[[], object]) -> floa
 
 
 def memory(folder: Path, missions: int) -> dict[str, float]:
-    """Return what a daemon holds when it is up, after its first call of the model, and after so many missions; in MB."""
+    """Return what a daemon holds when it is up, after its first call of the model, and after so
+    many missions; in MB.
+    """
     found: dict[str, float] = {}
     with MessagesApi(five_turns) as api:
         vault = make_vault(

@@ -1,4 +1,6 @@
-"""`python -m tests.bench.streaming`: the processor time of one streamed reply, beside the SDK's bare `create(stream=True)`."""
+"""`python -m tests.bench.streaming`: the processor time of one streamed reply, beside the SDK's
+bare `create(stream=True)`.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +99,7 @@ def streamed(told: Callable[[str, str, str], None]) -> None:
             told(
                 f"a streamed reply of {size:,} characters, processor",
                 f"{mine:.0f} ms",
-                f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's "
-                f"helper: {sdks:.0f} ms",
+                f"bare create(stream=True): {least:.0f} ms, ratio {mine / least:.2f}; the SDK's helper: {sdks:.0f} ms",
             )
         loop.run_until_complete(client.close())
         loop.close()

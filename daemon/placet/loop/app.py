@@ -248,7 +248,7 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
 def _left_over(loop: Loop) -> dict[str, Any]:
     """Return the work that goes on at the next start.
 
-    It is missions with their steps, and counts of plans being written and waiting.
+    These are missions with their steps, and counts of plans being written and waiting.
     """
     live = [case for case in loop.cases.values() if case.state in WORKING]
     missions = []

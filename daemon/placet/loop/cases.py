@@ -78,7 +78,7 @@ class Cases(Mapping[str, Case]):
     ) -> None:
         """Drop the cases that are over and have nothing left to do.
 
-        Such a case has neither a note, nor its place at one of `paths`, nor work that is `busy`.
+        Such a case has neither a note, nor its place at one of `paths`, nor its trace id in `busy`.
         """
         there = {note.trace_id for note in notes}
         self._asked &= there.union(paths)

@@ -86,7 +86,7 @@ def claim(
 def knows_its_mark(journal: Journal, mark: Path) -> bool:
     """Return whether the journal is the one that the last daemon left.
 
-    An older one is not, nor is none at all.
+    It is not if it is older or missing.
     """
     with journal.read() as reader:
         try:

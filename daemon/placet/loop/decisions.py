@@ -93,9 +93,8 @@ class Decisions:
     def is_judged(self, case: Case) -> bool:
         """Return whether a look of this life has shown a mission's note, and nothing stops it.
 
-        The mission is to begin or go on. A person's act while
-        no daemon ran is decided first: an edited plan is not begun, one that was taken away not
-        resumed.
+        The mission is to begin or go on. A person's act while no daemon ran is decided first: an
+        edited plan is not begun, one that was taken away not resumed.
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.state is State.RUNNING:

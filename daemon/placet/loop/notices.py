@@ -32,7 +32,7 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 def side_note(path: str, why: str, *, known: bool) -> bytes:
     """Return the side note of the note at `path`, with the lines of `why` as a callout.
 
-    A callout in `why` becomes another callout. `known` says that the note belongs to a case, so
+    A callout in `why` follows as a second one. `known` says that the note belongs to a case, so
     that it is used.
     """
     name = code(show(PurePosixPath(path).name))

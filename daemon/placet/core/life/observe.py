@@ -29,7 +29,7 @@ _DECIDED = {"needs_revision": EventKind.REVISION_ASKED, "rejected": EventKind.PL
 
 
 def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
-    """Return the one gesture since this case's notes were last acknowledged, or None.
+    """Return a person's one gesture since these notes were last acknowledged, or None.
 
     `tools` are the names that a plan may use. Of several things the one that stops work comes
     first; the others show again on the next look. Only gestures that `TABLE` has for the case's

@@ -30,7 +30,7 @@ class Cancel:
     def must_leave(self) -> bool:
         """Return whether everything is to be left at once.
 
-        It is once the order was given, and not by a person.
+        The order was given then, and not by a person.
         """
         return self._is_set and not self.reason
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from placet.core.errors import UserError
-from placet.core.life.case import CASE_JSON, Case
 from placet.core.text.names import CONFIG_PATH
-from placet.host.configured import Configured, configured, unknown
-from placet.host.lock import lock_holder
-from placet.host.state import StateFolder, find_vault, vault_state
-from placet.journal.reader import Reader, open_reader
 
+# `placet --help` needs none of these, and they take as long as all else that it does.
 if TYPE_CHECKING:
+    from placet.core.life.case import Case
     from placet.host.accepted import InForce
+    from placet.host.configured import Configured
+    from placet.host.state import StateFolder
+    from placet.journal.reader import Reader
 
 Command = Callable[..., Any]
 NEAR_AMONG = 1_000
@@ -43,16 +43,22 @@ class Site:
     @cached_property
     def vault(self) -> Path:
         """The vault's folder."""
+        from placet.host.state import find_vault
+
         return find_vault(self.given, self.env, here())
 
     @cached_property
     def state(self) -> StateFolder:
         """The folder of the vault's state on this machine."""
+        from placet.host.state import vault_state
+
         return vault_state(self.vault, self.env)
 
     @property
     def daemon(self) -> str | None:
         """The daemon that works on the vault now, in words; None where there is none."""
+        from placet.host.lock import lock_holder
+
         return lock_holder(self.state.lock)
 
     def in_force(self) -> InForce:
@@ -69,6 +75,8 @@ class Site:
         A configuration that cannot be used is kept as `problem`, for `raise_problem`: what can be
         shown without it is shown first.
         """
+        from placet.host.configured import configured, unknown
+
         try:
             return configured(self.vault, self.env)
         except UserError as error:
@@ -88,6 +96,8 @@ class Site:
 
         Where there is none yet no ID fits: UserError (exit code 3).
         """
+        from placet.journal.reader import open_reader
+
         path = self.state.journal
         if not path.exists():
             raise UserError(
@@ -118,6 +128,8 @@ def find(reader: Reader, ident: str) -> Case:
 
     Raises UserError (exit code 3) where none or several fit.
     """
+    from placet.core.life.case import CASE_JSON
+
     found = [CASE_JSON.validate_json(row.body) for row in reader.cases_named(ident)]
     if not found:
         near = get_close_matches(ident, reader.request_ids(NEAR_AMONG), n=3)
